@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from windrow_master.files.durable import make_durable, sync_folder
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.state_folder.opening import StateFolder
 
 
@@ -52,7 +52,7 @@ def test_a_file_system_that_cannot_sync_folders_is_taken_as_it_is() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         os.fsync(os.open("/proc", os.O_RDONLY))
     sync_folder(Path("/proc"))
-    Files().sync_folder(Path("/proc"))
+    FileOperations().sync_folder(Path("/proc"))
 
 
 def test_other_errors_are_told(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def test_instance_count_and_resources_exclude_each_other() -> None:
         ("from windrow.ml.entities import CommandJob", r"write the job as a step, command\(...\) of windrow.ml"),
         ("from windrow.ml.entities import Workspace", r"the workspace is a master.*MLClient\(master=ADDRESS\)"),
         ("from windrow.ml.entities import AzureBlobDatastore", "datastores are named where the master is started"),
-        ("from windrow.ml.entities import CodeConfiguration", "belongs to deployments, which are not there"),
+        ("from windrow.ml.entities import CodeConfiguration", "belongs to deployments, which Windrow does not have"),
         ("from windrow.ml.entities import ComputeInstance", "Windrow makes no machines: agents join a pool"),
-        ("from windrow.ml.entities import BatchEndpoint", "endpoints and deployments are not there. Submit"),
+        ("from windrow.ml.entities import BatchEndpoint", "Windrow has no endpoints and deployments. Submit"),
         ("from windrow.ml.parallel import ParallelJob", "write the job as a step, parallel_run_function"),
         ("from windrow.ml.exceptions import DeploymentException", "nothing here raises it. Catch MlException"),
         # A name that is nowhere keeps Python's own words.

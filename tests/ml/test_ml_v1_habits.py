@@ -175,7 +175,7 @@ def test_local_files_of_a_dataset_are_copied(notebook: Path) -> None:
     files = Dataset.File.from_files("files/")
     got = [Path(path).relative_to(notebook) for path in files.download("got")]
     assert [str(path) for path in got] == ["got/a.txt", "got/b.txt", "got/below/d.csv", "got/c.txt"]
-    with pytest.raises(UsageError, match=r"4 files are there already, such as .*got/a.txt; overwrite=True"):
+    with pytest.raises(UsageError, match=r"4 files already in place, such as .*got/a.txt; overwrite=True"):
         files.download("got")
     assert len(files.download("got", overwrite=True)) == 4
     (one,) = Dataset.File.from_files("files/*/*.csv").download()
@@ -244,7 +244,7 @@ def test_what_is_uploaded(workspace: Workspace, notebook: Path, capsys: pytest.C
     store.upload("files", "up")
     store.upload_files(["files/below/d.csv"], "files", "up")
     assert there.read_text() == "d"
-    assert "1 files are there already and stay" in capsys.readouterr().out
+    assert "Kept 1 file already in place" in capsys.readouterr().out
     (notebook / "got/up/below").mkdir(parents=True)
     (notebook / "got/up/below/d.csv").write_text("mine")
     assert store.download("got", prefix="up") == 3

@@ -143,8 +143,8 @@ def test_packages_beside_an_image(notebook: Path) -> None:
     ("module", "name", "instead"),
     [
         ("pipeline.core", "PublishedPipeline", "not published"),
-        ("pipeline.core", "Schedule", "by the clock"),
-        ("pipeline.core.schedule", "ScheduleRecurrence", "by the clock"),
+        ("pipeline.core", "Schedule", "has no schedules"),
+        ("pipeline.core.schedule", "ScheduleRecurrence", "has no schedules"),
         ("pipeline.core.graph", "PublishedPipeline", "not published"),
         ("core", "ScriptRunConfig", "pipelines of one step"),
         ("core", "Keyvault", "secrets are not kept"),

@@ -11,8 +11,8 @@ from opened_store import open_store
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, OutcomeRow, PlannedRows, RowBlock, StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
-from windrow_master.output.concatenation import Wanted, concatenate
-from windrow_master.output.files import Files
+from windrow_master.output.concatenation import OutputRequest, concatenate
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.store.records import OutputRow
 
@@ -23,8 +23,8 @@ RESERVE_BYTES = 1 << 20
 class CommittedStep:
     """One incarnation over a state folder. `close` it before the next."""
 
-    def __init__(self, folder: Path, files: Files | None = None, segment_bytes_max: int = 1 << 20) -> None:
-        self.files = files or Files()
+    def __init__(self, folder: Path, files: FileOperations | None = None, segment_bytes_max: int = 1 << 20) -> None:
+        self.files = files or FileOperations()
         self.segments_folder = folder / "segments"
         self.target = folder / "out" / "rows.csv"
         for made in (self.segments_folder, self.target.parent):
@@ -83,8 +83,8 @@ class CommittedStep:
 
     def wanted(
         self, generation: int = 1, header: bytes | None = None, target: Path | None = None, rows: int | None = None
-    ) -> Wanted:
-        return Wanted(
+    ) -> OutputRequest:
+        return OutputRequest(
             JobKey(1),
             "job-1",
             STEP,
@@ -97,7 +97,11 @@ class CommittedStep:
         )
 
     def concatenate(
-        self, generation: int = 1, header: bytes | None = None, target: Path | None = None, files: Files | None = None
+        self,
+        generation: int = 1,
+        header: bytes | None = None,
+        target: Path | None = None,
+        files: FileOperations | None = None,
     ) -> OutputRow:
         return concatenate(
             self.wanted(generation, header, target),

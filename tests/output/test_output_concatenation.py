@@ -25,7 +25,7 @@ from windrow_master.output.concatenation import (
     concatenate,
 )
 from windrow_master.output.extents import strides
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.output.staging import StagedSegment
 from windrow_master.store.records import CommittedRange
 
@@ -152,7 +152,7 @@ def test_all_lost_rows_are_named_and_can_be_had_again(
             path = step.segments_folder / name
             content = path.read_bytes() if path.exists() else b""
             sound[row.mini_batch] = content[row.offset : row.offset + row.length] == ROWS[row.mini_batch]
-    with pytest.raises(RowsLost, match="these run again") as caught:
+    with pytest.raises(RowsLost, match="these mini-batches run again") as caught:
         step.concatenate()
     assert [row.mini_batch for row in caught.value.lost] == [number for number, good in sound.items() if not good]
     assert any(sound.values())
@@ -171,7 +171,7 @@ def test_rows_cut_between_their_verification_and_their_copy_are_lost(
     monkeypatch.setattr(extents, "LARGE_BYTES", 0)
     step.target.write_bytes(b"")
 
-    class CutWhileCopied(Files):
+    class CutWhileCopied(FileOperations):
         def copy(self, source: int, offset: int, length: int, target: int) -> None:
             segment = Path(f"/proc/self/fd/{source}").readlink()
             os.truncate(segment, offset)
@@ -274,7 +274,7 @@ def test_a_failing_disk_leaves_the_target_as_it_was(
     before = step.target.read_bytes()
     step.requeue([3])
     step.commit({3: b"other\n"})
-    with pytest.raises(error, match=r"tried again by itself|retry the job"):
+    with pytest.raises(error, match=r"retried by itself|retry the job"):
         step.concatenate(generation=2, files=FailingFiles(**{operation: [number]}))
     assert step.target.read_bytes() == before
     assert hidden(step) == []
@@ -283,7 +283,7 @@ def test_a_failing_disk_leaves_the_target_as_it_was(
 
 
 def test_a_share_that_is_full_says_so_again_when_it_is_closed(step: CommittedStep) -> None:
-    with pytest.raises(OutputFull, match="tried again by itself"):
+    with pytest.raises(OutputFull, match="retried by itself"):
         step.concatenate(files=FailingFiles(write=[errno.EDQUOT], close=[errno.EDQUOT]))
     assert hidden(step) == []
 
@@ -305,7 +305,7 @@ def test_it_can_be_stopped(step: CommittedStep) -> None:
 def test_what_was_stopped_while_it_was_brought_to_the_disk_is_not_put_in_place(step: CommittedStep) -> None:
     stop = threading.Event()
 
-    class SlowDisk(Files):
+    class SlowDisk(FileOperations):
         def sync(self, descriptor: int) -> None:
             stop.set()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from windrow_master.core.ids import LeaseId
-from windrow_master.output.staging import RowsUnreadable, StagedSegment, staged_fits
+from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 
 ROWS = os.urandom(3_000_001)
 
@@ -57,7 +57,7 @@ def test_only_plain_files_are_taken_and_nothing_is_left_behind(folders: tuple[Pa
     elif what == "folder":
         rows.mkdir()
     staged = StagedSegment(segments, LeaseId(7))
-    with pytest.raises(RowsUnreadable, match="rows: "):
+    with pytest.raises(RowsFileUnreadable, match="rows: "):
         staged.take(rows)
     staged.close()
     assert list(segments.iterdir()) == []

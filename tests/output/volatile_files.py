@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 
 
-class VolatileFiles(Files):
+class VolatileFiles(FileOperations):
     """Records what is not on the disk yet."""
 
     def __init__(self, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Names of `azure.ai.ml` that have no counterpart here: importing one says so, and what to do instead."""
+"""Names of `azure.ai.ml` that have no counterpart here: importing one raises an error that says what to do instead."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SPARK = (
     "or DuckDB, or beforehand, and give steps that read its outputs a path."
 )
 _ENDPOINTS = (
-    "endpoints and deployments are not there. Submit the pipeline or the parallel step that scores, as a job, each "
+    "Windrow has no endpoints and deployments. Submit the pipeline or the parallel step that scores, as a job, each "
     "time there is data for it."
 )
 _CODE_CONFIGURATION = (
-    "it belongs to deployments, which are not there. A parallel step names its script itself: "
+    "it belongs to deployments, which Windrow does not have. A parallel step names its script itself: "
     "RunFunction(code=..., entry_script=...)."
 )
-_SCHEDULES = "schedules are not there. Let cron, or another timer, run: windrow job create FILE"
+_SCHEDULES = "Windrow has no schedules. Let cron, or another timer, run: windrow job create FILE"
 _WORKSPACES = (
     "the workspace is a master, which is started by itself (docs/how-to/run-a-cluster.md). "
     "MLClient(master=ADDRESS) names it, and client.workspaces.get() tells its names."
@@ -41,8 +41,8 @@ _PARALLEL_JOB = (
     "as it is. To ask whether an object is a job, there is windrow.ml.entities.Job."
 )
 _REGISTRIES = (
-    "registries are not there. Data and models are registered with the master (client.data, client.models); components "
-    "are shared as files, for load_component."
+    "Windrow has no registries. Data and models are registered with the master (client.data, client.models); "
+    "components are shared as files, for load_component."
 )
 _LOADED = "Only jobs, components, data, models and environments are read from files"
 

@@ -1,4 +1,4 @@
-"""Settings as attributes: what a notebook reads and writes on steps, jobs, inputs and outputs."""
+"""Settings as attributes: what notebooks read and write on steps, jobs, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, t
 
 _NODES = (Scalar, Sequence, Mapping)
 NESTED = ("resources", "retry_settings", "settings", "environment_variables", "tags", "properties", "limits")
-"""Settings that have keys of their own: reading one that is not there gives an empty one, to write to."""
+"""Settings that have keys of their own: reading one that is not set gives an empty one, to write to."""
 
 
 class Attributes:
-    """A mapping of settings, of which each key is an attribute as well. Setting one to None takes it out.
+    """A mapping of settings whose keys are attributes, too. Setting one to None removes it.
 
-    Keys are not checked here: the reader of job files does that, with a did-you-mean, when the job is made.
+    Keys are not checked here: the reader of job files checks them when the job is made, and suggests the nearest key.
     """
 
     def __init__(self, written: Mapping | None = None, /, **values: Any) -> None:
-        """From a mapping of a file, or from values; None among them means that the key is not there."""
+        """From a mapping of a file, or from values; a value of None means that the key is not set."""
         self._values: dict[str, Any] = dict(written.entries) if written else {}
         self._places: dict[str, Place] = dict(written.key_places) if written else {}
         self._place = written.place if written else calling_place()
@@ -86,7 +86,7 @@ class Attributes:
         return f"{type(self).__name__}({self.to_dict()!r})"
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A value, or `default`; for settings that have keys of their own an empty one, to write to."""
+        """A value, or `default`; for settings with keys of their own an empty one, to write to."""
         if name in self._values:
             return self[name]
         if name in NESTED and default is None:
@@ -95,11 +95,11 @@ class Attributes:
         return default
 
     def keys(self) -> list[str]:
-        """The keys that are there."""
+        """The keys that are set."""
         return list(self._values)
 
     def items(self) -> list[tuple[str, Any]]:
-        """The keys with their values."""
+        """The keys and their values."""
         return [(name, self[name]) for name in self._values]
 
     def values(self) -> list[Any]:
@@ -107,7 +107,7 @@ class Attributes:
         return [self[name] for name in self._values]
 
     def pop(self, name: str, default: Any = None) -> Any:
-        """Take a key out, and return its value."""
+        """Remove a key, and return its value."""
         value = self.get(name, default)
         self._values.pop(name, None)
         return value
@@ -143,9 +143,9 @@ class Attributes:
 
 
 def to_node(value: Any, place: Place) -> Node:
-    """The tree of a value: a node, settings, anything that has a `to_node()`, or plain values with such among them.
+    """The tree of a value: a node, settings, anything with a `to_node()`, or plain values that hold such.
 
-    Raises TypeError for what no job can hold.
+    Raises TypeError for a value that no job can hold.
     """
     if isinstance(value, _NODES):
         return value
@@ -168,7 +168,7 @@ def _is_empty(name: str, node: Node) -> bool:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of settings; nodes never change, and bound objects keep meaning what they are bound to."""
+    """A copy of settings. Nodes are immutable, and objects that stand for a binding are shared."""
     if isinstance(value, dict):
         return {key: _copied(entry, memo) for key, entry in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What is not here: says so to who asks for any of it."""
+"""As `azure.ai.ml.automl`, of which nothing exists here: importing a name says so."""
 
 from __future__ import annotations
 

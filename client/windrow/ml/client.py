@@ -1,7 +1,7 @@
 """`MLClient`: submits jobs, follows them, and keeps assets, by the names that notebooks use.
 
-It talks to the master that $WINDROW_MASTER or the context in use names; where there is none, to a private one over a
-state folder, whose jobs run on this machine for as long as the client lives.
+It talks to the master that $WINDROW_MASTER or the current context names. Without one, it starts a private master over a
+state folder, whose jobs run on this machine while the client lives.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class MLClient:
-    """A client. Credentials, subscription, resource group and workspace are accepted, and name nothing here."""
+    """A client. Credentials, subscription, resource group and workspace are accepted, and have no effect."""
 
     def __init__(
         self,
@@ -51,12 +51,12 @@ class MLClient:
         environments: str | None = None,
         **more: Any,
     ) -> None:
-        """Nothing is opened yet.
+        """Opens nothing yet.
 
-        `master`: its address or the name of a context; by default $WINDROW_MASTER, else the context in use. Without
-        one, jobs run on this machine: `state` is their folder, `python` the interpreter of their scripts, `slots` how
-        many workers run at a time, `datastores` where datastores are, by name, `environments` what
-        `windrow run --environments` says.
+        `master`: its address or the name of a context; by default $WINDROW_MASTER, else the current context. Without a
+        master, jobs run on this machine: `state` is their folder, `python` the interpreter of their scripts, `slots`
+        the number of workers at a time, `datastores` the places of datastores by name, and `environments` as
+        `windrow run --environments`.
         """
         self.subscription_id = subscription_id or ""
         self.resource_group_name = resource_group_name or ""
@@ -82,7 +82,7 @@ class MLClient:
     def from_config(
         cls, credential: object = None, *, path: Any = None, file_name: str | None = None, **more: Any
     ) -> Self:
-        """A client with the names of a workspace's `config.json`, if there is one here or in a folder above."""
+        """A client with the names in a workspace's `config.json`, looked for here and in the folders above."""
         found = _config(Path(path) if path else Path.cwd(), file_name or CONFIG_FILE)
         return cls(
             credential,
@@ -94,16 +94,16 @@ class MLClient:
 
     @classmethod
     def from_cli(cls, credential: object = None, **more: Any) -> Self:
-        """What `from_config` gives."""
+        """As `from_config`."""
         return cls.from_config(credential, **more)
 
     @property
     def windrow(self) -> Client:
-        """The `windrow.Client` beneath, for what notebooks of Azure ML have no words for."""
+        """The `windrow.Client` that this one uses, for what Azure ML's API does not have."""
         return self.connection.client()
 
     def create_or_update(self, entity: Any, **more: Any) -> Any:
-        """Submit a job, or make an asset, environment, component or compute known: by what it is."""
+        """Submit a job, register an asset, or note an environment, component or compute, by the type of `entity`."""
         if isinstance(entity, Data):
             return self.data.create_or_update(entity)
         if isinstance(entity, Model):
@@ -117,11 +117,11 @@ class MLClient:
         return self.jobs.create_or_update(entity, **more)
 
     def begin_create_or_update(self, entity: Any, **more: Any) -> Finished:
-        """As `create_or_update`; its `result()` is there already."""
+        """As `create_or_update`; `result()` returns at once."""
         return Finished(self.create_or_update(entity, **more))
 
     def close(self) -> None:
-        """End the connection, and private processes. Repeatable; the next question opens it again."""
+        """End the connection, and private processes. May be called again; the next call opens the connection again."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -135,12 +135,12 @@ class MLClient:
         self.close()
 
     def __repr__(self) -> str:
-        """What it talks to, as far as that is known without asking."""
+        """Workspace and state folder."""
         return f"MLClient(workspace_name={self.workspace_name!r}, state={self.connection.state!r})"
 
 
 def _config(folder: Path, file_name: str) -> dict[str, str]:
-    """The names in a workspace's config file; {} where there is none: nothing here needs them."""
+    """The names in a workspace's config file; {} without one, because nothing here needs them."""
     if folder.is_file():
         candidates = [folder]
     else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MasterConnection:
-    """Opened at the first question, so that making a client costs nothing; closed with its owner."""
+    """Opened at the first call, so that making a client costs nothing; closed with its owner."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class MasterConnection:
         return find_access(self._master, os.environ) is None
 
     def known_datastores(self) -> Collection[str]:
-        """Names of those that a job may name, where it would run on this machine; of a served master's nothing has to
-        be known. Nothing is opened."""
+        """The datastores that a job may name, if it would run on this machine; a served master checks its own. Nothing
+        is opened."""
         if self._session is not None:
             return self._session.datastores
         if not self.would_be_embedded:
@@ -64,8 +64,8 @@ class MasterConnection:
         return known(self.state, read(self._given))
 
     def place_options(self) -> str:
-        """The options by which the command `windrow` finds this master from the working folder, beginning with a
-        blank. Nothing is opened."""
+        """The options by which the command `windrow` finds this master from the working folder, with a leading blank.
+        Nothing is opened."""
         if not self.would_be_embedded:
             named = self._master and self._master != os.environ.get("WINDROW_MASTER")
             return f" --master {shlex.quote(str(self._master))}" if named else ""
@@ -80,7 +80,7 @@ class MasterConnection:
     def client(self) -> Client:
         """The client, opened if it is not. Raises WindrowError."""
         if self._session is not None and self._session.failure() is not None:
-            # Whoever had started the private master has ended, or it does not stay alive: once more, by ourselves.
+            # The process that started the private master has ended, or the master died: start one of our own.
             self.close()
         if self._client is None:
             self._open()
@@ -119,7 +119,7 @@ class MasterConnection:
             session.close(now=True)
             raise
         self._session = session
-        # Also when the interpreter ends: processes are not left behind, and what runs is finished first.
+        # Also at the end of the interpreter: no processes are left behind, and running mini-batches finish first.
         self._closer = weakref.finalize(self, _end, self._client, session)
 
 

@@ -37,6 +37,6 @@ class InputTypes:
 
 
 class TimeZone:
-    """Time zones of schedules; only what notebooks name."""
+    """Time zones of schedules; only those that notebooks name."""
 
     UTC = "UTC"

@@ -34,13 +34,13 @@ def pipeline(func: Function) -> Function: ...
 @overload
 def pipeline(func: None = None, **settings: Any) -> Callable[[Function], Function]: ...
 def pipeline(func: Function | None = None, **settings: Any) -> Any:
-    """Makes a function that builds a pipeline: called, it returns the `PipelineJob`.
+    """Turn a function into one that builds a pipeline: a call returns the `PipelineJob`.
 
-    The function calls components, and may return a dictionary that names outputs of steps as the pipeline's. Called in
-    the function of another pipeline, it returns a step of that one, which has these outputs.
-    `settings`: name (of the pipeline where it is a step, not of the job), display_name, description, experiment_name,
+    The function calls components, and may return a dictionary of the pipeline's outputs: step outputs by name. Called
+    inside the function of another pipeline, it returns a step of that pipeline, with these outputs.
+    `settings`: name (of the pipeline as a step, not of the job), display_name, description, experiment_name,
     tags, compute, default_compute, default_datastore, continue_on_step_failure, force_rerun; non_pipeline_inputs:
-    parameters that the function gets as they are.
+    parameters that the function gets unchanged.
     """
     if func is None:
         return lambda function: pipeline_of(function, settings)
@@ -72,17 +72,17 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
 
 
 def _signature(function: Function) -> inspect.Signature:
-    """With the annotations' values where they can be had: they are text under `from __future__ import annotations`."""
+    """With annotations evaluated if possible: `from __future__ import annotations` makes them text."""
     try:
         return inspect.signature(function, eval_str=True)
-    except Exception:  # whatever an annotation that is only text raises
+    except Exception:  # evaluating an annotation may raise anything
         return inspect.signature(function)
 
 
 def _build_inside(
     function: Function, signature: inspect.Signature, settings: Mapping[str, Any], bound: inspect.BoundArguments
 ) -> PipelineStep:
-    """The step that a pipeline is which was called in the function of another one."""
+    """The step for a pipeline that was called inside the function of another one."""
     as_they_are = set(settings.get("non_pipeline_inputs") or ())
     given = {name: value for name, value in bound.arguments.items() if name not in as_they_are}
     declared = {name: PipelineInput(name, _declared(signature.parameters[name], given[name])) for name in given}
@@ -140,7 +140,7 @@ def _call(function: Function, bound: inspect.BoundArguments) -> tuple[Any, dict[
 
 @contextmanager
 def _locals_at_return(code: CodeType, left: dict[str, Any]) -> Iterator[None]:
-    """Gathers the variables that a function has when it returns: steps are called after them."""
+    """Collect the variables of a function when it returns: steps are named after them."""
     before = sys.getprofile()
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
@@ -157,10 +157,10 @@ def _locals_at_return(code: CodeType, left: dict[str, Any]) -> Iterator[None]:
 
 
 def _name_steps(steps: list[Step], names: Mapping[Step, str]) -> None:
-    """Gives each step its key: by its own name, the variable that holds it, or its component; numbered where taken."""
+    """Give each step its key: its own name, the variable that holds it, or its component; with a number if taken."""
     taken: set[str] = set()
     for step in steps:
-        # As the vendor's client has it: a parallel step's own name, else the variable that holds the step.
+        # As in Azure ML: a parallel step's own name, else the variable that holds the step.
         is_named = step.type == "parallel" and step._component is None and "name" in step._values
         own = step.default_key if is_named else ""
         key = wanted = step._renamed or own or names.get(step) or step.default_key
@@ -173,7 +173,7 @@ def _name_steps(steps: list[Step], names: Mapping[Step, str]) -> None:
 
 
 def _typed(value: Any, annotation: Any) -> Any:
-    """A value with the type that its parameter is annotated with, where it has none itself."""
+    """A value with the type of its parameter's annotation, if it has none itself."""
     if isinstance(annotation, Input) and not is_data(value):
         made = {**annotation.to_dict()}
         if value is inspect.Parameter.empty or value is annotation:
@@ -187,7 +187,7 @@ def _typed(value: Any, annotation: Any) -> Any:
 
 
 def _declared(parameter: inspect.Parameter, given: Any) -> Any:
-    """What a pipeline that is a step declares of a parameter: type and default; its value is given from outside."""
+    """The declaration of a parameter of a pipeline that is a step: type and default; the value comes from outside."""
     annotation, default = parameter.annotation, parameter.default
     if isinstance(annotation, Input):
         made: dict[str, Any] = {**annotation.to_dict()}

@@ -1,6 +1,6 @@
-"""As `azure.ai.ml.exceptions`: what is raised here, by the names under which notebooks catch it.
+"""As `azure.ai.ml.exceptions`: the errors of Windrow, by the names under which notebooks catch them.
 
-Some names stand for several errors, as tuples: `except` takes these, too.
+Some names are tuples of several errors, which `except` takes as well.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from windrow.spec.reading.context import Context
 
 MlException = (WindrowError, JobFileError)
-"""All that can be foreseen."""
+"""Every error that Windrow raises on purpose."""
 
 ValidationException = (JobFileError, UsageError)
-"""What is wrong with a job, a component or an asset."""
+"""A job, component or asset is wrong."""
 
 ComponentException = ValidationException
 
 AssetException = ModelException = (RequestRefused, UsageError)
-"""Data or a model that cannot be registered, or is not there."""
+"""Data or a model cannot be registered, or does not exist."""
 
 
 class JobWarning(UserWarning):
@@ -40,8 +40,9 @@ def job_file_error(context: Context) -> JobFileError:
 
 __getattr__ = refusing_all(
     __name__,
-    "nothing here raises it. Catch MlException, which is all that can be "
-    "foreseen, or one of the others: ValidationException, JobException, AssetException, UserErrorException.",
+    "nothing here raises it. Catch MlException, which is every error that "
+    "Windrow raises on purpose, or one of these: ValidationException, JobException, AssetException, "
+    "UserErrorException.",
 )
 
 

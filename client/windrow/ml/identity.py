@@ -1,4 +1,4 @@
-"""Credentials by the names of `azure.identity`, for notebooks that make one: nothing asks for it."""
+"""Credentials with the names of `azure.identity`, for notebooks that make one. They are not used."""
 
 from __future__ import annotations
 

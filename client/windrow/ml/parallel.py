@@ -52,11 +52,11 @@ def parallel_run_function(
     task: Any = None,
     **settings: Any,
 ) -> Step:
-    """A parallel step, or the component of several: call it to give it its inputs.
+    """A parallel step, or a component: call it with inputs to make steps.
 
     `settings`: description, tags, display_name, compute, retry_settings, environment_variables, logging_level,
     max_concurrency_per_instance, error_threshold, mini_batch_error_threshold, mini_batch_size (also a number),
-    partition_keys, input_data, identity, is_deterministic. Unknown ones are told when the job is made.
+    partition_keys, input_data, identity, is_deterministic. Unknown ones are reported when the job is made.
     """
     there = resources_of(instance_count, instance_type, docker_args, shm_size)
     if resources is not None and there:
@@ -65,7 +65,7 @@ def parallel_run_function(
             "resources."
         )
     for alone in ("experiment_name", "version"):
-        settings.pop(alone, None)  # of a job that stands alone, which a parallel one never does
+        settings.pop(alone, None)  # of jobs of their own, which parallel steps never are
     written = {"name": name, "resources": resources or there or None, "task": task, **settings}
     return Step("parallel", written, inputs=inputs, outputs=outputs)
 

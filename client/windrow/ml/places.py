@@ -1,4 +1,4 @@
-"""Where in a notebook or script an object was made: errors name that line."""
+"""The line of a notebook or script that made an object: errors name it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = "windrow.ml"
 
 
 def calling_place() -> Place:
-    """The line outside of this package that is being executed. Relative paths start at the working folder."""
+    """The line outside this package that is running. Relative paths start at the working folder."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back
@@ -20,7 +20,7 @@ def calling_place() -> Place:
 
 
 def calling_file() -> str:
-    """The script that is being executed, as an absolute path; in a notebook, a name in the working folder."""
+    """The script that is running, as an absolute path; in a notebook, a name in the working folder."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(str(frame.f_globals.get("__name__", ""))):
         frame = frame.f_back

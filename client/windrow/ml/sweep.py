@@ -1,4 +1,4 @@
-"""What is not here: says so to who asks for any of it."""
+"""As `azure.ai.ml.sweep`, of which nothing exists here: importing a name says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from windrow.ml.absent import refusing_all
 
 __getattr__ = refusing_all(
     __name__,
-    "steps that search hyperparameters are not carried out. Take these imports and the calls of .sweep() out, and "
+    "steps that search hyperparameters are not carried out. Remove these imports and the calls of .sweep(), and "
     "give the step the values itself; or make a parallel step whose items are the values to try.",
 )

@@ -1,16 +1,16 @@
-"""Makes an output file from committed rows: a pure function of what the store holds, redone from zero at any time.
+"""Makes an output file from committed rows: a pure function of the store's content, which can start over at any time.
 
-State machine of one concatenation, each arrow a named crash point:
+The state machine of one concatenation; each arrow is a named crash point:
 
     nothing -> created -> written -> synced -> recorded -> renamed -> folder synced -> done
-    any of them fails -> the temporary file is removed; the target is as it was, or whole and new
+    any of them fails -> the temporary file is removed; the target is unchanged, or the whole new output
 
 Invariants:
 1. The target is at every moment what it was before, or the whole new output.
-2. Before the rename, the store knows what is renamed (`record`), so that any later master knows the file as its own.
-3. Rows stand in the file in output order, each verified against the crc32 its mini-batch was committed with.
-4. A file that Windrow did not write, or that was changed since, is never replaced. One that has, byte for byte, the
-   content of the new output is taken for it, and not touched.
+2. The store records the output before the rename, so that any later master recognizes the file as its own.
+3. Rows are in output order, each verified against the crc32 that its mini-batch was committed with.
+4. A file that Windrow did not write, or that was changed since, is never replaced. If its content is, byte for byte,
+   that of the new output, it counts as the output and is not touched.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from windrow_master.output.errors import (
     TargetForeign,
 )
 from windrow_master.output.extents import SegmentFile, SegmentReader, strides
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.output.target import foreign, refuse_foreign, remove_stale, stamp_if_equal, temporary_path
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import CommittedRange, OutputRow
@@ -53,20 +53,20 @@ __all__ = [
     "ConcatenationError",
     "ConcatenationStopped",
     "OutputFull",
+    "OutputRequest",
     "OutputUnwritable",
     "RowsLost",
     "RowsUnreadable",
     "TargetForeign",
-    "Wanted",
     "concatenate",
 ]
 
 LOST_MAX = 10_000
-"""Lost mini-batches listed at once; the rest is found when these have run again."""
+"""Lost mini-batches reported at once; the others are found when these have run again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OutputRequest:
     """An output to be made."""
 
     job_key: JobKey
@@ -78,30 +78,30 @@ class Wanted:
     """The file itself (not its folder); its folder exists."""
     segments_folder: Path
     header: bytes | None
-    """Stands once on top, as it is; of Parquet: the columns. None: no header."""
+    """Written once, at the top; for Parquet: the columns. None: no header."""
     row_format: str = "text"
     """As windrow.spec.settings.schema.ROW_FORMATS."""
     rows: int | None = None
-    """How many the step has counted as they were committed; None: nobody has."""
+    """How many the step counted as they were committed; None: not counted."""
 
 
 def concatenate(
-    wanted: Wanted,
+    wanted: OutputRequest,
     reader: StoreReader,
     record: Callable[[OutputRow], None],
     *,
     stop: threading.Event | None = None,
-    files: Files | None = None,
+    files: FileOperations | None = None,
 ) -> OutputRow:
-    """Make the output; return what was written. Blocks: meant for a thread of its own beside the event loop.
+    """Make the output; return what was written. Blocks: call it in a thread of its own.
 
     `record` makes its argument durable (`Store.record_output`).
 
     Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped, StateDamaged
-    (other rows are there than were counted); and what reader and record raise. The target is untouched by all of them,
-    or (where only its folder could not be synced) whole and new.
+    (the number of rows is not the one that was counted); and what reader and record raise. The target is then
+    unchanged, or, if only its folder could not be synced, the whole new output.
     """
-    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or Files()).run()
+    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or FileOperations()).run()
 
 
 class _Concatenation:
@@ -109,11 +109,11 @@ class _Concatenation:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: OutputRequest,
         reader: StoreReader,
         record: Callable[[OutputRow], None],
         stop: threading.Event,
-        files: Files,
+        files: FileOperations,
     ) -> None:
         self._wanted = wanted
         self._reader = reader
@@ -138,7 +138,7 @@ class _Concatenation:
             raise self._explained(error) from error
         finally:
             self._segments.close()
-            # What is closed here is thrown away; a share that is full says so once more.
+            # The file is discarded; closing it on a full network share reports that once more.
             with contextlib.suppress(OSError):
                 self._close()
             with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ class _Concatenation:
         wanted, files = self._wanted, self._files
         remove_stale(wanted.target, wanted.job_id, wanted.step_id, self._temporary, files)
         files.unlink(self._temporary)
-        # As for any file its owner makes: outputs are for others to read.
+        # The usual mode of a new file: outputs are for others to read.
         self._descriptor = files.create(self._temporary, 0o666)
         reach("concatenate.created")
         self._write_all()
@@ -180,7 +180,7 @@ class _Concatenation:
             return found
         self._record(row)
         reach("concatenate.recorded")
-        # Once more: recording may have taken long.
+        # Checked again, because recording may have taken long.
         refuse_foreign(wanted.target, self._reader.outputs_at)
         files.rename(self._temporary, wanted.target)
         reach("concatenate.renamed")
@@ -189,8 +189,10 @@ class _Concatenation:
         return row
 
     def _equal_in_place(self, row: OutputRow) -> OutputRow | None:
-        """The output as it stands already, under the eyes of a state that does not know it: one that was brought back
-        from a backup. The content tells, since it is a pure function of the rows. Raises TargetForeign for another."""
+        """The output, if its file exists already although the state does not know it, as after a restore from a backup.
+
+        The content decides, because it is a pure function of the rows. Raises TargetForeign for other content.
+        """
         target = self._wanted.target
         try:
             refuse_foreign(target, self._reader.outputs_at)
@@ -210,7 +212,7 @@ class _Concatenation:
                 self._put(self._wanted.header)
             self._write_ranges(self._put_rows)
             return
-        # pyarrow takes a tenth of a second to load, for those who want it.
+        # Loading pyarrow takes a tenth of a second, which other formats need not spend.
         from windrow_master.output.parquet_file import ParquetFile
 
         parquet = ParquetFile(self._wanted.header, self._put)
@@ -232,10 +234,11 @@ class _Concatenation:
             raise RowsLost(
                 lost,
                 f"The committed rows of {len(lost)} mini-batches (the first is {lost[0].mini_batch}) cannot be read "
-                f"from {self._wanted.segments_folder} or fail their checksum: these run again. Check that disk.",
+                f"from {self._wanted.segments_folder} or fail their checksum: these mini-batches run again. Check that "
+                f"disk.",
             )
         if self._wanted.rows not in (None, self._rows):
-            # Each record is sound: one stands there as it was before its rows were committed.
+            # Each record is sound by itself, but one is older than the commit of its rows.
             what = f"{self._wanted.rows:,} rows were committed, and {self._rows:,} are found"
             raise StateDamaged(f"the record of the mini-batches of step {self._wanted.step_id}", what)
 
@@ -247,13 +250,13 @@ class _Concatenation:
 
     def _put_small(self, ranges: Sequence[CommittedRange]) -> None:
         rows = self._segments.read(ranges, self._lost)
-        # Once something is lost, the rest is only verified, to find all that is lost in one pass.
+        # Once something is lost, the rest is only verified, to find everything lost in one pass.
         if not self._lost:
             self._put(rows)
             self._rows += sum([row.row_count for row in ranges])
 
     def _put_tables(self, ranges: Sequence[CommittedRange], large: bool, parquet: ParquetFile) -> None:
-        """Rows of Parquet, each range an Arrow stream; of a large one no more than a batch stands in memory."""
+        """Rows of Parquet, each range an Arrow stream; of a large one, memory holds one batch."""
         if large:
             (row,) = ranges
             crc32, length = 0, 0
@@ -266,7 +269,7 @@ class _Concatenation:
                 rows_file = SegmentFile(self._segments.descriptor(row.segment_id), row.offset, row.length)
                 parquet.append(rows_file)
                 if rows_file.checksum() != row.crc32:
-                    # Changed since it was verified. What is written now is never renamed.
+                    # Changed since it was verified. This output is never renamed to the target.
                     self._lost.append(row)
         else:
             rows = memoryview(self._segments.read(ranges, self._lost))
@@ -278,7 +281,7 @@ class _Concatenation:
             self._rows += sum([row.row_count for row in ranges])
 
     def _put_large(self, row: CommittedRange) -> None:
-        """Verify first, then let the kernel copy: where the file system can, the output shares the segment's blocks."""
+        """Verify first, then let the kernel copy: if the file system can, the output shares the segment's blocks."""
         crc32, length = 0, 0
         hasher = self._hasher.copy()
         for piece in self._segments.pieces(row):
@@ -292,7 +295,7 @@ class _Concatenation:
             try:
                 self._files.copy(self._segments.descriptor(row.segment_id), row.offset, row.length, self._descriptor)
             except EOFError:
-                # Cut since it was verified. What is written now is never renamed.
+                # Cut since it was verified. This output is never renamed to the target.
                 self._lost.append(row)
                 return
             self._hasher = hasher
@@ -318,9 +321,9 @@ class _Concatenation:
         if is_full(error):
             return OutputFull(
                 f"The output {target} cannot be written: its disk is full (or a quota is used up) after "
-                f"{self._length} bytes. Make room: it is tried again by itself, and nothing needs to run again."
+                f"{self._length} bytes. Make room: writing is retried by itself, and nothing needs to run again."
             )
         return OutputUnwritable(
-            f"The output {target} cannot be written: {error.strerror or error}. Mend that, or give the output another "
+            f"The output {target} cannot be written: {error.strerror or error}. Fix that, or give the output another "
             f"path; then retry the job."
         )

@@ -1,4 +1,4 @@
-"""What can keep an output from being made, or from being used, each with a text for people."""
+"""Why an output cannot be made, or cannot be used; each error has a text for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from windrow_master.store.records import CommittedRange
 
 
 class ConcatenationError(Exception):
-    """Base. The target is as it was."""
+    """An output could not be made. The target is unchanged."""
 
 
 class RowsLost(ConcatenationError):
@@ -16,34 +16,34 @@ class RowsLost(ConcatenationError):
     def __init__(self, lost: tuple[CommittedRange, ...], message: str) -> None:
         super().__init__(message)
         self.lost = lost
-        """At most LOST_MAX of them: the rest is found when these have run again."""
+        """At most LOST_MAX of them; the others are found when these have run again."""
 
 
 class RowsUnreadable(ConcatenationError):
-    """Committed rows cannot be read at the moment, for a reason that may pass; whether they are lost is not known."""
+    """Committed rows cannot be read for a reason that may pass; whether they are lost is not known."""
 
 
 class TargetForeign(ConcatenationError):
-    """Something stands at the output's path that Windrow did not write, or that was changed since."""
+    """At the output's path is something that Windrow did not write, or that was changed since."""
 
 
 class OutputFull(ConcatenationError):
-    """There is no room where the output is to stand."""
+    """The disk of the output is full."""
 
 
 class OutputUnwritable(ConcatenationError):
-    """The output cannot be written where it is to stand, for another reason."""
+    """The output cannot be written for another reason."""
 
 
 class ConcatenationStopped(ConcatenationError):
-    """It was asked to stop."""
+    """Making the output was stopped on request."""
 
 
 class OutputDamaged(StateDamaged):
     """A file of rows is not what Windrow wrote."""
 
     consequence = (
-        "It is not used. Somebody has changed or removed it since Windrow wrote it, or its disk has damaged it. Check "
-        "that disk. Then bring the file back from a backup and try again (a failed job: windrow job retry), or run the "
-        "job anew."
+        "It is not used. It was changed or removed since Windrow wrote it, or its disk has damaged it. Check that "
+        "disk. Then bring the file back from a backup and try again (a failed job: windrow job retry), or run the job "
+        "anew."
     )

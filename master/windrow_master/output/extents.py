@@ -1,9 +1,9 @@
 """Reads committed ranges out of segments in large strides, and verifies each range's crc32.
 
-A page of ranges is cut into strides of bounded size. Within a stride the ranges are put in the order of their segments,
-neighbours (and near neighbours) merge into one extent, and each extent is one read: ranges are committed nearly in
-output order, so a stride of small ranges takes a handful of system calls. That is not only for speed: every call gives
-the GIL away, and beside a busy event loop waits a switch interval to get it back.
+A page of ranges is cut into strides of bounded size. Within a stride, the ranges are sorted by segment, neighbours (and
+near neighbours) merge into one extent, and each extent is one read. Ranges are committed nearly in output order, so a
+stride of small ranges takes a handful of system calls. That matters because every call releases the GIL, and beside a
+busy event loop waits a switch interval to get it back.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ STRIDE_BYTES = 8 << 20
 LARGE_BYTES = 2 << 20
 """A range above this is read in pieces, and copied by the kernel."""
 GAP_BYTES = 4 << 10
-"""Two ranges this close in a segment are read at once, with what lies between (at most 20 MB a page of 5,000)."""
+"""Two ranges this close in a segment are read at once, with the bytes between (at most 20 MB for a page of 5,000)."""
 BLOCK_BYTES = 4 << 10
-"""The piece that is given up where a disk cannot be read."""
+"""The unit that is given up if a disk cannot read it."""
 LOST_ERRORS = (errno.ENOENT, errno.EIO, errno.EBADMSG, errno.ENODATA, errno.EUCLEAN, errno.ENXIO)
-"""Errors that mean: what was there is gone. All others (no descriptors, no memory, no permission) may pass."""
+"""Errors that mean that the data is gone. All others (no descriptors, no memory, no permission) may pass."""
 CRC_PIECE = 5000
-"""zlib.crc32 gives the GIL away for more than 5 KiB; smaller pieces keep it, some 2 µs each."""
+"""zlib.crc32 releases the GIL for more than 5 KiB; smaller pieces keep it, some 2 µs each."""
 CRC_PIECES_BYTES = 64 << 10
 
 
@@ -89,7 +89,7 @@ class SegmentReader:
         return descriptor
 
     def read(self, ranges: Sequence[CommittedRange], lost: list[CommittedRange]) -> bytes:
-        """The rows of small ranges, verified, one after the other; those that are bad go to `lost` and are left out.
+        """The rows of small ranges, verified, in order; bad ones go to `lost` and are left out.
 
         Raises RowsUnreadable.
         """
@@ -119,7 +119,7 @@ class SegmentReader:
         return b"".join([views[row[0]] for row in ranges])
 
     def pieces(self, row: CommittedRange) -> Iterator[bytes]:
-        """A large range, piece by piece; ends early where the segment does, or is bad. Raises RowsUnreadable."""
+        """A large range, piece by piece; ends early if the segment does, or is damaged. Raises RowsUnreadable."""
         at, stop = row.offset, row.offset + row.length
         while at < stop:
             try:
@@ -139,7 +139,7 @@ class SegmentReader:
         self._descriptors.clear()
 
     def _extent(self, segment_id: int, begin: int, length: int) -> memoryview:
-        """What can be read of an extent: shorter, or nothing, where the segment is cut or damaged."""
+        """What can be read of an extent: less, or nothing, if the segment is cut or damaged."""
         parts: list[bytes] = []
         got = 0
         try:
@@ -157,7 +157,7 @@ class SegmentReader:
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _extent_by_blocks(self, segment_id: int, begin: int, length: int) -> memoryview:
-        """An extent with a part that cannot be read: what can be, with zeros for the rest (their checksums fail)."""
+        """An extent of which a part cannot be read: zeros stand for that part, so its checksums fail."""
         content = bytearray(length)
         for at in range(0, length, BLOCK_BYTES):
             try:
@@ -173,7 +173,7 @@ class SegmentReader:
         if error.errno not in LOST_ERRORS:
             raise RowsUnreadable(
                 f"The committed rows in {self._folder / (self._name_of(segment_id) or '?')} cannot be read: "
-                f"{error.strerror or error}. Mend that: it is tried again by itself, and nothing needs to run again."
+                f"{error.strerror or error}. Fix that: reading is retried by itself, and nothing needs to run again."
             ) from error
 
 
@@ -187,7 +187,7 @@ class SegmentFile(io.RawIOBase):
         self._checksum = 0
 
     def readable(self) -> bool:
-        """It is there to be read."""
+        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

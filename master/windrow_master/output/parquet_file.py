@@ -20,15 +20,15 @@ from windrow_master.core.headers import columns_of
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 64 << 20
-"""Of rows in memory; in the file they are smaller."""
+"""Of rows in memory; they are smaller in the file."""
 
 
 class ParquetFile:
     """One file: `append` each mini-batch, then `finish`."""
 
     def __init__(self, header: bytes | None, put: Callable[[memoryview], object]) -> None:
-        """`header`: the step's columns, None where no mini-batch had any; `put` takes the file's bytes in order,
-        and keeps no view of them."""
+        """`header`: the step's columns, None if no mini-batch had any; `put` takes the file's bytes in order, and keeps
+        no view of them."""
         self._types = {column.name: _unpacked(column.packed) for column in columns_of(header or b"[]")}
         self._target = ArrowSink(put)
         self._writer: Any = None
@@ -58,7 +58,7 @@ class ParquetFile:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of what is begun and not finished, without another byte written. Nothing after `finish`."""
+        """Close an unfinished file without writing another byte. Does nothing after `finish`."""
         self._target.put = _nothing
         if self._writer is not None:
             self._writer.close()
@@ -72,7 +72,7 @@ class ParquetFile:
         arrays = []
         for field in self._schema:
             array = batch.column(batch.schema.get_field_index(field.name))
-            # Not checked for digits lost: of int64 in a column of float64, these are the ones beyond 2**53.
+            # Unchecked: an int64 in a column of float64 loses digits beyond 2**53.
             arrays.append(array if array.type == field.type else array.cast(field.type, safe=False))
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -84,10 +84,10 @@ class ParquetFile:
 
 
 def _nothing(piece: memoryview) -> None:
-    """Takes a piece nowhere."""
+    """Discards a piece."""
 
 
 def _unpacked(packed: str) -> Any:
     kind = pyarrow.ipc.read_schema(pyarrow.BufferReader(base64.b64decode(packed))).field(0).type
-    # A column without any value is one of texts: few readers know a column without a type.
+    # A column without any value becomes one of strings: few readers know the null type.
     return pyarrow.string() if pyarrow.types.is_null(kind) else kind

@@ -1,11 +1,11 @@
-"""An output that stands in a store: whether what is there may be replaced, and its upload.
+"""An output in a store: whether an existing object may be replaced, and the upload.
 
-The rows are put together in the step's folder first, by the very state machine of `concatenation`. Then:
+The rows are concatenated in the step's folder first, by the state machine of `concatenation`. Then:
 
-    nothing -> recorded -> uploaded (an upload is whole or not there) -> verified
+    nothing -> recorded -> uploaded (as a whole or not at all) -> verified
 
-What is uploaded carries its digest as metadata, which goes when anybody writes to the object: an object is ours and
-unchanged if it carries the digest of something that was recorded for its address.
+An uploaded object carries its digest as metadata, which is lost when anybody writes to the object: an object is ours
+and unchanged if it carries a digest that was recorded for its address.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ CHUNK_BYTES = 16 << 20
 """Parts of an upload; a store takes at most 10,000 of them."""
 PARTS_MAX = 9_000
 STAMP_S = 1.0
-"""Stores tell the time of an object's last change in whole seconds."""
+"""Stores give the time of an object's last change in whole seconds."""
 UPLOADS_AT_ONCE = 4
 
 
 def refuse_foreign_object(
     address: str, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
 ) -> None:
-    """Raise TargetForeign unless nothing stands at an address, or what Windrow wrote there, unchanged, or an empty
-    object. Raises StorageError, also where the bucket is not there. `submitted`: as of `target.refuse_foreign`."""
+    """Raise TargetForeign unless there is nothing at an address, or an empty object, or what Windrow wrote, unchanged.
+
+    Raises StorageError, also if the bucket does not exist. `submitted`: as in `target.refuse_foreign`.
+    """
     url = parse_url(address)
     store = open_store(url.root)
     try:
@@ -71,14 +73,14 @@ def stands_there(row: OutputRow) -> bool:
 
 
 class _Rows(FileIO):
-    """A file that is uploaded: no more of it is read once that is to stop."""
+    """A file that is uploaded, until the upload is to stop."""
 
     def __init__(self, path: Path, stop: threading.Event) -> None:
         super().__init__(path)
         self._stop = stop
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Raises OSError when the upload is to stop."""
+        """Raise OSError if the upload is to stop."""
         if self._stop.is_set():
             raise OSError(f"the upload of {self.name} was stopped")
         return super().read(size)
@@ -115,15 +117,15 @@ def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop
 
 
 def need_bucket(address: str) -> None:
-    """Raise StorageError where nothing can be written for lack of a bucket.
+    """Raise StorageError if the bucket does not exist.
 
-    What answers "there is nothing" may be a bucket that is not there: only a listing tells.
+    A store answers "not found" for a missing object and for a missing bucket alike; listing objects tells them apart.
     """
     url = parse_url(address)
     try:
         next(iter(open_store(url.root).list(url.key, chunk_size=1)), None)
     except Exception as error:
         told = explained(error, "cannot be written", address)
-        # Who may write need not be allowed to list.
+        # Other errors pass: permission to write does not imply permission to list.
         if told.trouble is Trouble.MISSING:
             raise told from error

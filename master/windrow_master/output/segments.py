@@ -1,6 +1,6 @@
-"""Appends rows to segments: files that one master incarnation makes, writes, and nobody ever changes again.
+"""Appends rows to segments: files that one master incarnation creates and writes, and that nobody ever changes again.
 
-State machine of a segment:
+The state machine of a segment:
 
     created -> OPEN     its name (`<incarnation>-<n>.rows`) was free; its folder is synced before a commit names it
     OPEN    -> OPEN     appended, synced, named by commits, again and again
@@ -11,8 +11,8 @@ State machine of a segment:
 Invariants:
 1. A segment is written to only by the incarnation in its name (O_EXCL), only at its end, only while OPEN.
 2. `sync` returns a segment's row only when its content up to `length`, and its name, are on the disk.
-3. After an error of a write or a sync a segment is never written to or synced again: what the kernel did with the pages
-   is not known. The group whose rows it was to hold is appended again, to another segment.
+3. After a failed write or sync, a segment is never written to or synced again: nobody knows what the kernel did with
+   the pages. The rows of the group are appended again, to another segment.
 4. Bytes that no committed range names are never read.
 """
 
@@ -27,13 +27,13 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import RowBlock
 from windrow_master.crash_points import reach
 from windrow_master.files.durable import is_full
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.output.staging import staged_length
 from windrow_master.store.records import RowRange, SegmentRow, SegmentState
 
 SEGMENT_BYTES_MAX = 256 << 20
 OPEN_MAX = 128
-"""Segments open at once: far below the usual limit of descriptors."""
+"""Segments open at once; far below the usual limit of descriptors."""
 NUMBER_SHIFT = 32
 
 
@@ -42,7 +42,7 @@ class SegmentError(Exception):
 
 
 class SegmentFull(SegmentError):
-    """There is no room on the disk. The same group can be appended again when there is."""
+    """The disk is full. The same group can be appended again when there is room."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Segment:
     length: int = 0
     synced: int = 0
     named: bool = False
-    """Its folder was synced after it was made."""
+    """Its folder was synced after it was created."""
 
 
 class SegmentWriter:
@@ -70,13 +70,13 @@ class SegmentWriter:
         incarnation: int,
         folder_of: Callable[[str, StepId], Path],
         *,
-        files: Files | None = None,
+        files: FileOperations | None = None,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
     ) -> None:
         """`folder_of(job_id, step_id)`: the step's segments folder, which exists."""
         self._incarnation = incarnation
         self._folder_of = folder_of
-        self._files = files or Files()
+        self._files = files or FileOperations()
         self._bytes_max = segment_bytes_max
         self._count = 0
         self._open: dict[StepId, _Segment] = {}
@@ -84,7 +84,7 @@ class SegmentWriter:
         self._sealed: list[SegmentRow] = []
         self._adopted: list[SegmentRow] = []
         self._earlier: dict[tuple[StepId, str], SegmentRow] = {}
-        """Segments of earlier jobs that have been brought here, by step and path."""
+        """Segments of earlier jobs that were linked or copied here, by step and path."""
 
     def append(self, blocks: Sequence[RowBlock]) -> list[RowRange]:
         """Append the rows of a group; `result[i]` says where `blocks[i]` lies.
@@ -132,7 +132,7 @@ class SegmentWriter:
         return rows
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Seal and close all segments."""
         for segment in list(self._open.values()):
             self._seal(segment)
 
@@ -168,7 +168,7 @@ class SegmentWriter:
             try:
                 descriptor = self._files.create(path)
             except FileExistsError:
-                # Only where a state folder was brought back from a backup: that file is not ours.
+                # Only after a restore from a backup: that file is not ours.
                 continue
             except OSError as error:
                 raise _failed("made", path, error) from error
@@ -195,12 +195,12 @@ class SegmentWriter:
         return RowRange(segment_id, 0, block.length, block.crc32)
 
     def _take_over(self, block: RowBlock) -> RowRange:
-        """The earlier job may be deleted, so its segment gets another name here."""
+        """The earlier job may be deleted, so its segment is linked (else copied) into this step's folder."""
         found = self._earlier.get((block.step_id, block.source))
         if found is None:
             found = self._earlier[block.step_id, block.source] = self._bring(block)
         if found not in self._adopted:
-            # With each group: which of them is committed first is not known here.
+            # With each group: it is not known here which group is committed first.
             self._adopted.append(found)
         return RowRange(found.segment_id, block.offset, block.length, block.crc32)
 
@@ -248,7 +248,7 @@ class SegmentWriter:
 
 def _failed(what: str, path: Path, error: OSError) -> SegmentError:
     if is_full(error):
-        # Without the segment's name: each try has another, and the same trouble should be told once.
+        # Without the segment's name: each attempt has another, and the same trouble is reported once.
         text = f"Rows could not be {what} in {path.parent}: {error.strerror}."
         return SegmentFull(f"{text} Make room on that disk: work goes on by itself.")
     return SegmentError(f"The segment {path} could not be {what}: {error.strerror}.")

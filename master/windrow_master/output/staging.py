@@ -1,14 +1,14 @@
-"""Large rows on a way of their own: received into a file beside the segments, and adopted by the commit that names it.
+"""Large rows take a way of their own: into a file beside the segments, which the commit that names it adopts.
 
-State machine of a staged file (`staged-<lease id>-<n>.rows` in the step's segments folder):
+The state machine of a staged file (`staged-<lease id>-<n>.rows` in the step's segments folder):
 
-    made -> written -> finished (synced, with its name) -> adopted (`segments`, by the commit of its completion)
-    made or written -> removed: the upload broke off
+    created -> written -> finished (synced, with its name) -> adopted (`segments`, by the commit of its completion)
+    created or written -> removed: the upload broke off
     finished -> removed: no commit named it before the master ended (`remove_orphans`)
 
 Invariants:
-1. A file is never opened for writing twice, nor its name used twice as long as it is there: an upload that is repeated
-   gets a file of its own, so one that is committed is never changed.
+1. A file is never opened for writing twice, and its name is not used again while it exists: a repeated upload gets a
+   file of its own, so a committed one is never changed.
 2. Only finished files have names that `staged_length` accepts for adoption: the others end in `.partial`.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from windrow_master.core.ids import LeaseId
 from windrow_master.crash_points import reach
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 
 PARTIAL = ".partial"
 READ_BYTES = 1 << 20
@@ -32,16 +32,16 @@ STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows")
 SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
 
 
-class RowsUnreadable(Exception):
-    """The file that rows are to be taken from is not there, or is none; the text says why."""
+class RowsFileUnreadable(Exception):
+    """The file to take rows from is missing, or is no plain file; the text says why."""
 
 
 class StagedSegment:
     """One upload. Blocks on the disk; used by one thread at a time."""
 
-    def __init__(self, folder: Path, lease_id: LeaseId, *, files: Files | None = None) -> None:
-        """Make its file. Raises OSError."""
-        self._files = files or Files()
+    def __init__(self, folder: Path, lease_id: LeaseId, *, files: FileOperations | None = None) -> None:
+        """Create the file. Raises OSError."""
+        self._files = files or FileOperations()
         self._folder = folder
         number = 0
         while True:
@@ -54,7 +54,8 @@ class StagedSegment:
                 continue
             if not self._path.exists():
                 break
-            # Finished earlier. Looked at only now: while the partial file is ours, nobody else can finish this name.
+            # An earlier upload finished under this name. Checked only now: while the partial file is ours, nobody else
+            # can finish under it.
             self._close_descriptor()
             self._files.unlink(self._partial)
         self.length = 0
@@ -70,17 +71,16 @@ class StagedSegment:
         reach("staging.written")
 
     def take(self, rows: Path) -> None:
-        """Append all of a plain file, inside the kernel where it can. Raises RowsUnreadable, OSError; then close the
-        upload.
-        """
+        """Append all of a plain file, inside the kernel if it can. Raises RowsFileUnreadable, OSError; then the upload
+        must be closed."""
         try:
             source = os.open(rows, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise RowsUnreadable(f"{rows}: {error.strerror}") from error
+            raise RowsFileUnreadable(f"{rows}: {error.strerror}") from error
         try:
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode):
-                raise RowsUnreadable(f"{rows}: not a plain file")
+                raise RowsFileUnreadable(f"{rows}: not a plain file")
             length = found.st_size
             self._files.copy(source, 0, length, self._descriptor)
             with self._partial.open("rb") as copied:
@@ -93,7 +93,7 @@ class StagedSegment:
         reach("staging.written")
 
     def finish(self) -> None:
-        """All is here: bring it, and its name, to the disk. Raises OSError; then it is removed by `close`."""
+        """The upload is complete: sync it, and its name, to the disk. Raises OSError; then `close` removes it."""
         self._files.sync(self._descriptor)
         self._files.rename(self._partial, self._path)
         self._files.sync_folder(self._folder)
@@ -101,7 +101,7 @@ class StagedSegment:
         reach("staging.synced")
 
     def close(self) -> None:
-        """Let go of it; removed unless it was finished. Repeatable."""
+        """Close the file, and remove it unless it was finished. May be called again."""
         if self._descriptor >= 0:
             self._close_descriptor()
             with contextlib.suppress(OSError):
@@ -121,14 +121,14 @@ class StagedSegment:
 def staged_fits(folder: Path, name: str, lease_id: LeaseId, length: int) -> bool:
     """Whether a completion may name this staged segment: finished, of this lease, of this length.
 
-    To be asked before the completion is handed to the core: names come from peers.
+    Call it before the completion reaches the core: names come from peers.
     """
     match = STAGED_NAME.fullmatch(name)
     return match is not None and int(match[1]) == lease_id and staged_length(folder / name) == length
 
 
 def staged_length(path: Path) -> int | None:
-    """The length of a finished staged file; None when there is none (of a proper name)."""
+    """The length of a finished staged file; None if there is none, or its name is not one of a staged file."""
     if STAGED_NAME.fullmatch(path.name) is None:
         return None
     try:
@@ -139,9 +139,9 @@ def staged_length(path: Path) -> int | None:
 
 
 def remove_orphans(folder: Path, incarnation: int, committed: Collection[str]) -> list[str]:
-    """Remove what earlier incarnations left in a segments folder and no commit names; return the names.
+    """Remove files of earlier incarnations that no commit names from a segments folder; return their names.
 
-    To be called before this incarnation takes rows. `committed`: the names of the step's segments in the store.
+    Call it before this incarnation takes rows. `committed`: the names of the step's segments in the store.
     """
     removed: list[str] = []
     try:

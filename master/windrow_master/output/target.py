@@ -1,5 +1,5 @@
-"""The file an output becomes: whether what stands there may be replaced, whether it is still what was written, and the
-names used on the way."""
+"""The file of an output: whether an existing file may be replaced, whether it is still what Windrow wrote, and names of
+temporary files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windrow_master.files.artifacts import sha256_of
 from windrow_master.output.errors import OutputDamaged, TargetForeign
-from windrow_master.output.files import Files
+from windrow_master.output.file_operations import FileOperations
 from windrow_master.store.records import OutputRow
 
 NAME_BYTES_MAX = 255
@@ -22,12 +22,13 @@ TEMPORARY_SUFFIX = ".windrow-partial"
 def refuse_foreign(
     target: Path, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
 ) -> None:
-    """Raise TargetForeign unless nothing stands at `target`, or what Windrow wrote there, unchanged, or an empty file.
+    """Raise TargetForeign unless there is nothing at `target`, or an empty file, or what Windrow wrote, unchanged.
 
-    Size and time of the last change tell; where only the time differs (a copy, a touch), the content's digest does.
+    Size and time of the last change decide; if only the time differs (a copy, a touch), the content's digest does.
 
-    `submitted`: when the job was that is about to begin, in seconds since 1970. A file that was written later passes:
-    where the state was brought back from a backup, it may be this job's own output, which is told when it is made.
+    `submitted`: when the job that is about to begin was submitted, in seconds since 1970. A file that was written later
+    passes: if the state was restored from a backup, it may be this job's own output, which is checked when the output
+    is made.
     """
     try:
         status = os.lstat(target)
@@ -35,7 +36,7 @@ def refuse_foreign(
         return
     if not stat.S_ISREG(status.st_mode):
         raise TargetForeign(
-            f"The output {target} cannot be written: something that is no plain file stands there. "
+            f"The output {target} cannot be written: something that is no plain file is there. "
             f"Move it away, or give the output another path; then run the job again."
         )
     if status.st_size == 0:
@@ -52,8 +53,8 @@ def refuse_foreign(
 
 
 def foreign(place: str, *, known: bool, made: str = "") -> TargetForeign:
-    """What to tell of what stands at an output's place. `known`: Windrow has written there from this state folder.
-    `made`: the job whose output is made, and is another."""
+    """The error for a foreign file or object. `known`: Windrow wrote there before, from this state folder. `made`: the
+    job whose output was made, and differs from what is there."""
     seen = "was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder"
     if not made:
         return TargetForeign(
@@ -61,15 +62,14 @@ def foreign(place: str, *, known: bool, made: str = "") -> TargetForeign:
             f"path; then run the job again."
         )
     return TargetForeign(
-        f"The output {place} exists already, {seen}, and is not what this job writes; it is left alone. (Where the "
-        f"state was brought back from a backup, it may be what the job wrote after that.) Move it away, then: windrow "
-        f"job retry {made}. No mini-batch needs to run again."
+        f"The output {place} exists already, {seen}, and is not what this job writes; it is left alone. (If the "
+        f"state was restored from a backup, it may be what the job wrote after that backup.) Move it away, then: "
+        f"windrow job retry {made}. No mini-batch needs to run again."
     )
 
 
 def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
-    """The time of the last change, in ns, of a file that has this content; None where it has another. Raises
-    OSError."""
+    """The time of the last change, in ns, of a file with this content; None if its content differs. Raises OSError."""
     with target.open("rb") as file:
         before = os.fstat(file.fileno())
         if before.st_size != length:
@@ -81,7 +81,7 @@ def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
 
 
 def need_as_written(place: Path, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
-    """Read a file that Windrow has written. Raises OutputDamaged where it is gone, or another."""
+    """Read a file that Windrow has written. Raises OutputDamaged if it is gone, or differs."""
     known = outputs_at(str(place))
     try:
         length = place.stat().st_size
@@ -94,11 +94,11 @@ def need_as_written(place: Path, outputs_at: Callable[[str], Sequence[OutputRow]
         raise OutputDamaged(str(place), f"it cannot be read: {error.strerror}") from error
 
 
-class Sent:
-    """Compares a file with what Windrow wrote there while it is read for somebody."""
+class OutputCheck:
+    """Compares a file with what Windrow wrote there, while the file is being read for a download."""
 
     def __init__(self, place: Path, known: Sequence[OutputRow]) -> None:
-        """`known`: what was written there, the newest first; empty: nothing was, and anything passes."""
+        """`known`: what was written there, the newest first; if empty, any content passes."""
         self._place = place
         self._known = known
         self._hasher = hashlib.sha256()
@@ -111,25 +111,25 @@ class Sent:
             self._length += len(content)
 
     def end(self) -> None:
-        """There are no more. Raises OutputDamaged."""
+        """All bytes were added. Raises OutputDamaged if they are not what was written."""
         if self._known and self._hasher.hexdigest() not in {row.digest for row in self._known}:
             raise _damaged(self._place, self._known, self._length)
 
 
 def _damaged(place: Path, known: Sequence[OutputRow], length: int) -> OutputDamaged:
     if not known:
-        return OutputDamaged(str(place), "the state does not know it, though a step that is done has written it")
+        return OutputDamaged(str(place), "the state does not know it, although a finished step wrote it")
     if length != known[0].length:
         return OutputDamaged(str(place), f"it holds {length:,} bytes, and {known[0].length:,} were written")
     return OutputDamaged(str(place), "its content does not have the sha256 of what was written")
 
 
 def temporary_path(target: Path, job_id: str, step_id: int, generation: int, incarnation: int) -> Path:
-    """The temporary file beside a target: no two incarnations or generations share one."""
+    """The temporary file beside a target; each incarnation and generation has its own."""
     return target.with_name(f"{_stem(target, job_id, step_id)}g{generation}.i{incarnation}{TEMPORARY_SUFFIX}")
 
 
-def remove_stale(target: Path, job_id: str, step_id: int, keep: Path, files: Files) -> None:
+def remove_stale(target: Path, job_id: str, step_id: int, keep: Path, files: FileOperations) -> None:
     """Remove temporary files of this step that dead incarnations, or earlier generations, left beside the target.
 
     Only the newest incarnation concatenates, so all but `keep` are stale.

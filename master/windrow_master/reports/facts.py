@@ -1,4 +1,4 @@
-"""What the texts about a job are made from: its rows in the store, and nothing that is not durable."""
+"""What the texts about a job are made from: its rows in the store, so only what is durable."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class StepFacts(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How it stands, in a word as docs/reference/azure-ml/parallel-job.md#the-end-of-a-job has it."""
+        """Its state as one word, as docs/reference/azure-ml/parallel-job.md#the-end-of-a-job has it."""
         if self.row.state == StepState.COMPLETED and (self.counters.failed or self.counters.items_failed):
             return "CompletedWithFailures"
         return StepState(self.row.state).name.title()
 
     @property
     def is_command(self) -> bool:
-        """It has one mini-batch, without input: its command."""
+        """The step runs a command: one mini-batch without input."""
         return self.settings.get("command") is not None
 
     @property
     def has_failures(self) -> bool:
-        """Something of it failed, if only for a time."""
+        """Something failed, even if a retry succeeded."""
         return bool(self.counters.failed or self.counters.items_failed or self.counters.failed_attempts)
 
 
@@ -55,11 +55,11 @@ class JobFacts(NamedTuple):
     steps: tuple[StepFacts, ...]
     warnings: tuple[str, ...]
     options: str
-    """What commands about this job need to be told to find its master, as in ` --state folder`; "": it is known."""
+    """The options by which commands find the job's master, as in ` --state folder`; "" if none are needed."""
 
     @property
     def outcome(self) -> str:
-        """How it stands, as shown everywhere."""
+        """The state, as shown everywhere."""
         return JobState(self.row.state).name.title().replace("_", "")
 
     def command(self, words: str, *rest: str) -> str:
@@ -67,18 +67,18 @@ class JobFacts(NamedTuple):
         return " ".join(("windrow", words, self.row.job_id, *map(shlex.quote, rest))) + self.options
 
     def mini_batch(self, step: StepFacts, number: int) -> str:
-        """How commands name a mini-batch: with its step where there are several."""
+        """How commands name a mini-batch: with its step if there are several."""
         return f"{step.name}/{number}" if len(self.steps) > 1 else str(number)
 
     def retry_command(self) -> str:
-        """The command that runs what is not done: with the job file, perhaps repaired meanwhile, where it is here."""
+        """The command that runs what is not done; with the job file, if it is here: it may be repaired by then."""
         file = json.loads(self.row.document or b"{}").get("job_file", "")
         with_file = ("--file", file) if self.row.state != JobState.CANCELLED and Path(file).is_file() else ()
         return self.command("job retry", *with_file)
 
 
 def read_facts(reader: StoreReader, job: JobRow, logs: Path, options: str) -> JobFacts:
-    """All of a job that its texts tell. Raises StateError."""
+    """Everything that the texts about a job need. Raises StateError."""
     documents = json.loads(job.document or b"{}").get("steps", ())
     steps = []
     for row in reader.steps_of(job.job_key):

@@ -1,5 +1,5 @@
-"""`failed_items.csv`: every item without a result, with its cause, its tries and its node, and its partition where the
-input is divided by keys. Rows are streamed."""
+"""`failed_items.csv`: every item without a result, with cause, number of attempts, node, and its partition if the input
+is divided by keys. Rows are streamed."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _UNKNOWN = "(not known: the recipe of this mini-batch is damaged)"
 
 
 class Describer(NamedTuple):
-    """What can be said of a recipe. `items`: the names of its items; `partition`: the values of its keys as a JSON
-    object, None where the input is not divided by keys."""
+    """Reads a recipe. `items`: the names of its items; `partition`: the values of its keys as a JSON object, None if
+    the input is not divided by keys."""
 
     items: Callable[[bytes], list[str]]
     partition: Callable[[bytes], str] | None = None
 
 
 def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
-    """Write the file, whole or not at all; return the number of its rows (0: no file is left there).
+    """Write the file, whole or not at all; return the number of its rows (0: the file is removed).
 
     Raises OSError.
     """
-    # Of this step: what a master that was killed has left of it is written over.
+    # One name for each step: the next master overwrites what a killed one left.
     temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
     count = 0
     try:
         with (
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-            _Held(recipes) as held,
+            _RecipeReader(recipes) as recipe_reader,
         ):
             writer = csv.writer(file)
             writer.writerow(COLUMNS if describe.partition is None else (*COLUMNS, PARTITION_COLUMN))
             for page in reader.failures_of(step_id):
                 for failure in page:
-                    recipe = held.recipe(failure)
+                    recipe = recipe_reader.recipe(failure)
                     cause = Cause(failure.cause).name.lower() if failure.cause else "no_result"
                     rest: list[object] = [cause, failure.tries, failure.node_id, failure.message, failure.mini_batch]
                     if describe.partition is not None:
@@ -72,7 +72,7 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
 
 
 def copy_list(source: Path, target: Path, step_id: StepId, *, before: Callable[[Path], object]) -> None:
-    """Copy the file, whole or not at all; `before` is called with the copy, before that is renamed to `target`.
+    """Copy the file, whole or not at all; `before` is called with the copy, before it is renamed to `target`.
 
     Raises OSError.
     """
@@ -89,7 +89,7 @@ def copy_list(source: Path, target: Path, step_id: StepId, *, before: Callable[[
 
 
 def describer(reader: dict[str, Any]) -> Describer:
-    """How to name the items of recipes that this reader reads."""
+    """The describer of recipes for this reader."""
     from windrow_master.planning.recipes.description import describe_items, describe_partition, has_partition
 
     return Describer(
@@ -98,8 +98,8 @@ def describer(reader: dict[str, Any]) -> Describer:
     )
 
 
-class _Held:
-    """What mini-batches were, as far as the recipes can still tell."""
+class _RecipeReader:
+    """Reads the recipes of failed mini-batches; damaged ones are logged."""
 
     def __init__(self, path: Path) -> None:
         self._recipes: Recipes | None = None
@@ -108,7 +108,7 @@ class _Held:
         except StepDamaged as error:
             _tell(error)
 
-    def __enter__(self) -> _Held:
+    def __enter__(self) -> _RecipeReader:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -116,7 +116,7 @@ class _Held:
             self._recipes.close()
 
     def recipe(self, failure: FailureRow) -> bytes | None:
-        """None: it is damaged."""
+        """The recipe; None if it is damaged."""
         if self._recipes is None:
             return None
         place = (failure.mini_batch, failure.recipe_offset, failure.recipe_length, failure.recipe_crc32)
@@ -128,11 +128,11 @@ class _Held:
 
 
 def _tell(error: StepDamaged) -> None:
-    say(logging.ERROR, "what failed items were is not known any more", where=error.where, what=error.what)
+    say(logging.ERROR, "the names of some failed items are lost", where=error.where, what=error.what)
 
 
 def _items(failure: FailureRow, names: list[str]) -> list[str]:
-    """What to call the failed items: by name where all of them failed, else by what is known."""
+    """The names of the failed items; a count instead if not all of the mini-batch failed."""
     if failure.cause or failure.item_count == failure.items:
         return names
     of = names[0] if len(names) == 1 else f"mini-batch {failure.mini_batch}"

@@ -1,8 +1,8 @@
-"""What is written about jobs while they run: progress overviews, the scheduler's view, metrics.
+"""Logs about jobs while they run: progress overviews, the scheduler's view, metrics.
 
-Looked at now and then, from what is durable in the store; nothing of it is on the way of a commit. All methods belong
-to one thread. Nothing is told twice: of a step that has ended, not what stands at the end of its overview already,
-whichever master wrote that; of events, none that this master has told, nor those of an earlier one's time.
+They are written now and then, from what is durable in the store, and delay no commit. All methods belong to one thread.
+Nothing is written twice: the end of a step is left out if its overview ends with it already, whichever master wrote
+that; events are left out if this master has written them, or if they are of an earlier master's time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from windrow_master.store.protocol import StoreReader
 METRICS_INTERVAL_S = 30.0
 EVENTS_AT_ONCE = 1000
 NODE_EVENTS_KEPT = 1000
-"""Of nodes: so many at most are told of the time between two looks at a job."""
+"""At most this many events of nodes are logged for the time between two looks at a job."""
 
 
 class _LiveStep:
-    """One step that is written about."""
+    """The logs of one step."""
 
     def __init__(self, row: StepRow, job_id: str, incarnation: int, since: float, began: float) -> None:
-        """`since`: when this master began with the step; `began`: when it began at all."""
+        """`since`: when this master took the step up; `began`: when this master began."""
         continued = row.start_time is not None and row.start_time < began
         self.overview = overview.Overview(row.name, job_id, incarnation, continued=continued)
         self.role = MasterRole(row, incarnation, since)
         self.overview_name = overview.file_name(since)
         self.metrics_s = 0.0
         self.ended = False
-        """It has, and that is told."""
+        """The step has ended, and its last lines are written."""
 
 
 class _LiveJob:
-    """One job that is written about. `settings`: of its steps, by ordinal."""
+    """The logs of one job. `settings`: of its steps, by ordinal."""
 
     def __init__(self, job_id: str, settings: list[Mapping[str, Any]], logs: Path, since: float) -> None:
         self.job_id = job_id
@@ -60,7 +60,7 @@ class _LiveJob:
 
 
 class LiveLogs:
-    """Writes for all jobs of a master."""
+    """Writes the logs of all jobs of a master."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class LiveLogs:
         self._node_events: deque[tuple[int, EventRow]] = deque(maxlen=NODE_EVENTS_KEPT)
         self._node_event_after = 0
         self._told: dict[JobKey, tuple[int, int]] = {}
-        """The last event of a job, and the last of nodes, that its logs tell; a job that has ended may run again."""
+        """By job: its last event, and the last of nodes, that its logs hold. Kept when a job ends: it may run again."""
 
     def look(self, job_key: JobKey) -> None:
-        """Write what is new of a job. Raises OSError, StateError."""
+        """Write what is new about a job. Raises OSError, StateError."""
         job = self._jobs.get(job_key)
         if job is None:
             row = self._reader.job_by_key(job_key)
@@ -102,8 +102,7 @@ class LiveLogs:
         self._jobs.pop(job_key, None)
 
     def _news(self, job_key: JobKey, since: float) -> tuple[list[EventRow], list[EventRow]]:
-        """What has happened since the last look at a job: to it, and what is no job's, which each job is told at its
-        own look."""
+        """Events since the last look at a job: the job's own, and those of nodes, which each job's logs hold."""
         own_after, node_after = self._told.get(job_key, (0, 0))
         own_last, own = self._events_since(job_key, own_after)
         self._node_event_after, new = self._events_since(None, self._node_event_after)
@@ -113,7 +112,7 @@ class LiveLogs:
         return [event for _, event in own], [event for _, event in of_nodes if event.time >= since]
 
     def _events_since(self, job_key: JobKey | None, after: int) -> tuple[int, list[tuple[int, EventRow]]]:
-        """The number of the last event; those behind `after`, numbered, but for those of an earlier master's time."""
+        """The number of the last event, and the events after `after` with their numbers, except an earlier master's."""
         found: list[tuple[int, EventRow]] = []
         while page := self._reader.events_of(job_key, after, EVENTS_AT_ONCE):
             after = page[-1][0]
@@ -167,12 +166,12 @@ class LiveLogs:
             prefix = settings.get("metrics_name_prefix", "")
             append_metrics(logs / FILE_NAME, moment, values, prefix)
             if settings.get("push_metrics_to_parent"):
-                # A step's name keeps the metrics of several apart.
+                # The name of the step keeps the metrics of several steps apart.
                 several = f"{step.name}/" if len(job.settings) > 1 and not prefix else ""
                 append_metrics(job.logs / FILE_NAME, moment, values, prefix or several)
 
     def _written_bytes(self, job: _LiveJob, step: StepRow) -> int | None:
-        """How much of the output is there, while it is put together."""
+        """The bytes of the output so far, while it is concatenated."""
         target = StepPaths.from_json(step.paths).append_row
         row = self._reader.job_by_id(job.job_id)
         if target is None or row is None or "://" in target:
@@ -185,7 +184,7 @@ class LiveLogs:
 
 
 def _is_told(logs: Path, step: StepRow) -> bool:
-    """Whether the overview of a step that has ended ends with its end."""
+    """Whether the overview of an ended step has its last lines already."""
     last = max(logs.glob(overview.ALL_FILES), default=None)
     if last is None:
         return False
@@ -196,7 +195,7 @@ def _is_told(logs: Path, step: StepRow) -> bool:
 
 
 def remove_results(logs: Path) -> None:
-    """A job that runs again has no result: what it had tells of an earlier end."""
+    """Remove the results of an earlier end, when a job runs again."""
     for pattern in ("job_result.txt", "*/job_result.txt", "*/job_error.txt"):
         for path in logs.glob(pattern):
             path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.state import Node
 from windrow_master.core.states import NodeState
-from windrow_master.output.staging import RowsUnreadable, StagedSegment, staged_fits
+from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
@@ -330,7 +330,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
                 )
             await in_thread(staged.finish)
-        except RowsUnreadable as error:
+        except RowsFileUnreadable as error:
             await errors.abort(
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windrow.rpc.v1 import job_service_pb2 as pb
 
-from windrow_master.output.target import Sent
+from windrow_master.output.target import OutputCheck
 from windrow_master.store.records import OutputRow
 
 CHUNK_BYTES = 1 << 20
@@ -23,7 +23,7 @@ def pieces_of(
     Blocks on the disk: what lies before `offset` is read too, for the checksums. Raises OSError, and in place of the
     last piece OutputDamaged.
     """
-    sent = Sent(place, written)
+    sent = OutputCheck(place, written)
     crc32 = at = 0
     begins = True
     with place.open("rb") as file:

@@ -29,9 +29,9 @@ from windrow_master.output.concatenation import (
     ConcatenationError,
     ConcatenationStopped,
     OutputFull,
+    OutputRequest,
     RowsLost,
     RowsUnreadable,
-    Wanted,
     concatenate,
 )
 from windrow_master.output.errors import TargetForeign
@@ -213,7 +213,7 @@ class Finisher:
             target = work.files.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
             if remote:
                 make_durable(target.parent, work.files.folder)
-            wanted = Wanted(
+            wanted = OutputRequest(
                 work.job_key,
                 work.job_id,
                 work.step_id,

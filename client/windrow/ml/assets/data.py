@@ -65,7 +65,7 @@ class Output(Attributes):
         version: str | None = None,
         **more: Any,
     ) -> None:
-        """`type`: uri_folder (default), uri_file, mltable. `name`, `version`: the data asset that it becomes."""
+        """`type`: uri_folder (default), uri_file, mltable. `name`, `version`: of the data asset that it becomes."""
         super().__init__(
             type=type or "uri_folder",
             path=path,
@@ -107,11 +107,11 @@ class Asset(Attributes):
 
     @property
     def id(self) -> str:
-        """What names it in a job: `azureml:<name>:<version>`."""
+        """The name by which jobs refer to it: `azureml:<name>:<version>`."""
         return f"azureml:{self.get('name')}:{self.get('version')}"
 
     def to_input(self) -> Input:
-        """What it is as an input of a job: its name once it is registered, before that its path."""
+        """The asset as an input of a job: by its name once it is registered, before that by its path."""
         registered = self.__dict__.get("_registered", False)
         return Input(type=self.get("type"), path=self.id if registered else self.get("path"))
 

@@ -55,7 +55,7 @@ class Environment(Attributes):
         )
 
     def to_node(self, *, named: bool = True) -> MappingNode:
-        """As the value of `environment`; `named` False: without name and version, which an inline one needs not."""
+        """As the value of `environment`; `named` False: without name and version, which an inline one does not need."""
         node = super().to_node()
         dropped = ("id", "creation_context") if named else ("id", "creation_context", "name", "version")
         return mapping({key: value for key, value in node.entries.items() if key not in dropped}, node.place)
@@ -78,7 +78,7 @@ def _replaced(node: MappingNode, known: Mapping[str, Environment]) -> MappingNod
 
 
 def find_environment(text: str, known: Mapping[str, Environment]) -> Environment | None:
-    """The environment that a text names; of `name` and `name@latest` the one made last."""
+    """The environment that a text names; for `name` and `name@latest`, the newest."""
     name = text.strip().removeprefix("azureml:")
     if name in known:
         return known[name]

@@ -23,7 +23,7 @@ def command(
     timeout: int | None = None,
     **settings: Any,
 ) -> Step:
-    """A step that runs a command, or the component of several: call it to give it its inputs.
+    """A step that runs a command, or a component: call it with inputs to make steps.
 
     `timeout`: seconds; `settings`: description, tags, display_name, compute, environment_variables, identity,
     is_deterministic, distribution, services, limits.

@@ -1,4 +1,4 @@
-"""A job's tree as YAML that loads again to the same job, wherever it is written: its paths are absolute."""
+"""A job's tree as YAML. It loads to the same job from any folder: its paths are absolute."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _step(node: Node) -> Any:
 
 
 def _ports(node: Mapping, data: Collection[str] = ()) -> dict[str, Any]:
-    """`data`: the names of those that are paths where they are bare."""
+    """`data`: the names of entries that are paths if they are bare."""
     ports: dict[str, Any] = {}
     for name, entry in node.entries.items():
         plain: Any = to_plain(entry)
@@ -69,7 +69,7 @@ def _ports(node: Mapping, data: Collection[str] = ()) -> dict[str, Any]:
 
 
 def _read_as_data(root: Mapping) -> set[str]:
-    """The pipeline's bare inputs that a step reads as data: of themselves they could be any text."""
+    """The pipeline's bare inputs that a step reads as data; by themselves they could be any text."""
     found: set[str] = set()
     bare = {name for name, node in _entries(root.entries.get("inputs")).items() if isinstance(node, Scalar)}
     for step in _entries(root.entries.get("jobs")).values():
@@ -99,7 +99,7 @@ def _environment(node: Node) -> Any:
 
 
 def _path(node: Node) -> Any:
-    """A local path as an absolute one; anything else as it is."""
+    """A local path, made absolute; anything else unchanged."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or has_expression(node.text):
         return to_plain(node)
     location = parse_location(node.text)

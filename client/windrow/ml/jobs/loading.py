@@ -65,7 +65,7 @@ def load_component(
     params_override: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> Step:
-    """A component from its file: call it for each step that it shall be. Raises windrow.spec.JobFileError.
+    """A component from its file; call it to make steps. Raises windrow.spec.JobFileError.
 
     `relative_origin`, `params_override`: as of `load_job`.
     """
@@ -169,7 +169,7 @@ def _overridden(root: MappingNode, overrides: Sequence[Mapping[str, Any]], conte
 
 
 def _with(root: MappingNode, overrides: Sequence[Mapping[str, Any]]) -> MappingNode:
-    """A mapping with some of its own keys replaced."""
+    """A mapping with some of its keys replaced."""
     entries = dict(root.entries)
     for changes in overrides:
         entries |= {key: from_plain(value, root.place) for key, value in changes.items()}
@@ -199,5 +199,5 @@ def _from_here(node: Scalar) -> str:
     location = parse_location(node.text)
     if location.kind != "local" or os.path.isabs(location.value):
         return node.text
-    # Relative stays relative: that says whose machine the data is on.
+    # A relative path stays relative: that means data of this machine.
     return os.path.relpath(absolute(location.value, node.place.source.folder))

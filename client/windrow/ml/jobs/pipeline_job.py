@@ -1,4 +1,4 @@
-"""A pipeline job as a Python object: made by a pipeline function, or loaded from YAML; it can be written as YAML."""
+"""A pipeline job as a Python object: made by a pipeline function or loaded from YAML, and written as YAML."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _APART = ("type", "inputs", "outputs", "jobs")
 
 
 class Job:
-    """A job, made or submitted, and each step of a submitted one: for `isinstance`. `PipelineJob` and `load_job` make
-    jobs."""
+    """The base of jobs, submitted jobs and their steps, for `isinstance`. `PipelineJob` and `load_job` make jobs."""
 
 
 class PipelineJob(Attributes, Job):
     """A pipeline: `inputs`, `outputs` and `jobs` (its steps) by name, `settings`, and its other keys as attributes.
 
-    After it was submitted, what `MLClient.jobs` returns tells its state.
+    `MLClient.jobs` returns submitted jobs, which have a state.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class PipelineJob(Attributes, Job):
 
     @property
     def file(self) -> str:
-        """Its file, or the script that made it."""
+        """The job's file, or the script that made it."""
         return self._file
 
     @property
@@ -125,7 +124,7 @@ class PipelineJob(Attributes, Job):
     ) -> LoadedJob:
         """Read and check the job as a job file is. Raises windrow.spec.JobFileError with all its problems.
 
-        `environments`: those that were made known, by `name:version`; others are noted as those of a file.
+        `environments`: those that the client keeps, by `name:version`; other names stay as in a file.
         `assets`: opens the registry of data assets and models.
         """
         from windrow.spec.job.pipeline import read_pipeline
@@ -145,11 +144,11 @@ class PipelineJob(Attributes, Job):
         return loaded
 
     def validate(self) -> LoadedJob:
-        """What `load` does."""
+        """As `load`."""
         return self.load()
 
     def dump(self, dest: Any = None, **more: Any) -> str:
-        """The job as YAML, with absolute paths; written to `dest` (a path or an open file), too, if that is given."""
+        """The job as YAML, with absolute paths; also written to `dest` (a path or an open file), if that is given."""
         text = str(self)
         if dest is not None and hasattr(dest, "write"):
             dest.write(text)
@@ -163,12 +162,12 @@ class PipelineJob(Attributes, Job):
         return to_yaml(self.to_node())
 
     def __repr__(self) -> str:
-        """Its name and steps, for a notebook's cell."""
+        """Name and steps, for a notebook's cell."""
         return f"PipelineJob({self.get('display_name') or self.get('name') or ''!r}, steps: {', '.join(self.jobs)})"
 
 
 class PipelineOutput(Attributes):
-    """An output of the pipeline: its settings; the step's own are its beginning."""
+    """An output of the pipeline. Its settings start as those of the step's output."""
 
     def __init__(self, written: MappingNode | None = None) -> None:
         """`written`: its settings."""
@@ -193,7 +192,7 @@ def _output(name: str, written: Any) -> PipelineOutput:
 
 
 def _bound_output(name: str, bound: StepOutput) -> PipelineOutput:
-    """The output of a step that a pipeline's function has returned. Raises ValueError for one returned twice."""
+    """An output of a step that a pipeline's function returned. Raises ValueError if it was returned twice."""
     other = bound.__dict__.get("_pipeline_output")
     if other is not None and other != name:
         raise ValueError(

@@ -23,7 +23,7 @@ from windrow.spec.reading.yaml_files import read_yaml
 
 
 class PipelineStep(Step):
-    """The step. The steps in it are those of a pipeline of its own, and may still be changed."""
+    """A step with a pipeline of its own, whose steps may still be changed."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PipelineStep(Step):
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
     ) -> None:
-        """`settings`, `inputs`, `outputs`: what stands beside the pipeline; inputs that are None are not given."""
+        """`settings`, `inputs`, `outputs`: of the step; inputs that are None are left out."""
         self._pipeline = pipeline
         super().__init__("pipeline", settings or {}, outputs=outputs, component=_component(pipeline))
         for name, given in (inputs or {}).items():
@@ -46,12 +46,12 @@ class PipelineStep(Step):
         return self._pipeline.jobs
 
     @property
-    def component(self) -> PipelineJob:  # type: ignore[override]  # that of other steps is the step itself
+    def component(self) -> PipelineJob:  # type: ignore[override]  # of other steps it is the step itself
         """The pipeline in it."""
         return self._pipeline
 
     def to_node(self) -> MappingNode:
-        """The entry in the pipeline's `jobs`, with the steps in it as they are now."""
+        """The entry in the outer pipeline's `jobs`, with the inner steps as they are now."""
         self._component = _component(self._pipeline)
         return super().to_node()
 
@@ -64,7 +64,7 @@ class PipelineStep(Step):
 
 
 def _component(pipeline: PipelineJob) -> MappingNode:
-    """The pipeline as a component, which declares all of its inputs, also those of no type and without a value."""
+    """The pipeline as a component, which declares all of its inputs, also those without type or value."""
     place = pipeline._place
     node = pipeline.to_node()
     inputs = mapping({name: port.to_entry() for name, port in pipeline.inputs.items()}, place)
@@ -75,7 +75,7 @@ def pipeline_from_tree(root: MappingNode, path: str, context: Context, around: t
     """The pipeline of a tree, with steps of its own. `around`: the component files that it is in."""
     jobs = root.entries.get("jobs")
     steps: dict[str, Step] = {}
-    begin_pipeline()  # where a function is running, they are not steps of that one's
+    begin_pipeline()  # inside a pipeline's function, these are not its steps
     for name, node in jobs.entries.items() if isinstance(jobs, MappingNode) else ():
         if isinstance(node, MappingNode):
             steps[name] = step_from_tree(node, context, around=around)
@@ -101,14 +101,14 @@ def pipeline_from_tree(root: MappingNode, path: str, context: Context, around: t
 def step_from_tree(
     node: MappingNode, context: Context, *, as_component: bool = False, path: str = "", around: tuple[str, ...] = ()
 ) -> Step:
-    """A step of a file, with its component read, so that its inputs and outputs are known. `path`: of a component."""
+    """A step of a file, with its component, which declares inputs and outputs. `path`: of a component."""
     component = node if as_component else None
     written = node.entries.get("component")
     if isinstance(written, MappingNode):
         component = written
     elif isinstance(written, Scalar) and written.value is not None:
         found = _local_file(written)
-        if found is not None and found not in around:  # else reading the job tells
+        if found is not None and found not in around:  # else reading the job reports it
             component, path = _component_file(found, context), found
     kind = _type(node) or (_type(component) if component else "") or "parallel"
     settings = {} if as_component else {k: v for k, v in node.entries.items() if k not in _APART}
@@ -133,12 +133,12 @@ _APART = ("type", "component", "inputs", "outputs")
 def _local_file(written: Scalar) -> str | None:
     location = parse_location(written.text)
     path = absolute(location.value, written.place.source.folder) if location.kind == "local" else ""
-    return path if os.path.isfile(path) else None  # reading the job tells
+    return path if os.path.isfile(path) else None  # reading the job reports it
 
 
 def _component_file(path: str, context: Context) -> MappingNode | None:
     root = read_yaml(path, "component", context.problems)
-    return root if isinstance(root, MappingNode) and not is_flow(root) else None  # reading the job tells
+    return root if isinstance(root, MappingNode) and not is_flow(root) else None  # reading the job reports it
 
 
 def _members(node: MappingNode, name: str) -> dict[str, Node]:

@@ -1,4 +1,4 @@
-"""Inputs and outputs: as they are declared and given, as a step has them, and what binds them to each other."""
+"""Inputs and outputs of steps and pipelines, and how they are bound to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
 
 class KeyedStep(Protocol):
-    """What an output has to know of its step: `windrow.ml.jobs.step.Step`."""
+    """What an output needs to know about its step, a `windrow.ml.jobs.step.Step`."""
 
     @property
     def key(self) -> str:
@@ -24,10 +24,10 @@ class KeyedStep(Protocol):
 
 
 class PipelineInput(Attributes):
-    """An input of a pipeline, as its function and its caller see it."""
+    """An input of a pipeline, as its function and its callers see it."""
 
     def __init__(self, name: str, given: Any) -> None:
-        """`given`: an Input, a literal, what a file has there, or None for one that is optional."""
+        """`given`: an Input, a literal, a node of a file, or None for an optional input without a value."""
         if isinstance(given, Mapping):
             super().__init__(given)
         else:
@@ -35,18 +35,18 @@ class PipelineInput(Attributes):
         self._name = name
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a key; data that is pointed elsewhere is not what stood bare in a file any more."""
+        """Set a key; a new `path` replaces a bare value from a file."""
         if name == "path" and value is not None:
             self._values.pop("value", None)
         super().__setitem__(name, value)
 
     @property
     def is_optional_without_value(self) -> bool:
-        """It was given as None."""
+        """It is optional, and was given as None."""
         return not any(key in self for key in ("path", "value", "default"))
 
     def __str__(self) -> str:
-        """The expression that binds to it."""
+        """The expression that refers to it."""
         return f"${{{{parent.inputs.{self._name}}}}}"
 
     def to_entry(self) -> Node:
@@ -54,17 +54,17 @@ class PipelineInput(Attributes):
         return entry_node(self)
 
     def to_node(self) -> Mapping:
-        """Bound: as a setting or input of a step."""
-        return scalar(str(self), self._place)  # type: ignore[return-value]  # stands wherever a value does
+        """The reference to it, as a setting or input of a step."""
+        return scalar(str(self), self._place)  # type: ignore[return-value]  # usable wherever a value is
 
 
 class StepInput(Attributes):
-    """An input of a step: its declaration, and what it is bound to or given."""
+    """An input of a step: its declaration, and the value or binding that it was given."""
 
     _is_copied = True
 
     def __init__(self, declared: Node | Attributes | None, given: Any = None) -> None:
-        """`declared`: by the function or file that the step comes from."""
+        """`declared`: by the function or the file that made the step."""
         if isinstance(declared, Attributes):
             super().__init__(Attributes.to_node(declared))
         else:
@@ -86,11 +86,11 @@ class StepInput(Attributes):
 
     def to_node(self) -> Mapping:
         """The entry in the step's inputs."""
-        return entry_node(self)  # type: ignore[return-value]  # a bare value where there is nothing else
+        return entry_node(self)  # type: ignore[return-value]  # a bare value if there is nothing else
 
 
 class StepOutput(Attributes):
-    """An output of a step: given to another step, it binds that one's input."""
+    """An output of a step; given to another step as an input, it binds that input."""
 
     def __init__(self, step: KeyedStep, name: str, written: Node | Attributes | None) -> None:
         """`written`: its settings."""
@@ -99,13 +99,13 @@ class StepOutput(Attributes):
         if node is not None and not isinstance(node, Mapping) and not is_null(node):
             self.path = node
         if isinstance(node, Scalar):
-            self._place = node.place  # of a file, where an error is looked for
+            self._place = node.place  # errors name the line in the file
         self._step = step
         self._name = name
 
     @property
     def step(self) -> KeyedStep:
-        """Whose it is."""
+        """The step that writes it."""
         return self._step
 
     @property
@@ -114,12 +114,12 @@ class StepOutput(Attributes):
         return self._name
 
     def __str__(self) -> str:
-        """The expression that binds to it; the step's name is known when the pipeline's function has ended."""
+        """The expression that refers to it. The step has its name once the pipeline's function has returned."""
         return f"${{{{parent.jobs.{self._step.key}.outputs.{self._name}}}}}"
 
     def to_node(self) -> Mapping:
-        """Bound: as an input of another step."""
-        return scalar(str(self), self._place)  # type: ignore[return-value]  # stands wherever a value does
+        """The reference to it, as an input of another step."""
+        return scalar(str(self), self._place)  # type: ignore[return-value]  # usable wherever a value is
 
     def settings(self) -> dict[str, Node]:
         """Its own settings as nodes."""
@@ -127,10 +127,10 @@ class StepOutput(Attributes):
 
 
 class Ports:
-    """The inputs or outputs of a step or job: by attribute, by key, and in their order."""
+    """The inputs or outputs of a step or job, by attribute or key, in order."""
 
     def __init__(self, what: str, owner: str, members: dict[str, Any], *, make: Any) -> None:
-        """`make(name, value)` makes the member that an assignment sets; it raises AttributeError where none may be."""
+        """`make(name, value)` makes the member that an assignment sets; it raises AttributeError if none may be set."""
         object.__setattr__(self, "_what", what)
         object.__setattr__(self, "_owner", owner)
         object.__setattr__(self, "_members", members)
@@ -140,7 +140,7 @@ class Ports:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._members and name in ("keys", "values", "items", "get"):
-            # As of the dictionary that it is in Azure ML; a member of such a name comes first.
+            # In Azure ML this is a dictionary; a member of that name comes first.
             return getattr(self._members, name)
         if name not in self._members:
             raise AttributeError(
@@ -188,7 +188,7 @@ class Ports:
 
 
 def is_binding(value: Any) -> bool:
-    """Whether a value stands for an input of the pipeline or an output of a step."""
+    """Whether a value refers to an input of the pipeline or an output of a step."""
     return isinstance(value, (PipelineInput, StepOutput))
 
 
@@ -204,7 +204,7 @@ def _entries_of(given: Any) -> dict[str, Any]:
     if hasattr(type(given), "to_input"):
         given = given.to_input()
     if isinstance(given, Attributes) and not is_binding(given):
-        # An Input whose type was not said takes that of the declaration.
+        # An Input without a type takes the type of the declaration.
         return dict(given._values)
     if isinstance(given, dict):
         return given
@@ -212,7 +212,7 @@ def _entries_of(given: Any) -> dict[str, Any]:
 
 
 def entry_node(port: Attributes) -> Node:
-    """An entry of `inputs`: bare where there is nothing but a value or a binding."""
+    """An entry of `inputs`: bare if there is only a value or a binding."""
     place: Place = port._place
     entries = {name: to_node(value, port._places.get(name, place)) for name, value in port._values.items()}
     if list(entries) == ["value"]:

@@ -48,43 +48,43 @@ class _Typed(Attributes):
 
 
 class UserIdentityConfiguration(_Typed):
-    """`identity` of a step: a script runs with the rights of its agent all the same."""
+    """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
     kind = "user_identity"
 
 
 class ManagedIdentityConfiguration(_Typed):
-    """`identity` of a step: a script runs with the rights of its agent all the same."""
+    """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
     kind = "managed"
 
 
 class AmlTokenConfiguration(_Typed):
-    """`identity` of a step: a script runs with the rights of its agent all the same."""
+    """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
     kind = "aml_token"
 
 
 class MpiDistribution(_Typed):
-    """`distribution` of a command: it runs once, on one node."""
+    """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
     kind = "mpi"
 
 
 class PyTorchDistribution(_Typed):
-    """`distribution` of a command: it runs once, on one node."""
+    """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
     kind = "pytorch"
 
 
 class TensorFlowDistribution(_Typed):
-    """`distribution` of a command: it runs once, on one node."""
+    """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
     kind = "tensorflow"
 
 
 class JobService(Attributes):
-    """One of the `services` of a step; none is started."""
+    """One of the `services` of a step. It has no effect: none is started."""
 
     _is_copied = True
     _type: str | None = None
@@ -95,24 +95,24 @@ class JobService(Attributes):
 
 
 class JupyterLabJobService(JobService):
-    """Told to have no effect."""
+    """Has no effect, which a warning says."""
 
     _type = "jupyter_lab"
 
 
 class SshJobService(JobService):
-    """Told to have no effect."""
+    """Has no effect, which a warning says."""
 
     _type = "ssh"
 
 
 class TensorBoardJobService(JobService):
-    """Told to have no effect."""
+    """Has no effect, which a warning says."""
 
     _type = "tensor_board"
 
 
 class VsCodeJobService(JobService):
-    """Told to have no effect."""
+    """Has no effect, which a warning says."""
 
     _type = "vs_code"

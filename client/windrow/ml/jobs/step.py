@@ -1,6 +1,6 @@
-"""A step of a pipeline as a Python object; called, it is the component of further steps.
+"""A step of a pipeline as a Python object; calling it makes further steps from it as their component.
 
-Settings are kept as they were written (values, or nodes of a file) and become a node of `jobs` when the pipeline does.
+Settings are kept as they were written (values, or nodes of a file), and become a node of `jobs` with the pipeline.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class Step(Attributes):
-    """One step. Its settings are attributes by the names that they have in YAML; inputs and outputs are `Ports`.
+    """One step. Its settings are attributes with their names in YAML; inputs and outputs are `Ports`.
 
-    Calling it makes a further step of the same settings, with the inputs of the call: in a pipeline's function, one of
-    that pipeline.
+    Calling it makes another step with the same settings and the inputs of the call; inside a pipeline's function, a
+    step of that pipeline.
     """
 
     _is_copied = True
@@ -41,7 +41,7 @@ class Step(Attributes):
         outputs: MappingType[str, Any] | None = None,
         component: Mapping | None = None,
     ) -> None:
-        """`kind`: the type. `component`: what was read from a file; the settings stand beside it."""
+        """`kind`: the type. `component`: read from a file; the settings of the step come beside it."""
         super().__init__(**settings)
         self._kind = kind
         self._key = self._renamed = ""
@@ -71,12 +71,12 @@ class Step(Attributes):
 
     @property
     def key(self) -> str:
-        """The name among the pipeline's steps: its own name, or that of the variable, once the pipeline is made."""
+        """The name among the pipeline's steps: its own, or, once the pipeline is made, that of the variable."""
         return self._key or self.default_key
 
     @property
     def default_key(self) -> str:
-        """A name for the step where nothing else gives one."""
+        """The name of the step if nothing else gives one."""
         name = self._own_name or self._kind
         return _NOT_IN_NAMES.sub("_", str(name)).strip("_").lower()[:56] or self._kind
 
@@ -92,12 +92,12 @@ class Step(Attributes):
 
     @property
     def component(self) -> Self:
-        """Itself: settings of the component and of the step are the same."""
+        """The step itself: component and step share their settings."""
         return self
 
     @property
     def is_component(self) -> bool:
-        """It was read from a component's file."""
+        """The step was read from the file of a component."""
         return self._component is not None
 
     @property
@@ -110,7 +110,7 @@ class Step(Attributes):
 
     @property
     def _func(self) -> Callable[..., Step]:
-        """For `help()`, as notebooks have it: a function with the step's inputs as parameters."""
+        """For `help()`: a function with the step's inputs as parameters."""
 
         def make(**inputs: Any) -> Step:
             return self(**inputs)
@@ -123,13 +123,13 @@ class Step(Attributes):
         return make
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting; what the step does not say itself, its component does. A version is text."""
+        """A setting of the step, else of its component. A version is text."""
         there = self._component.entries.get(name) if self._component else None
         if name == "version" and name not in self._values and isinstance(there, Scalar):
             return there.text  # 1.10 is no number
         if name not in self._values and there is not None:
             if isinstance(there, Mapping):
-                # Written to, it replaces the component's as a whole: so all of it is there.
+                # Once written to, it replaces the component's as a whole, so it starts as a copy of all of it.
                 self._values[name] = Attributes(there)
             else:
                 return Attributes(mapping({name: there}, there.place))[name]
@@ -166,7 +166,7 @@ class Step(Attributes):
         self.resources.update(values)
 
     def sweep(self, **more: Any) -> NoReturn:
-        """Raises UsageError: there is none."""
+        """Raises UsageError: sweeps do not exist here."""
         raise UsageError(
             f"{self._owner}: steps that search hyperparameters are not carried out. Give the step its values itself, "
             "or make a parallel step whose items are the values to try."
@@ -205,7 +205,7 @@ class Step(Attributes):
         port = StepInput(declared, None)
         typed = kind.entries.get("type") if isinstance(kind, Mapping) else None
         if isinstance(typed, Scalar) and not port._values:
-            # The component's declaration is read with it: its type only decides whether a text is a path.
+            # The component's declaration is read with the step; its type only decides whether a text is a path.
             port._values["type"] = typed
             port._give(given)
             if port._values.get("type") is typed:
@@ -249,7 +249,7 @@ def _text(component: Mapping | None, name: str) -> str:
 
 
 def resources_of(instance_count: Any, instance_type: Any, docker_args: Any, shm_size: Any) -> dict[str, Any]:
-    """`resources` of what is given beside it when a step is made: what is not None."""
+    """`resources` from the arguments that stand for its keys when a step is made, without those that are None."""
     given = {
         "instance_count": instance_count,
         "instance_type": instance_type,
@@ -260,18 +260,18 @@ def resources_of(instance_count: Any, instance_type: Any, docker_args: Any, shm_
 
 
 _making: list[list[Step]] = []
-"""The steps of the pipelines whose functions are running, the innermost last."""
+"""The steps of each pipeline whose function is running, the innermost last."""
 
 
 def begin_pipeline() -> list[Step]:
-    """From now on steps belong to the list that is returned, until `end_pipeline`."""
+    """Collect the steps that are made until `end_pipeline` in the list that is returned."""
     steps: list[Step] = []
     _making.append(steps)
     return steps
 
 
 def end_pipeline() -> None:
-    """What `begin_pipeline` began."""
+    """End what `begin_pipeline` began."""
     _making.pop()
 
 
@@ -286,6 +286,6 @@ def _register(step: Step) -> None:
 
 
 def _unregister(step: Step) -> None:
-    """A step that is called in the function that made it was the component of what is called."""
+    """A step that is called in the function that made it was only a component."""
     if _making:
         _making[-1][:] = [other for other in _making[-1] if other is not step]

@@ -1,1 +1,1 @@
-"""What an `MLClient` can be asked, by kind of thing."""
+"""The operations of an `MLClient`, one module for each attribute such as `client.jobs`."""

@@ -11,11 +11,11 @@ from windrow.ml.absent import refuse_label
 from windrow.ml.jobs.step import Step
 
 Component = Step | Callable[..., Any]
-"""What is called to make a step: a component, or a function under @pipeline."""
+"""Called to make a step: a component, or a function under @pipeline."""
 
 
 class ComponentOperations:
-    """`MLClient.components`: kept for as long as this client lives."""
+    """`MLClient.components`: kept while this client lives."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Component] = {}
@@ -28,7 +28,7 @@ class ComponentOperations:
         own = component.get("version")
         version = str(version or own or "1")
         if own not in (None, version):
-            component = copy.deepcopy(component)  # the given one may be kept under its own version
+            component = copy.deepcopy(component)  # the original may be kept under its own version
         component["version"] = version
         self._known[str(component.get("name") or component.default_key), version] = component
         return component

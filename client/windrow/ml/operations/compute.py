@@ -1,4 +1,4 @@
-"""Compute: pools are names that agents give themselves, so there is nothing to make."""
+"""Compute targets. Windrow makes no machines: a target is the name of a pool, which agents give themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.ml.operations.finished import Finished
 
 
 class Compute(Attributes):
-    """A compute target as notebooks look at it."""
+    """A compute target: the name of a pool."""
 
     _is_copied = True
 
@@ -26,7 +26,7 @@ class Compute(Attributes):
 
 
 class AmlCompute(Compute):
-    """A cluster: type, size, min_instances and max_instances are kept for reading, and have no effect."""
+    """A cluster. Type, size, min_instances and max_instances can be read, and have no effect."""
 
     def __init__(self, *, name: str, type: str = "amlcompute", **more: Any) -> None:
         """`name`: of the pool."""
@@ -40,30 +40,30 @@ class ComputeOperations:
         self._known: dict[str, Compute] = {}
 
     def get(self, name: str) -> Compute:
-        """The pool of that name; every name is one, with or without agents in it."""
+        """The pool of that name. Every name is a pool, with or without agents in it."""
         return self._known.get(name) or AmlCompute(name=name)
 
     def list(self, **more: Any) -> Iterator[Compute]:
-        """Those that this client was told of."""
+        """The pools that this client has noted."""
         return iter(self._known.values())
 
     def begin_create_or_update(self, compute: Compute) -> Finished:
         """Note the pool. Agents join a pool when they start (docs/how-to/run-a-cluster.md)."""
         warnings.warn(
-            f"Windrow makes no machines: {compute['name']} is the pool of the agents that say so when they are "
-            "started; on this machine, jobs run here.",
+            f"Windrow makes no machines: {compute['name']} is the pool of the agents that are started with that name. "
+            "Without a master, jobs run on this machine.",
             stacklevel=2,
         )
         self._known[str(compute["name"])] = compute
         return Finished(compute)
 
     def begin_delete(self, name: str, **more: Any) -> Finished:
-        """Forget what was noted; agents stay."""
+        """Forget the noted pool. Its agents stay."""
         self._known.pop(name, None)
         return Finished()
 
     def begin_start(self, name: str, **more: Any) -> Finished:
-        """Do nothing, and warn: Windrow starts and stops no machines. What was noted stays."""
+        """Do nothing, and warn: Windrow starts and stops no machines. The noted pool stays."""
         warnings.warn(
             f"Windrow starts and stops no machines: the agents of the pool {name} stay as they are. Start and end "
             "agents where they run (docs/how-to/run-a-cluster.md).",

@@ -12,13 +12,13 @@ from windrow.ml.assets.environment import Environment, find_environment
 
 
 class EnvironmentOperations:
-    """`MLClient.environments`: jobs of this client may name them, as `name:version` or `name@latest`."""
+    """`MLClient.environments`: jobs of this client may name them as `name:version` or `name@latest`."""
 
     def __init__(self) -> None:
         self.known: dict[str, Environment] = {}
 
     def create_or_update(self, environment: Environment) -> Environment:
-        """Make an environment known to this client. Without a name or version it gets one."""
+        """Keep an environment. Without a name or version, it gets one."""
         if environment.get("name") is None:
             digest = hashlib.sha256(repr(environment.to_dict()).encode()).hexdigest()
             environment["name"] = f"env_{digest[:12]}"
@@ -31,7 +31,7 @@ class EnvironmentOperations:
         return environment
 
     def get(self, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """One that was made known; without a version (or with the label latest) the one made last.
+        """An environment that this client keeps; without a version (or with the label latest) the one made last.
 
         Raises NotFound for others: a job may still name them. Raises UsageError for another label.
         """
@@ -46,5 +46,5 @@ class EnvironmentOperations:
         return found
 
     def list(self, name: str | None = None, **more: Any) -> Iterator[Environment]:
-        """Those that were made known."""
+        """The environments that this client keeps."""
         return iter([env for env in self.known.values() if name is None or env["name"] == name])

@@ -1,4 +1,4 @@
-"""The answer to what elsewhere takes minutes of waiting, and here is done at once."""
+"""The result of an operation that takes minutes in Azure ML, and is done at once here."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 
 class Finished:
-    """Stands where notebooks wait for an operation."""
+    """A finished operation, for notebooks that wait for one."""
 
     def __init__(self, value: Any = None) -> None:
-        """`value`: what came of it."""
+        """`value`: of the operation."""
         self._value = value
 
     def result(self, timeout: float | None = None) -> Any:
-        """What came of it."""
+        """The value."""
         return self._value
 
     def wait(self, timeout: float | None = None) -> None:
-        """Nothing is left to wait for."""
+        """Return at once."""
 
     def done(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
     def status(self) -> str:

@@ -1,4 +1,4 @@
-"""Jobs: submitted, followed, fetched."""
+"""`MLClient.jobs`: submit jobs, follow them, fetch their outputs and logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Loadable(Protocol):
-    """What can be submitted: a `PipelineJob`, or a v1 pipeline."""
+    """A job that can be submitted: a `PipelineJob`, or a pipeline of v1."""
 
     def load(
         self,
@@ -44,7 +44,7 @@ class JobOperations:
     """`MLClient.jobs`."""
 
     def __init__(self, connection: MasterConnection, environments: EnvironmentOperations) -> None:
-        """`environments`: those that jobs may name."""
+        """`environments`: of the client; jobs may name them."""
         self._connection = connection
         self._environments = environments
 
@@ -59,9 +59,10 @@ class JobOperations:
         skip_validation: bool = False,
         **more: Any,
     ) -> SubmittedJob:
-        """Submit a pipeline job (of a pipeline function, or `load_job`), or a single step; return it as accepted.
+        """Submit a pipeline job (from a pipeline function or `load_job`), or a single step; return the accepted job.
 
-        Its warnings are Python's. Raises windrow.spec.JobFileError with all that is wrong with it, RequestRefused.
+        Warnings about the job are Python warnings (JobWarning). Raises windrow.spec.JobFileError with all problems of
+        the job, RequestRefused.
         """
         job = _pipeline_of(job, "create_or_update")
         given = {"experiment_name": experiment_name, "description": description, "tags": tags, "compute": compute}
@@ -71,9 +72,9 @@ class JobOperations:
         return SubmittedJob(self.submit(job), self._connection)
 
     def validate(self, job: Any, *, raise_on_failure: bool = False, **more: Any) -> Validation:
-        """Check a job without submitting it; what is wrong is told by what it returns.
+        """Check a job without submitting it; the result holds all problems.
 
-        With `raise_on_failure` raises windrow.spec.JobFileError with all of that.
+        With `raise_on_failure`, raises windrow.spec.JobFileError with all of them.
         """
         from windrow.spec import JobFileError
 
@@ -151,7 +152,7 @@ class JobOperations:
             raise JobFailed(f"Job {name} is {job.state.value}: {job.message or 'see its logs'}")
 
     def cancel(self, name: str) -> SubmittedJob:
-        """Ask for a job's end."""
+        """Cancel a job: return at once, the job ends soon after."""
         return SubmittedJob(self._connection.client().cancel(name), self._connection)
 
     def begin_cancel(self, name: str, **more: Any) -> Cancelling:
@@ -167,7 +168,7 @@ class JobOperations:
         output_name: str | None = None,
         all: bool = False,
     ) -> None:
-        """Bring outputs into `named-outputs` and logs into `artifacts` below a folder.
+        """Download outputs into `named-outputs` and logs into `artifacts` below a folder.
 
         `output_name`: that output; `all`: outputs and logs; else the logs. Raises JobFailed, NotFound.
         """
@@ -181,16 +182,16 @@ class JobOperations:
             fetch_log(client, name, file.path, folder / "artifacts" / "logs" / file.path)
 
     def archive(self, name: str) -> None:
-        """The job stays in the list: Windrow keeps no archive. A warning says so."""
+        """Do nothing, and warn: Windrow keeps no archive, the job stays in the list."""
         self.get(name)
         warnings.warn(f"Job {name} stays in the list: Windrow keeps no archive of jobs.", stacklevel=2)
 
     def restore(self, name: str) -> None:
-        """The job is in the list."""
+        """Do nothing: the job is in the list."""
         self.get(name)
 
     def show_services(self, name: str, node_index: int = 0) -> dict[str, Any]:
-        """None: scripts are no services."""
+        """Empty: scripts are no services."""
         return {}
 
     def _outputs(self, name: str, output: str) -> Sequence[str]:
@@ -204,15 +205,15 @@ class JobOperations:
 
 
 class Cancelling:
-    """A job whose end was asked for."""
+    """A job that is being cancelled."""
 
     def __init__(self, connection: MasterConnection, name: str) -> None:
-        """Of the job `name`."""
+        """`name`: of the job."""
         self._connection = connection
         self._name = name
 
     def result(self, timeout: float | None = None) -> SubmittedJob:
-        """The job when it has ended. Raises DeadlinePassed after `timeout` seconds."""
+        """Wait for the end of the job; return the job. Raises DeadlinePassed after `timeout` seconds."""
         return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout), self._connection)
 
     def wait(self, timeout: float | None = None) -> None:
@@ -229,7 +230,7 @@ class Cancelling:
 
 
 def _pipeline_of(job: Any, method: str) -> PipelineJob:
-    """A step is a pipeline of one."""
+    """The pipeline of a job; a single step becomes a pipeline of one step."""
     if isinstance(job, Step):
         return PipelineJob(jobs={job.default_key: job}, display_name=job.get("display_name") or job.default_key)
     if not isinstance(job, PipelineJob):

@@ -1,4 +1,4 @@
-"""Logs of a job, brought to this machine."""
+"""Logs of a job, downloaded to this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def fetch_log(client: Client, job_id: str, path: str, target: Path) -> None:
-    """Bring a log as it stands to a place, whole or not at all; folders are made. Raises NotFound, OSError."""
+    """Download a log as it is now, whole or not at all; folders are made. Raises NotFound, OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     with partial.open("wb") as file:

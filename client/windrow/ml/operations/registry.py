@@ -25,7 +25,7 @@ class _AssetOperations(Generic[A]):
         self._connection = connection
 
     def create_or_update(self, asset: A) -> A:
-        """Register; without a version it gets the next one. A relative path is data of this machine.
+        """Register an asset; without a version, as the next one. A relative path means data of this machine.
 
         Raises UsageError for one without name or path, WindrowError.
         """

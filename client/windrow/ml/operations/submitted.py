@@ -1,4 +1,4 @@
-"""A job that a master has, as notebooks look at it."""
+"""Submitted jobs and their steps, as notebooks look at them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ STATUS = {
     JobState.FAILED: "Failed",
     JobState.CANCELLED: "Canceled",
 }
-"""States by Azure's names; failures that the thresholds let pass do not make a job fail there either."""
+"""States by Azure ML's names; a job whose thresholds allow its failures is completed there, too."""
 
 
 def status_of(job: Job) -> str:
-    """Where a job stands, by Azure's names; `NotResponding` for a state that only a newer master knows."""
+    """The state of a job by Azure ML's names; `NotResponding` for a state that only a newer master knows."""
     return STATUS.get(job.state, "NotResponding")
 
 
@@ -48,8 +48,8 @@ class CreationContext(NamedTuple):
 
 
 class _Submitted(JobEntity):
-    """What a submitted job and its steps have in common. What the job's own message does not tell is asked for when
-    it is looked at, once."""
+    """What a submitted job and its steps have in common. Whatever the job itself does not hold is asked for once, when
+    it is first read."""
 
     def __init__(self, job: Job, connection: MasterConnection) -> None:
         self._job = job
@@ -62,17 +62,17 @@ class _Submitted(JobEntity):
 
     @property
     def properties(self) -> dict[str, str]:
-        """None: Windrow keeps no properties, as the job's warnings say."""
+        """Empty: Windrow keeps no properties, as the job's warnings say."""
         return {}
 
     @property
     def studio_url(self) -> str:
-        """There is no page: it is the command that shows the job."""
+        """The command that shows the job: there is no web page."""
         return f"windrow job show {self._job.job_id}{self._connection.place_options()}"
 
     @property
     def services(self) -> dict[str, JobService]:
-        """`Studio`, whose endpoint is the command that shows the job; scripts are no services."""
+        """`Studio`, with the command that shows the job as its endpoint; scripts are no services."""
         return {"Studio": JobService(type="Studio", endpoint=self.studio_url)}
 
     @cached_property
@@ -81,18 +81,18 @@ class _Submitted(JobEntity):
         return self._connection.client().document(self._job.job_id)
 
     def _entry(self, step: str) -> Mapping[str, Any]:
-        """What the effective job says of a step."""
+        """The entry of a step in the effective job."""
         return next((entry for entry in self._document["steps"] if entry["name"] == step), {})
 
     def _outputs_of(self, step: Step) -> dict[str, Output]:
-        """The step's outputs. Where the job file names no place, the master does when the step begins."""
+        """The step's outputs. If the job file names no place, the master chooses one when the step begins."""
         places = {out.name: out.path for out in step.outputs}
         declared = self._entry(step.name).get("outputs", {})
         return {name: _output(entry, places.get(name)) for name, entry in declared.items()}
 
 
 class SubmittedJob(_Submitted):
-    """A job at the moment when it was asked for. `windrow_job` is all that is known of it."""
+    """A submitted job, as it was when it was asked for. `windrow_job` has everything that is known about it."""
 
     type = "pipeline"
 
@@ -128,12 +128,12 @@ class SubmittedJob(_Submitted):
 
     @property
     def error(self) -> str:
-        """Why it failed, or stands still."""
+        """Why the job failed, or stands still."""
         return self.windrow_job.message
 
     @property
     def description(self) -> str:
-        """As the job file has it, else empty."""
+        """The description in the job file, else empty."""
         return str(self._document["description"])
 
     @property
@@ -149,19 +149,19 @@ class SubmittedJob(_Submitted):
 
     @property
     def compute(self) -> str | None:
-        """The pool of all its steps; None where they have none, or several: each step tells its own."""
+        """The pool of all steps; None if they have none or several: see each step's `compute`."""
         pools = {step.get("compute", "") for step in self._document["steps"]}
         return str(pools.pop()) or None if len(pools) == 1 else None
 
     @property
     def inputs(self) -> Ports:
-        """Empty: a master keeps what each step reads, `jobs[step].inputs`, with the pipeline's inputs put in."""
+        """Empty: a master keeps the inputs of each step (`jobs[step].inputs`), in which the pipeline's are resolved."""
         return _ports("input", f"job {self.name}", {})
 
     @property
     def outputs(self) -> Ports:
-        """By the names that `jobs.download` takes: the pipeline's, else `step.output`. Each has its `path` on the
-        master's machine, once its step has begun."""
+        """By the names that `jobs.download` takes: the pipeline's, else `step.output`. Each has its `path`
+        on the master's machine, once its step has begun."""
         named = {(bound["step"], bound["output"]): name for name, bound in self._document["outputs"].items()}
         made = {
             named.get((step.name, name), f"{step.name}.{name}"): out
@@ -212,17 +212,17 @@ class SubmittedStep(_Submitted):
 
     @property
     def description(self) -> str:
-        """Empty: those of steps are not kept."""
+        """Empty: descriptions of steps are not kept."""
         return ""
 
     @property
     def tags(self) -> dict[str, str]:
-        """None: those of steps are not kept, as the job's warnings say."""
+        """Empty: tags of steps are not kept, as the job's warnings say."""
         return {}
 
     @property
     def compute(self) -> str | None:
-        """The pool that it runs in, if it names one."""
+        """The pool that the step runs in, if it names one."""
         return self._entry(self.windrow_step.name).get("compute") or None
 
     @property

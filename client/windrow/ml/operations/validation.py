@@ -1,4 +1,4 @@
-"""What came of checking a job, in the form in which notebooks look at it."""
+"""The result of checking a job, as notebooks look at it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Validation:
-    """Whether a job is valid. `loaded` is the job as read, None if it is not; `problems` is what is wrong with it."""
+    """Whether a job is valid. `loaded` is the job as read, or None; `problems` says what is wrong."""
 
     def __init__(self, loaded: LoadedJob | None, problems: Sequence[Problem] = ()) -> None:
-        """`problems`: none where the job was read."""
+        """`problems`: empty if the job was read."""
         self.loaded = loaded
         self.problems = tuple(problems)
 
@@ -26,7 +26,7 @@ class Validation:
 
     @property
     def error_messages(self) -> dict[str, str]:
-        """What is wrong, by the key where it stands; all of it, where that is several things."""
+        """The problems by key; several problems of one key are joined."""
         messages: dict[str, str] = {}
         for problem in self.problems:
             earlier = messages.get(problem.key)

@@ -1,4 +1,4 @@
-"""Workspaces and datastores, as far as notebooks look at them."""
+"""`MLClient.workspaces` and `MLClient.datastores`: the names of the workspace, the datastores of the master."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WorkspaceOperations:
-    """`MLClient.workspaces`: there is one, the master."""
+    """`MLClient.workspaces`: there is one, which stands for the master."""
 
     def __init__(self, name: str, resource_group: str) -> None:
         """Its names."""
@@ -25,7 +25,7 @@ class WorkspaceOperations:
         return Attributes(name=name or self._name, location="local", resource_group=self._resource_group or "windrow")
 
     def list(self, **more: Any) -> Iterator[Attributes]:
-        """The one."""
+        """The one workspace."""
         return iter([self.get()])
 
 
@@ -37,12 +37,12 @@ class DatastoreOperations:
         self._connection = connection
 
     def list(self, **more: Any) -> Iterator[Attributes]:
-        """All, with the place of each."""
+        """All datastores, each with its place."""
         places = self._connection.client().master().datastores
         return iter([Attributes(name=name, path=place) for name, place in places.items()])
 
     def get(self, name: str) -> Attributes:
-        """One. Raises NotFound."""
+        """A datastore by name. Raises NotFound."""
         for store in self.list():
             if store["name"] == name:
                 return store

@@ -1,4 +1,4 @@
-"""What is not here by design: who asks for any of it is told what to do instead."""
+"""Names of `azureml` that are missing by design: using one raises an error that says what to do instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PUBLISH = (
     "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
     "pipeline.yml`, or Experiment.submit"
 )
-_SCHEDULE = "nothing is run by the clock. Let cron, or what else starts programs by it, call `windrow job create FILE`"
+_SCHEDULE = "Windrow has no schedules. Let cron, or another timer, run `windrow job create FILE`"
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
 _CONTAINERS = "workers are no containers. Give the Environment its conda_dependencies, and leave this out"
 _SEARCH = (
@@ -69,13 +69,13 @@ _INSTEAD: dict[str, str] = {
 
 
 def why_absent(name: str) -> str:
-    """What to do instead of it, as a sentence; "" for a name that this does not know."""
+    """What to do instead of a missing name, as a sentence; "" for other names."""
     instead = _INSTEAD.get(name)
     return f"{instead}." if instead else ""
 
 
 def refusing(module: str) -> Callable[[str], object]:
-    """A module's `__getattr__` that raises, with what to do instead of what is not there by design."""
+    """A `__getattr__` for a module, which raises; for a name that is missing by design, it says what to do instead."""
 
     def getattr_(name: str) -> object:
         if why := why_absent(name):
@@ -87,7 +87,7 @@ def refusing(module: str) -> Callable[[str], object]:
 
 
 class Refusing:
-    """Of a class: methods that are not there by design say so, by an AttributeError."""
+    """A base of classes: the AttributeError of a method that is missing by design says what to do instead."""
 
     def __getattr__(self, name: str) -> object:
         """Raises AttributeError."""
@@ -96,11 +96,11 @@ class Refusing:
 
 
 def refuse_unknown(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Refuses the keywords of a call that it does not have. `known`: those that it has. Raises UsageError."""
+    """Raise UsageError for a keyword that a call does not have. `known`: those that it has."""
     for name in given:
         raise UsageError(f"{call} has no {name!r}.{did_you_mean(name, known)} It takes: {listed(known)}")
 
 
 def tell_no_effect(what: str, why: str) -> None:
-    """A JobWarning that something accepted has no effect."""
+    """Warn (JobWarning) that something is accepted but has no effect."""
     warnings.warn(f"{what} has no effect: {why}.", JobWarning, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Parameters and outputs of v1 pipelines: what steps are bound by."""
+"""What binds the steps of v1 pipelines to each other: parameters, outputs, and inputs under a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Protocol):
-    """What an output has to know of the step that writes it: `windrow.ml.v1.steps.PipelineStep`."""
+    """What an output needs to know about the step that writes it, a `windrow.ml.v1.steps.PipelineStep`."""
 
     name: str
 
@@ -34,17 +34,17 @@ class Output:
     """An output of a step, and the input of others."""
 
     def __init__(self, name: str, datastore: Datastore | None, output_name: str, output_mode: str) -> None:
-        """`name`: of what it is to other steps; `output_name`: of what it is to its own."""
+        """`name`: for other steps; `output_name`: for the step that writes it."""
         self.name = name
         self.output_name = output_name
         self.datastore = datastore
         self.output_mode = output_mode
         self.path_on_compute: str | None = None
-        """Where the script was to write it; it is told that this has no effect."""
+        """Where the script was meant to write it. It has no effect, which a warning says."""
         self.path_on_datastore: str | None = None
         self.destination: str | None = None
         self.registered_as: str | None = None
-        """The data asset that it becomes when its step is done."""
+        """The data asset that it is registered as when its step is done."""
         self.place = calling_place()
         self.producer: Producer | None = None
         """The step that writes it."""
@@ -73,7 +73,7 @@ class PipelineData(Output):
         training_output: Any = None,
     ) -> None:
         """`datastore`: where it goes; by default Windrow's place for outputs. `pipeline_output_name` and
-        `training_output` have no effect, and are told; the rest says nothing here."""
+        `training_output` have no effect, which a warning says; the rest is ignored."""
         if pipeline_output_name and pipeline_output_name not in (name, output_name):
             tell_no_effect(
                 f"{name}: pipeline_output_name={pipeline_output_name!r}",
@@ -89,7 +89,7 @@ class PipelineData(Output):
         return self
 
     def parse_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its delimited files as a table. Raises UsageError for options that are not the default ones."""
+        """Its delimited files as a table. Raises UsageError for options other than the defaults."""
         return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
 
     def parse_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
@@ -107,7 +107,7 @@ class PipelineData(Output):
         return NamedInput(input_name or self.name, self, "download", path_on_compute)
 
     def as_direct(self) -> NamedInput:
-        """As an input that is given as it is."""
+        """As an input that is passed to the script unchanged."""
         return NamedInput(self.name, self, "direct")
 
 
@@ -123,10 +123,10 @@ class OutputFileDatasetConfig(Output):
         source: str | None = None,
         partition_format: str | None = None,
     ) -> None:
-        """`destination`: a local path, or a datastore with the path in it, in which `{run-id}` stands for the run of
-        the step and `{output-name}` for `name`. `source`: has no effect, and is told: the argument names the place.
-        `partition_format` neither."""
-        # By their order: the same script makes the same job each time.
+        """`destination`: a local path, or a datastore with a path in it, in which `{run-id}` stands for the run of the
+        step and `{output-name}` for `name`. `source` and `partition_format` have no effect, which a warning says: the
+        script's argument names the place."""
+        # Numbered in order, so that a script makes the same job each time.
         name = name or f"output_{next(self._unnamed)}"
         super().__init__(name, None, name, "mount")
         if partition_format:
@@ -143,7 +143,7 @@ class OutputFileDatasetConfig(Output):
         return self
 
     def as_upload(self, overwrite: bool = False, source_globs: Any = None) -> Self:
-        """Written when the step is done. `source_globs` has no effect, and is told."""
+        """Written when the step is done. `source_globs` has no effect, which a warning says."""
         if source_globs:
             tell_no_effect(f"{self.name}: source_globs", "all files of an output are kept; write the others elsewhere")
         self.output_mode = "upload"
@@ -155,7 +155,7 @@ class OutputFileDatasetConfig(Output):
         return self
 
     def read_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its delimited files as a table. Raises UsageError for options that are not the default ones."""
+        """Its delimited files as a table. Raises UsageError for options other than the defaults."""
         return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
 
     def read_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
@@ -168,7 +168,7 @@ class NamedInput:
 
     def __init__(self, name: str, dataset: Any, mode: str | None = None, path_on_compute: str | None = None) -> None:
         """`dataset`: a dataset, an output, or a parameter whose value is one. `mode`: mount, download or direct.
-        `path_on_compute`: has no effect, and is told: the argument names the place."""
+        `path_on_compute` has no effect, which a warning says: the script's argument names the place."""
         self.name = name
         self.dataset = dataset
         self.mode = mode
@@ -188,15 +188,15 @@ class NamedInput:
         return NamedInput(self.name, self.dataset, "download", path_on_compute)
 
     def as_direct(self) -> NamedInput:
-        """Given as it is."""
+        """Passed to the script unchanged."""
         return NamedInput(self.name, self.dataset, "direct")
 
     as_hdfs = as_direct
 
 
 class OutputTable(NamedInput):
-    """The files of an output as a table: a ParallelRunStep that divides it gets DataFrames. Whoever writes it, and
-    whoever names it otherwise, has the folder."""
+    """The files of an output as a table: a ParallelRunStep that divides it gets DataFrames. Every other step gets the
+    folder."""
 
     def as_input(self, name: str | None = None) -> OutputTable:
         """As an input of that name."""
@@ -213,7 +213,7 @@ class OutputTable(NamedInput):
 
 
 def _as_table(output: Output, names: tuple[str, ...], arguments: tuple[Any, ...], options: Any) -> OutputTable:
-    """`names`: of the arguments that are given by their place."""
+    """`names`: of positional arguments."""
     given = {**dict(zip(names, arguments, strict=False)), **options}
     for name, value in given.items():
         if value is None or getattr(value, "name", value) in _READ_BY_DEFAULT.get(name, (False, {}, "")):
@@ -231,11 +231,11 @@ _READ_BY_DEFAULT: dict[str, tuple[Any, ...]] = {
     "separator": (",",),
     "file_extension": ("", ".csv", ".parquet"),
 }
-"""What says only how such files are read anyway."""
+"""Values that mean what happens anyway."""
 
 
 def data_behind(item: Any) -> Any:
-    """What is read or written, where it stands under the name of an input; else the thing itself."""
+    """The data behind an input's name; other things are returned unchanged."""
     while isinstance(item, NamedInput):
         item = item.dataset
     return item

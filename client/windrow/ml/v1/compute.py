@@ -1,4 +1,4 @@
-"""Compute targets: names of pools of agents. Nothing is made."""
+"""Compute targets: the names of pools of agents. Windrow makes no machines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ComputeTargetException(Exception):
-    """What notebooks catch where a target is not there; here every name is one."""
+    """Caught by notebooks for a missing target. Never raised: every name is a pool."""
 
 
 class ComputeTarget:
@@ -21,7 +21,7 @@ class ComputeTarget:
 
     @staticmethod
     def create(workspace: Any, name: str, provisioning_configuration: Any = None) -> AmlCompute:
-        """The pool of that name; machines are not made."""
+        """The pool of that name. No machines are made."""
         return AmlCompute(workspace, name)
 
     @staticmethod
@@ -30,14 +30,14 @@ class ComputeTarget:
         return AmlCompute(workspace, name)
 
     def wait_for_completion(self, *arguments: Any, **more: Any) -> None:
-        """Nothing is left to wait for."""
+        """Return at once."""
 
     def get_status(self) -> ComputeStatus:
-        """Its state."""
+        """The state, which never changes."""
         return ComputeStatus()
 
     def delete(self) -> None:
-        """Agents stay."""
+        """Do nothing: agents stay."""
 
 
 class AmlCompute(ComputeTarget):
@@ -45,7 +45,7 @@ class AmlCompute(ComputeTarget):
 
     @staticmethod
     def provisioning_configuration(*arguments: Any, **settings: Any) -> dict[str, Any]:
-        """What a cluster would be made with; it has no effect."""
+        """The settings, as they were given. They have no effect."""
         return settings
 
 

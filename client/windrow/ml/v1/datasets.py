@@ -1,4 +1,4 @@
-"""Datasets: lists of files, and tables. What a plain path cannot say is written as an MLTable file.
+"""Datasets: lists of files, and tables. Whatever a plain path cannot express is written as an MLTable file.
 
 Reference: docs/reference/azure-ml/mltable.md; docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
@@ -64,8 +64,8 @@ class _Dataset(Refusing):
         tags: dict[str, str] | None = None,
         create_new_version: bool = False,
     ) -> Self:
-        """Keep it in the workspace object under a name; the next version of one that is taken needs
-        `create_new_version`. Raises UsageError where that is not said and the datasets differ."""
+        """Keep the dataset in the workspace object under a name. If the name is taken by another dataset, this one
+        becomes its next version with `create_new_version`; else raises UsageError."""
         known = workspace.datasets.get(name)
         same = known is None or self._is_as(known)
         if not same and not create_new_version:
@@ -73,7 +73,7 @@ class _Dataset(Refusing):
                 f"The workspace has another dataset {name!r} (version {known.version}): say create_new_version=True to "
                 "make this one its next version, or take another name."
             )
-        # Registered before, this one is a version already, which has to stay what it is.
+        # A dataset that was registered before is a version already, and versions never change.
         made = self if self.name is None or known is self else copy.copy(self)
         made.name = name
         made.description = description or ""
@@ -89,7 +89,7 @@ class _Dataset(Refusing):
         return alike and self.definition() == other.definition()
 
     def with_step(self, step: Any) -> Self:
-        """A dataset with one transformation more."""
+        """A dataset with one more transformation."""
         made = copy.copy(self)
         made.steps = [*self.steps, step]
         return made
@@ -107,12 +107,12 @@ class _Dataset(Refusing):
         return self.with_step({"take_random_sample": {"probability": probability, "seed": seed or 0}})
 
     def reference(self, folder: str) -> dict[str, Any]:
-        """What a pipeline's data reference says of it. `folder`: where MLTable files are written."""
+        """The entry of a pipeline's data reference. `folder`: where MLTable files are written."""
         plain = self.plain_path()
         return {"path": plain} if plain else {"path": self.write_mltable(folder), "type": "mltable"}
 
     def plain_path(self) -> str:
-        """The path, where the dataset is nothing more than that; "" else."""
+        """The path, if the dataset is nothing but a path; else ""."""
         if len(self.paths) != 1 or self.steps or _PATTERN.search(self.paths[0]):
             return ""
         return self.paths[0]
@@ -126,7 +126,7 @@ class _Dataset(Refusing):
         return {"type": "mltable", "paths": entries, "transformations": self.steps}
 
     def write_mltable(self, folder: str) -> str:
-        """A folder with its MLTable file, the same one for equal datasets."""
+        """Write its MLTable file; return the folder, which equal datasets share."""
         definition = self.definition()
         digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         place = os.path.join(folder, digest[:24])
@@ -143,17 +143,17 @@ class FileDataset(_Dataset):
     """A list of files."""
 
     def __init__(self, paths: Sequence[str], partition_format: str | None = None) -> None:
-        """`partition_format`: names parts of the paths, from their end."""
+        """`partition_format`: names parts of the paths, counted from the end."""
         steps = [{"extract_columns_from_partition_format": {"partition_format": _from_root(partition_format)}}]
         super().__init__(paths, steps if partition_format else [], partition_format)
 
     def to_path(self) -> list[str]:
-        """The files that are local. Raises UsageError for a sample."""
+        """The local files. Raises UsageError for a sample."""
         return [file.path for file in local_files(self.paths, self.steps)]
 
     def download(self, target_path: str | None = None, overwrite: bool = False, **more: Any) -> list[str]:
         """Copy its local files into a folder (by default a new temporary one), under their paths below the dataset's;
-        return where they are. Raises UsageError for files that are there already, and where none is local."""
+        return their places. Raises UsageError for files that exist already, and if no file is local."""
         files = local_files(self.paths, self.steps)
         if not files:
             raise UsageError(
@@ -167,7 +167,7 @@ class TabularDataset(_Dataset):
     """A table."""
 
     def plain_path(self) -> str:
-        """A table says how it is read."""
+        """ "": a table is always written as an MLTable file, which says how to read it."""
         return ""
 
     def keep_columns(self, columns: Any, validate: bool = False) -> Self:
@@ -187,7 +187,7 @@ class TabularDataset(_Dataset):
         partition_as_file_dataset: bool = False,
     ) -> Self:
         """A table that can be divided by these columns. Nothing is copied: rows are grouped when a step divides it.
-        Raises UsageError for partition_as_file_dataset: there are no files."""
+        Raises UsageError for partition_as_file_dataset, because there are no files."""
         if partition_as_file_dataset:
             raise UsageError(
                 "partition_by copies nothing, so there are no files for partition_as_file_dataset=True: leave it out, "
@@ -209,7 +209,7 @@ class TabularDataset(_Dataset):
         return read_frame(files, self.steps)
 
     def get_partition_key_values(self, partition_keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """The values of its partition keys, or of some of them, that there are, in the order of the rows.
+        """The distinct values of its partition keys, or of some of them, in the order of the rows.
 
         Raises UsageError as `to_pandas_dataframe`, and for a key that the dataset is not divided by.
         """
@@ -238,7 +238,7 @@ class _Files:
     def upload_directory(
         src_dir: str, target: Any, pattern: str | None = None, overwrite: bool = False, show_progress: bool = True
     ) -> FileDataset:
-        """The files of a folder, copied into a datastore. `pattern`: only those with such a path, as `fnmatch` has it;
+        """The files of a folder, copied into a datastore. `pattern`: only those whose path matches, as in `fnmatch`;
         `overwrite`: as of `Datastore.upload`."""
         store, path = target if isinstance(target, tuple) else (target.datastore, target.path_on_datastore)
         if pattern is None:
@@ -314,8 +314,8 @@ class Dataset:
 
     @staticmethod
     def get_by_name(workspace: Any, name: str, version: Any = "latest") -> Any:
-        """One that was registered with this workspace object, else a registered data asset of the master. Raises
-        NotFound for a version that was not registered."""
+        """A dataset that was registered with this workspace object, else a data asset of the master. Raises NotFound
+        for a version that was not registered."""
         known = workspace.datasets.get(name)
         newest = version in (None, "latest")
         if known is not None:
@@ -363,7 +363,7 @@ def _from_root(partition_format: str | None) -> str:
 
 
 def _paths(path: Any) -> list[str]:
-    """The local paths and addresses that a dataset's `path` means."""
+    """The local paths and addresses that the `path` of a dataset stands for."""
     if isinstance(path, (str, os.PathLike)):
         text = os.fspath(path)
         return [text if "://" in text or text.startswith("azureml:") else _absolute(text)]

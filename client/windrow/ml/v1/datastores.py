@@ -1,4 +1,4 @@
-"""Datastores: folders of this machine, or places in storage."""
+"""Datastores: folders of this machine, or places in a store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 
@@ -15,7 +16,7 @@ DEFAULT_NAME = "workspaceblobstore"
 
 
 class Datastore:
-    """A datastore. `root`: the folder or address that it is; "" where only its master knows."""
+    """A datastore. `root`: its folder or address; "" if only the master knows it."""
 
     def __new__(cls, workspace: Any = None, name: str | None = None, root: str = "") -> Any:
         """`Datastore(workspace, name)` is `Datastore.get`."""
@@ -24,14 +25,14 @@ class Datastore:
         return super().__new__(cls)
 
     def __init__(self, workspace: Any = None, name: str | None = None, root: str = "") -> None:
-        """Made by a workspace."""
+        """Called by a workspace."""
         if not hasattr(self, "name"):
             self.name = name or DEFAULT_NAME
             self.root = root
 
     @staticmethod
     def get(workspace: Any, datastore_name: str = DEFAULT_NAME) -> Datastore:
-        """That of a workspace."""
+        """The datastore of a workspace, by name."""
         store: Datastore = workspace.datastore_named(datastore_name)
         return store
 
@@ -44,7 +45,7 @@ class Datastore:
     def register_azure_blob_container(
         workspace: Any, datastore_name: str, container_name: str, account_name: str, **more: Any
     ) -> Datastore:
-        """A datastore that is a container of Azure's blob storage; agents read it with their own credentials."""
+        """A container of Azure Blob Storage as a datastore; agents read it with their own credentials."""
         store = Datastore(name=datastore_name, root=f"abfss://{container_name}@{account_name}.dfs.core.windows.net")
         workspace.datastores[datastore_name] = store
         return store
@@ -53,7 +54,7 @@ class Datastore:
 
     @staticmethod
     def register_folder(workspace: Any, datastore_name: str, folder: str | os.PathLike[str]) -> Datastore:
-        """Windrow's own: a datastore that is a folder of this machine."""
+        """A folder of this machine as a datastore. Azure ML does not have this method."""
         store = Datastore(name=datastore_name, root=os.path.abspath(folder))
         workspace.datastores[datastore_name] = store
         return store
@@ -71,14 +72,13 @@ class Datastore:
 
     @property
     def is_folder(self) -> bool:
-        """It is a folder of this machine."""
+        """The datastore is a folder of this machine."""
         return self.root.startswith("/")
 
     def upload(
         self, src_dir: str, target_path: str = "", overwrite: bool = False, show_progress: bool = False
     ) -> DataReference:
-        """Copy a folder's content into a place. `overwrite`: files that are there already are replaced; by default
-        they stay."""
+        """Copy a folder's content into the datastore. `overwrite`: replace files that exist; by default they stay."""
         target = self._folder(target_path)
         kept: list[str] = []
 
@@ -97,7 +97,7 @@ class Datastore:
         overwrite: bool = False,
         show_progress: bool = False,
     ) -> DataReference:
-        """Copy files into a place, under their paths below `relative_root`. `overwrite`: as of `upload`."""
+        """Copy files into the datastore, under their paths below `relative_root`. `overwrite`: as in `upload`."""
         target = self._folder(target_path)
         kept: list[str] = []
         for file in files:
@@ -111,7 +111,7 @@ class Datastore:
     def download(
         self, target_path: str, prefix: str | None = None, overwrite: bool = False, show_progress: bool = False
     ) -> int:
-        """Copy what lies below `prefix` into a folder, under its own path; return how many files. `overwrite`: as of
+        """Copy the files below `prefix` into a folder, under their own paths; return their number. `overwrite`: as in
         `upload`."""
         root, count = self._folder(""), 0
         kept: list[str] = []
@@ -141,7 +141,7 @@ class Datastore:
 
 
 def _copy(source: str, place: str, overwrite: bool, kept: list[str]) -> bool:
-    """Whether a file was copied; one that stays is noted in `kept`."""
+    """Copy a file; return False, and note it in `kept`, if one exists already."""
     if not overwrite and os.path.lexists(place):
         kept.append(place)
         return False
@@ -151,7 +151,7 @@ def _copy(source: str, place: str, overwrite: bool, kept: list[str]) -> bool:
 
 def _tell(kept: list[str]) -> None:
     if kept:
-        print(f"{len(kept)} files are there already and stay, such as {kept[0]}; overwrite=True replaces them.")
+        print(f"Kept {counted(len(kept), 'file')} already in place, such as {kept[0]}; overwrite=True replaces them.")
 
 
 class DataPath:
@@ -173,7 +173,7 @@ class DataPathComputeBinding:
     """How a parameter that is a DataPath is read: `(parameter, DataPathComputeBinding(mode="mount"))`."""
 
     def __init__(self, mode: str = "mount", path_on_compute: str | None = None, overwrite: bool = False) -> None:
-        """`mode`: mount or download. `path_on_compute`: has no effect, and is told."""
+        """`mode`: mount or download. `path_on_compute` has no effect, which a warning says."""
         self.mode = mode
         self.path_on_compute = path_on_compute
 
@@ -190,7 +190,7 @@ class DataReference:
         path_on_compute: str | None = None,
         overwrite: bool = False,
     ) -> None:
-        """`mode`: mount or download. `path_on_compute`: has no effect, and is told."""
+        """`mode`: mount or download. `path_on_compute` has no effect, which a warning says."""
         self.datastore = datastore
         self.path_on_datastore = path_on_datastore or ""
         self.data_reference_name = data_reference_name or f"{datastore.name}_data"

@@ -1,4 +1,4 @@
-"""Environments as v1 notebooks make them."""
+"""Environments and conda files, as v1 notebooks make them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from windrow.spec.v1.environments import Environment as WrittenEnvironment
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
-"""Names that notebooks give as base images; Windrow notes them, and runs no containers."""
+"""Base images by the names that notebooks use. Windrow notes them, and runs no containers."""
 
 
 class CondaDependencies:
-    """A conda file, built package by package."""
+    """The content of a conda file, built package by package."""
 
     def __init__(
         self, conda_dependencies_file_path: str | None = None, content: Mapping[str, Any] | None = None
     ) -> None:
-        """From a conda file, from what such a file holds, or empty."""
+        """From a conda file, from the content of one, or empty."""
         if conda_dependencies_file_path:
             with open(conda_dependencies_file_path, encoding="utf-8") as file:
                 content = yaml.safe_load(file)
@@ -53,7 +53,7 @@ class CondaDependencies:
         python_version: str | None = None,
         pin_sdk_version: bool = True,
     ) -> CondaDependencies:
-        """With these packages."""
+        """From lists of packages."""
         made = cls()
         if python_version:
             made.set_python_version(python_version)
@@ -66,33 +66,33 @@ class CondaDependencies:
         return made
 
     def add_pip_package(self, pip_package: str) -> None:
-        """One from PyPI."""
+        """Add a package of PyPI."""
         self._pip.append(pip_package)
 
     def add_conda_package(self, conda_package: str) -> None:
-        """One of conda."""
+        """Add a package of conda."""
         self._conda.append(conda_package)
 
     def add_channel(self, channel: str) -> None:
-        """A channel of conda."""
+        """Add a channel of conda."""
         self._channels.append(channel)
 
     def set_python_version(self, version: str) -> None:
-        """The Python that is wanted."""
+        """Set the version of Python."""
         self._conda = [f"python={version}", *(name for name in self._conda if not name.startswith("python="))]
 
     def set_pip_requirements(self, pip_requirements: Sequence[str]) -> None:
-        """These packages of PyPI, and no others."""
+        """Replace the packages of PyPI."""
         self._pip = list(pip_requirements)
 
     @property
     def pip_packages(self) -> list[str]:
-        """Those of PyPI."""
+        """The packages of PyPI."""
         return list(self._pip)
 
     @property
     def conda_packages(self) -> list[str]:
-        """Those of conda."""
+        """The packages of conda."""
         return list(self._conda)
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class CondaDependencies:
 
 
 class _Section:
-    """A part of an environment: anything can be set, and only what is known here is read."""
+    """A part of an environment. Any attribute can be set; Windrow reads only those that it knows."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -134,7 +134,7 @@ class Environment:
     """An environment: `python.conda_dependencies`, `docker.base_image`, `environment_variables`."""
 
     def __init__(self, name: str, **more: Any) -> None:
-        """An empty one: scripts run in the interpreter of the agent."""
+        """An empty environment: scripts run in the interpreter of the agent."""
         self.name = name
         self.version: str | None = None
         self.earlier: Environment | None = None
@@ -165,7 +165,7 @@ class Environment:
 
     @staticmethod
     def from_pip_requirements(name: str, file_path: str, pip_version: str | None = None) -> Environment:
-        """From a file of requirements. `pip_version`: nothing here is built by pip."""
+        """From a file of requirements. `pip_version` is ignored: Windrow does not use pip."""
         made = Environment(name)
         with open(file_path, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
@@ -182,7 +182,7 @@ class Environment:
         conda_specification: str | None = None,
         pip_requirements: str | None = None,
     ) -> Environment:
-        """From an image, which has no effect, and is told, and the path of a conda file or a file of requirements."""
+        """From an image, which has no effect (a warning says so), and the path of a conda file or requirements file."""
         made = _from_list(name, conda_specification, pip_requirements)
         made.docker.base_image = image
         return made
@@ -191,7 +191,7 @@ class Environment:
     def from_dockerfile(
         name: str, dockerfile: str, conda_specification: str | None = None, pip_requirements: str | None = None
     ) -> Environment:
-        """From the text or the path of a Dockerfile, as `from_docker_image`."""
+        """From the text or the path of a Dockerfile; as `from_docker_image`."""
         made = _from_list(name, conda_specification, pip_requirements)
         made.docker.base_dockerfile = dockerfile
         return made
@@ -210,13 +210,13 @@ class Environment:
         return self
 
     def clone(self, new_name: str) -> Environment:
-        """A copy of another name."""
+        """A copy with another name."""
         made = self._copied()
         made.name, made.version, made.earlier = new_name, None, None
         return made
 
     def _copied(self) -> Environment:
-        """A copy, so that neither changes with the other; versions that are kept never change, and are shared."""
+        """A copy that changes independently. Kept versions never change, so they are shared."""
         return copy.deepcopy(self, {id(self.earlier): self.earlier})
 
     def to_plain(self) -> dict[str, Any]:
@@ -235,7 +235,7 @@ class Environment:
 
     @staticmethod
     def from_written(written: WrittenEnvironment, workspace: Any) -> Environment | None:
-        """That of a file, as its reader gives it; None where it names none. Raises OSError for its conda file.
+        """The environment of a file, from its reader; None if it names none. Raises OSError for its conda file.
 
         A version or label that is not registered here is a JobWarning, and stands for the newest version.
         """
@@ -269,21 +269,21 @@ class Environment:
 
 
 class Environments(dict[str, Environment]):
-    """Those that a workspace object keeps; one that it does not is one of that name, without packages."""
+    """The environments that a workspace object keeps, by name. Any other name is an environment without packages."""
 
     def __missing__(self, name: str) -> Environment:
         return Environment(name)
 
 
 def _from_list(name: str, conda: str | None, pip: str | None) -> Environment:
-    """From the path of a list of packages, if there is one."""
+    """From a conda file or a requirements file, if there is one."""
     if conda:
         return Environment.from_conda_specification(name, conda)
     return Environment.from_pip_requirements(name, pip) if pip else Environment(name)
 
 
 class RunConfiguration:
-    """What a script step runs in."""
+    """The environment of a script step."""
 
     def __init__(
         self,
@@ -294,8 +294,8 @@ class RunConfiguration:
         conda_dependencies: CondaDependencies | None = None,
         **more: Any,
     ) -> None:
-        """An environment with these packages, or an empty one, and no compute of its own. What else is given has no
-        effect: a step says it."""
+        """With an environment of these packages, or an empty one, and no compute. The other arguments have no effect:
+        give them to the step."""
         self.environment = Environment("environment")
         if conda_dependencies is not None:
             self.environment.python.conda_dependencies = conda_dependencies

@@ -16,7 +16,7 @@ from windrow.spec.v1.data import default_place, run_id
 
 
 class Graph:
-    """Gathers data references, parameters and steps."""
+    """Builds the tree from data references, parameters and steps."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Graph:
         datastore: Datastore | None = None,
         source_directory: str | None = None,
     ) -> None:
-        """`parameters`: values given at submission; `folder`: for MLTable files; `datastore`, `source_directory`: of
+        """`parameters`: values given at submission; `folder`: for MLTable files; `datastore`, `source_directory`: for
         outputs and steps that name none."""
         self._given = parameters
         self._folder = folder
@@ -38,12 +38,12 @@ class Graph:
         self._referenced: dict[int, str] = {}
         self._parameters: dict[str, Node | None] = {}
         self._keys: dict[Any, str] = {}
-        """Of the steps."""
+        """By step: its name in the tree."""
         self._destinations: dict[Output, str] = {}
         self._sources: set[str] = set()
-        """All names that a `source` may say: those of data references, parameters and destinations."""
+        """All names that a `source` may use: of data references, parameters and destinations."""
         self._held: list[Any] = []
-        """What `id` tells apart has to stay alive."""
+        """Keeps the objects alive whose `id` is a key."""
 
     def tree(self, steps: Sequence[PipelineStep], *, description: str | None, compute: str | None) -> MappingNode:
         """The tree of the file."""
@@ -121,7 +121,7 @@ class Graph:
         }
 
     def _written(self, step: PipelineStep) -> dict[str, Any]:
-        """The step's outputs. Raises UsageError for one that is another step's, too."""
+        """The step's outputs. Raises UsageError for an output that another step also writes."""
         written: dict[str, Any] = {}
         for port in step.outputs:
             if port.producer is not step:
@@ -170,7 +170,7 @@ class Graph:
         return name
 
     def _source(self, data: Any, name: str) -> str:
-        """What an input's `source` says: a destination, a data reference or a parameter that is data."""
+        """The `source` of an input: a destination, a data reference or a parameter that is data."""
         if isinstance(data, Output):
             return self._destination(data)
         if isinstance(data, NamedInput):
@@ -202,7 +202,7 @@ class Graph:
         return name
 
     def _destination(self, port: Output) -> str:
-        """What an output is called among all that a `source` may name."""
+        """The name of an output as a `source`."""
         if port not in self._destinations:
             name = self._destinations[port] = _free(port.name, self._sources)
             self._sources.add(name)
@@ -231,14 +231,14 @@ class Graph:
         if isinstance(data, Output) and data.producer is step:
             return f"output:{_name(data.output_name)}"
         if isinstance(item, (Output, NamedInput, DataReference)) or hasattr(item, "reference"):
-            # Named only here: it is an input all the same.
+            # Named only by an argument, it still is an input.
             if isinstance(step, ParallelRunStep):
                 name, mark = self._input(item, side, taken=inputs), "side_input"
             else:
                 name, mark = self._input(item, inputs), "input"
             names[id(item)] = f"{mark}:{name}"
             return names[id(item)]
-        # As v1 gives it to the script, not as YAML writes it.
+        # As v1 passes it to the script, not as YAML writes it.
         return str(item) if isinstance(item, bool) else item
 
 
@@ -247,7 +247,7 @@ def _name(text: str) -> str:
 
 
 def _free(wanted: str, *taken: Collection[str]) -> str:
-    """A name that is not taken, numbered where it is."""
+    """A free name: the wanted one, numbered if it is taken."""
     name, number = wanted, 1
     while any(name in names for names in taken):
         number += 1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
+from windrow.common.quantities import counted
 from windrow.errors import UsageError
 from windrow.spec.tables.mltable import ENCODINGS
 
@@ -23,8 +24,10 @@ class LocalFile(NamedTuple):
 
 
 def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -> list[LocalFile]:
-    """The files of local paths and patterns, by path. `steps`: `take` and `skip` are carried out. Raises UsageError for
-    those that only a job carries out."""
+    """The files of local paths and patterns, by path, after the `take` and `skip` of `steps`.
+
+    Raises UsageError for steps that only a job carries out.
+    """
     found: list[LocalFile] = []
     for path in paths:
         inside = os.path.join(path, "**") if os.path.isdir(path) else path
@@ -45,15 +48,15 @@ def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -
 
 
 def copy_files(files: Sequence[LocalFile], target: str | None, *, overwrite: bool) -> list[str]:
-    """Copy files into a folder, under their paths below their roots; return where they are. `target`: None for a new
-    temporary folder. Raises UsageError for a file that is there already, but with `overwrite`."""
+    """Copy files into a folder, under their paths below their roots; return their places. `target`: None for a new
+    temporary folder. Raises UsageError for files that exist already, unless `overwrite`."""
     folder = os.path.abspath(target) if target is not None else tempfile.mkdtemp(prefix="windrow-")
     places = [os.path.join(folder, os.path.relpath(file.path, file.root)) for file in files]
     taken = [place for place in places if os.path.lexists(place)]
     if taken and not overwrite:
         raise UsageError(
-            f"download: {len(taken)} files are there already, such as {taken[0]}; overwrite=True replaces them, or "
-            "name another folder."
+            f"download: {counted(len(taken), 'file')} already in place, such as {taken[0]}; overwrite=True replaces "
+            "them, or name another folder."
         )
     for file, place in zip(files, places, strict=True):
         os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -98,7 +101,7 @@ def read_frame(files: Sequence[str], steps: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
-    """`first`: the columns of the first file; None for itself."""
+    """`first`: the columns of the first file; None while reading that file."""
     import pandas as pd
 
     header = options.get("header")
@@ -111,7 +114,7 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
     if header == "no_header":
         frame.columns = [f"Column{number}" for number in range(1, len(frame.columns) + 1)]
     elif bare:
-        # As the reader of jobs: a file with more values a line has columns of their numbers.
+        # As jobs do: further columns of a file are named by their numbers.
         names = [*first][: len(frame.columns)]
         frame.columns = [*names, *(f"Column{n}" for n in range(len(names) + 1, len(frame.columns) + 1))]
     elif header == "all_files_same_headers" and first is not None and len(first) == len(frame.columns):
@@ -120,7 +123,7 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
 
 
 def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
-    """Raises UsageError for a line that is no JSON object, where these are not dropped."""
+    """Raises UsageError for a line that is no JSON object, unless such lines are dropped."""
     rows = []
     with _opened(file, options) as lines:
         for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Models of v1 notebooks: kept by the workspace object; their path can be a side input."""
+"""Models of v1 notebooks. The workspace object keeps them; their path can be a side input."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Model:
         version: int | str | None = None,
         **more: Any,
     ) -> None:
-        """One that was registered with this workspace object, the newest or that of a version (Raises NotFound), or a
-        new one at `path`."""
+        """A new model at `path`; without `path`, one that was registered with this workspace object: the newest, or the
+        one of a version. Raises NotFound."""
         self.version, self.earlier = 1, None
         if path is None:
             known = workspace.models.get(name) if workspace is not None else None
@@ -40,7 +40,7 @@ class Model:
 
     @staticmethod
     def register(workspace: Any, model_path: str, model_name: str, **more: Any) -> Model:
-        """Keep a file or folder as a model in the workspace object. Raises NotFound where nothing is at the path."""
+        """Keep a file or folder as a model in the workspace object. Raises NotFound if the path does not exist."""
         if not os.path.exists(model_path):
             raise NotFound(f"Model {model_name}: there is nothing at {os.path.abspath(model_path)}.")
         known = workspace.models.get(model_name)
@@ -54,9 +54,9 @@ class Model:
         return NamedInput(name, self)
 
     def reference(self, folder: str) -> dict[str, Any]:
-        """What a pipeline's data reference says of it."""
+        """The entry of a pipeline's data reference."""
         return {"path": self.path}
 
     def download(self, target_dir: str = ".", exist_ok: bool = False) -> str:
-        """Where it lies: it is on this machine."""
+        """Its path: the model is on this machine already."""
         return self.path

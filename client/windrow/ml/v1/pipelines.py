@@ -48,7 +48,7 @@ _SUBMIT = (
 
 
 class PipelineWorkspace(RunWorkspace, Protocol):
-    """What pipelines and experiments have to know of their workspace: `windrow.ml.v1.workspace.Workspace`."""
+    """What pipelines and experiments need from their workspace, a `windrow.ml.v1.workspace.Workspace`."""
 
     _experiments: dict[str, Any]
 
@@ -57,11 +57,11 @@ class PipelineWorkspace(RunWorkspace, Protocol):
         """Where MLTable files of datasets are written."""
 
     def datastore_named(self, name: str) -> Datastore:
-        """One by its name."""
+        """A datastore by name."""
 
 
 class StepSequence:
-    """Steps one after the other; those in a list of their own side by side."""
+    """Steps that run one after the other; steps in an inner list run side by side."""
 
     def __init__(self, steps: Sequence[Any] | None = None, name: str | None = None) -> None:
         """`steps`: as of a `Pipeline`. Raises UsageError."""
@@ -73,7 +73,7 @@ class StepSequence:
 
 
 class Pipeline(Refusing):
-    """Steps, run as their outputs and inputs bind them."""
+    """Steps, which run in the order of their inputs and outputs."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class Pipeline(Refusing):
         resolve_closure: bool = True,
         **more: Any,
     ) -> None:
-        """`steps`: in any order; lists of lists are opened, and an output stands for its step. `default_datastore` (or
-        its name): of outputs without one; `default_source_directory`: of steps without one; `resolve_closure`: steps
-        that have to be done before these belong to it, too. Raises UsageError for a keyword that it does not have."""
+        """`steps`: in any order, also in nested lists; an output stands for its step. `default_datastore` (or its
+        name): for outputs without one; `default_source_directory`: for steps without one; `resolve_closure`: add steps
+        that these depend on. Raises UsageError for an unknown keyword."""
         refuse_unknown("Pipeline", more, _PIPELINE)
         self.workspace = workspace
         self.steps: Sequence[Any] = steps if isinstance(steps, (list, tuple)) else [steps]
@@ -117,7 +117,7 @@ class Pipeline(Refusing):
         **more: Any,
     ) -> PipelineRun:
         """Run it. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: no step is reused;
-        `tags`: of the job. Raises UsageError for a keyword that it does not have."""
+        `tags`: of the job. Raises UsageError for an unknown keyword."""
         refuse_unknown("Pipeline.submit", more, _SUBMIT)
         if parent_run_id:
             tell_no_effect("parent_run_id", "jobs have no parents; give them one experiment")
@@ -141,8 +141,8 @@ class Pipeline(Refusing):
     ) -> LoadedJob:
         """Read and check it as a job file is. `settings`: of a v2 pipeline.
 
-        Raises windrow.spec.JobFileError with all its problems, and UsageError for parameters that it does not have and
-        steps that cannot belong to one pipeline.
+        Raises windrow.spec.JobFileError with all its problems, and UsageError for unknown parameters and for steps that
+        cannot belong to one pipeline.
         """
         from windrow.spec.job.pipeline import read_pipeline
 
@@ -190,10 +190,10 @@ class Pipeline(Refusing):
         return tree
 
     def _all_steps(self) -> list[PipelineStep]:
-        """Those given, and behind them those that have to be done before one of them. Raises UsageError."""
+        """The given steps, then those that they depend on. Raises UsageError."""
         found = list(dict.fromkeys(_opened(self.steps)))
         known = set(found)
-        for step in found:  # also those that are added meanwhile
+        for step in found:  # also steps that the loop adds
             for other in step.before:
                 if other in known:
                     continue
@@ -208,7 +208,7 @@ class Pipeline(Refusing):
 
 
 def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
-    """Steps out of lists of lists. Raises UsageError."""
+    """The steps in nested lists. Raises UsageError."""
     for item in steps:
         step = item.producer if isinstance(item, Output) else item
         if isinstance(step, (list, tuple, StepSequence)):
@@ -224,7 +224,7 @@ def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
 
 
 def _check_names(parameters: Mapping[str, Any], steps: Sequence[PipelineStep]) -> None:
-    """Refuses values of parameters that no step names. Raises UsageError."""
+    """Raise UsageError for the value of a parameter that no step names."""
     known = dict.fromkeys(parameter.name for step in steps for parameter in step.parameters)
     for name in parameters:
         if name not in known:
@@ -289,8 +289,8 @@ class Experiment:
         pipeline_params: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> PipelineRun:
-        """Run a pipeline. `tags`: of its job; `pipeline_params`: the older name of `pipeline_parameters`; `more`: as of
-        `Pipeline.submit`. Raises UsageError for what is no pipeline."""
+        """Run a pipeline. `tags`: of its job; `pipeline_params`: the older name of `pipeline_parameters`; `more`: as in
+        `Pipeline.submit`. Raises UsageError for anything but a pipeline."""
         if not isinstance(config, Pipeline):
             raise UsageError(
                 f"Experiment.submit takes a Pipeline, not {type(config).__name__}: make a step of it, and "

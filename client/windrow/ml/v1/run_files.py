@@ -1,4 +1,4 @@
-"""The files of a run, which are its logs, and the metrics in them."""
+"""The files of a run: its logs, and the metrics in them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 LOGS = "logs/"
 """As there; below it a run's files have the names that docs/reference/files.md has."""
 _WHOLE = 1 << 20
-"""Bytes of a file up to which `get_details_with_logs` tells all of it; of longer ones the end."""
+"""`get_details_with_logs` returns at most this many bytes of a file, from its end."""
 
 
 class RunFiles:
-    """What runs of pipelines and of steps have in common. A step's files are those in its folder of the job's logs."""
+    """The files of a run of a pipeline or step. A step's files are those in its folder of the job's logs."""
 
     def _owner(self) -> tuple[Client, str, str]:
         """The client, the job, and the step's folder in the job's logs ("" of the job itself)."""
         raise NotImplementedError
 
     def get_details(self) -> dict[str, Any]:
-        """What is known of it."""
+        """Everything known about the run."""
         raise NotImplementedError
 
     def _files(self) -> dict[str, tuple[str, int]]:
@@ -46,7 +46,7 @@ class RunFiles:
         return sorted(self._files())
 
     def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:
-        """Bring a log to a path, or into a folder; by default into the working folder. Raises NotFound."""
+        """Download a log to a path or into a folder; by default into the working folder. Raises NotFound."""
         place = output_file_path or os.path.basename(name)
         if os.path.isdir(place):
             place = os.path.join(place, os.path.basename(name))
@@ -61,8 +61,8 @@ class RunFiles:
         append_prefix: bool = True,
         timeout_seconds: int | None = None,
     ) -> None:
-        """Bring the logs whose names begin so (by default all) into a folder, under their names, without the prefix
-        with `append_prefix=False`; `output_paths`: their places, in the order of their names."""
+        """Download the logs whose names start with `prefix` (by default all) into a folder, under their names, or
+        without the prefix if not `append_prefix`; `output_paths`: the places instead, in the order of the names."""
         paths = {name: path for name, (path, _) in sorted(self._files().items()) if name.startswith(prefix or "")}
         below = [name if append_prefix else name.removeprefix(prefix or "").lstrip("/") for name in paths]
         places = [os.path.join(output_directory or ".", place) for place in output_paths or below]
@@ -70,7 +70,7 @@ class RunFiles:
             self._fetch(path, place)
 
     def get_metrics(self, name: str | None = None, **more: Any) -> dict[str, float]:
-        """The newest value of each metric (`Processed Items`, `Failed Items`, …), or of that one, as in `metrics.csv`.
+        """The newest value of each metric (`Processed Items`, `Failed Items`, …), or of one, as in `metrics.csv`.
 
         A run has those that its steps push to it (`--push_metrics_to_parent`); a step has its own.
         """
@@ -80,22 +80,22 @@ class RunFiles:
         return {key: value for key, value in values.items() if name in (None, key)}
 
     def get_details_with_logs(self) -> dict[str, Any]:
-        """What is known of it, and under `logFiles` the text of each of its logs; of one above 1 MiB its end."""
+        """Everything known about the run, and under `logFiles` the text of each log (of more than 1 MiB, its end)."""
         texts = {
             name: self._text(path, offset=max(0, length - _WHOLE)) for name, (path, length) in self._files().items()
         }
         return {**self.get_details(), "logFiles": texts}
 
     def get_job_log(self) -> str:
-        """How it ended and why (`job_result.txt`); "" while it has not."""
+        """How it ended and why (`job_result.txt`); "" until then."""
         return self._texts("job_result.txt")
 
     def get_stdout_log(self) -> str:
-        """What its scripts printed, worker by worker; the last of it may arrive a moment after the end."""
+        """The stdout of its scripts, worker by worker; the last lines may arrive a moment after the end."""
         return self._texts("user/stdout/")
 
     def get_stderr_log(self) -> str:
-        """What its scripts wrote to stderr, worker by worker."""
+        """The stderr of its scripts, worker by worker."""
         return self._texts("user/stderr/")
 
     def _texts(self, prefix: str) -> str:

@@ -30,7 +30,7 @@ _STATUS = {
 
 
 class RunWorkspace(Protocol):
-    """What a run has to know of its workspace: `windrow.ml.v1.workspace.Workspace`."""
+    """What a run needs from its workspace, a `windrow.ml.v1.workspace.Workspace`."""
 
     ml_client: MLClient
 
@@ -59,9 +59,9 @@ class PipelineRun(RunFiles, Refusing):
     def wait_for_completion(
         self, show_output: bool = True, timeout_seconds: float | None = None, raise_on_error: bool = True
     ) -> str:
-        """Follow the run to its end, or for so many seconds; return its status then.
+        """Follow the run to its end, or for `timeout_seconds`; return its status.
 
-        Raises JobFailed where it does not end well.
+        Raises JobFailed if it does not end well.
         """
         try:
             if show_output:
@@ -86,26 +86,26 @@ class PipelineRun(RunFiles, Refusing):
         yield from self.get_steps()
 
     def find_step_run(self, name: str) -> list[StepRun]:
-        """The step of that name, as a list; a further one of a name that is taken has a number: `prep_2`."""
+        """The step of that name, in a list. The second step with the same name is called `prep_2`."""
         return [step for step in self.get_steps() if step.name in (name, step_key(name))]
 
     def cancel(self) -> None:
-        """Ask for its end."""
+        """Cancel the run."""
         self.workspace.ml_client.jobs.cancel(self.id)
 
     def get_pipeline_output(self, pipeline_output_name: str) -> StepOutputData:
-        """An output by its name, of whichever step. Raises NotFound."""
+        """An output of any step, by name. Raises NotFound."""
         for step in self.get_steps():
             if any(out.name == pipeline_output_name for out in step.state().outputs):
                 return step.get_output_data(pipeline_output_name)
         raise NotFound(f"Run {self.id} has no output {pipeline_output_name!r}.")
 
     def get_details(self) -> dict[str, Any]:
-        """What is known of it."""
+        """Everything known about the run."""
         return {"runId": self.id, "status": self.get_status(), **self._job().to_dict()}
 
     def get_tags(self) -> dict[str, str]:
-        """Those that it was submitted with."""
+        """The tags that it was submitted with."""
         return dict(self.workspace.ml_client.windrow.document(self.id).get("tags") or {})
 
     tags = property(get_tags)
@@ -114,7 +114,7 @@ class PipelineRun(RunFiles, Refusing):
         return self.workspace.ml_client.windrow, self.id, ""
 
     def get_portal_url(self) -> str:
-        """There is none: `windrow job show` is where to look."""
+        """Empty: there is no portal. `windrow job show` shows the run."""
         return ""
 
     def _job(self) -> Job:
@@ -136,23 +136,23 @@ class StepRun(RunFiles):
 
     @property
     def parent(self) -> PipelineRun:
-        """The run that it is a step of."""
+        """The run of the pipeline."""
         return self.run
 
     def get_details(self) -> dict[str, Any]:
-        """What is known of it."""
+        """Everything known about the run."""
         state = self.state()
         (plain,) = (step for step in self.run._job().to_dict()["steps"] if step["name"] == state.name)
         return {"runId": self.id, "status": self.get_status(), **plain}
 
     def get_tags(self) -> dict[str, str]:
-        """None: tags are those of the whole run."""
+        """Empty: only the whole run has tags."""
         return {}
 
     tags = property(get_tags)
 
     def cancel(self) -> NoReturn:
-        """Raises UsageError: a step does not end by itself."""
+        """Raises UsageError: a step cannot be cancelled by itself."""
         raise UsageError(
             f"The step {self.name} is not cancelled by itself: cancel the run, step_run.parent.cancel(); steps that "
             "have ended keep their outputs, and a later run takes over what allow_reuse=True lets it."
@@ -178,7 +178,7 @@ class StepRun(RunFiles):
     def wait_for_completion(
         self, show_output: bool = True, timeout_seconds: float | None = None, raise_on_error: bool = True
     ) -> str:
-        """Follow the whole run to its end, or for so many seconds."""
+        """Follow the whole run to its end, or for `timeout_seconds`; return the status of the step."""
         self.run.wait_for_completion(show_output, timeout_seconds, raise_on_error)
         return self.get_status()
 
@@ -228,17 +228,17 @@ class StepOutputData:
         self.step = step
         self.name = name
         self.path_on_datastore = f"azureml/{step.run.id}/{name}"
-        """Where `download` puts it, below the folder that it is told."""
+        """Where `download` puts the output, below its folder."""
 
     def download(self, local_path: str, overwrite: bool | None = None, show_progress: bool | None = None) -> int:
-        """Bring the output into `local_path`/`path_on_datastore`; return the number of files that were put there.
+        """Download the output into `local_path`/`path_on_datastore`; return the number of files that were put there.
 
-        `overwrite`: files that are there already are replaced; by default they stay. Raises JobFailed, TransferFailed.
+        `overwrite`: replace files that exist; by default they stay. Raises JobFailed, TransferFailed.
         """
         client = self.step.run.workspace.ml_client.windrow
         target = os.path.join(local_path, self.path_on_datastore)
         (name,) = self.step.run.workspace.ml_client.jobs._outputs(self.step.run.id, f"{self.step.name}.{self.name}")
-        # Always the same folder: a download that was broken off goes on in it.
+        # Always the same folder, so that an interrupted download continues.
         received = os.path.join(os.path.dirname(target), f".{name}.partial")
         client.download(self.step.run.id, received, outputs=[name])
         count = _move_files(os.path.join(received, name), target, overwrite=bool(overwrite))

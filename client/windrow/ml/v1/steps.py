@@ -76,7 +76,7 @@ class ParallelRunConfig:
         partition_keys: Any = None,
         environment_variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises windrow.spec.JobFileError with all that is wrong."""
+        """Raises windrow.spec.JobFileError with all problems."""
         self.environment = environment
         self.entry_script = entry_script
         self.error_threshold = error_threshold
@@ -165,8 +165,8 @@ class PipelineStep:
         params: Mapping[str, Any] | None,
         allow_reuse: bool | None,
     ) -> None:
-        """An OutputFileDatasetConfig that only `arguments` name is an output. Raises UsageError for other things among
-        `outputs`."""
+        """An OutputFileDatasetConfig that only `arguments` name is an output, too. Raises UsageError for anything among
+        `outputs` that is no output."""
         self.name = name
         bound: dict[int, NamedInput] = {}
         self.inputs = [_bound(item, bound) for item in inputs or ()]
@@ -185,14 +185,14 @@ class PipelineStep:
             self._write(output)
 
     def run_after(self, step: PipelineStep) -> None:
-        """Begin when another step is done, whatever it writes. As in v1, one without outputs gets one for that."""
+        """Begin when another step is done, whatever it writes. As in v1, a step without outputs gets one for this."""
         if not step.outputs:
             step._write(PipelineData("_run_after_output"))
         self.run_after_steps.append(step)
 
     @property
     def before(self) -> list[PipelineStep]:
-        """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
+        """The steps that have to be done first: those whose outputs this one reads, and those of `run_after`."""
         data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
         producers = [item.producer for item in data if isinstance(item, Output)]
         steps = dict.fromkeys([*producers, *self.run_after_steps])
@@ -205,7 +205,7 @@ class PipelineStep:
         return [item for item in map(data_behind, named) if isinstance(item, PipelineParameter)]
 
     def _settings(self) -> Iterable[Any]:
-        """What else may be a pipeline parameter."""
+        """Further settings that may be pipeline parameters."""
         return ()
 
     def _write(self, output: Any) -> None:
@@ -218,7 +218,7 @@ class PipelineStep:
             raise UsageError(
                 f"The step {self.name} has two outputs with the name {output.output_name}; rename one of the two."
             )
-        # Of a cell that is run again it is the newest step that counts.
+        # If a notebook's cell is run again, the newest step counts.
         output.producer = self
         self.outputs.append(output)
 
@@ -294,7 +294,7 @@ class PythonScriptStep(PipelineStep):
 
 
 def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
-    """An input or argument; a parameter with a DataPathComputeBinding as an input, the same one wherever it stands."""
+    """An input or argument. A parameter with a DataPathComputeBinding becomes an input, the same one everywhere."""
     if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], DataPathComputeBinding)):
         return item
     parameter, binding = item
@@ -302,12 +302,12 @@ def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
 
 
 def step_key(name: str) -> str:
-    """What a step of that name is called in its job, where no other one is called so."""
+    """The name in the job of a step with this name, unless another step has it."""
     return NOT_IN_NAMES.sub("_", name) or "step"
 
 
 def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
-    """A setting, where it is a pipeline parameter its value."""
+    """A setting; of a pipeline parameter, its value."""
     if isinstance(value, PipelineParameter):
         return parameters.get(value.name, value.default_value)
     return value

@@ -1,4 +1,4 @@
-"""The versions of what a workspace object keeps under a name: each knows the one before it."""
+"""Versions of the things that a workspace object keeps by name; each refers to the one before it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Versioned(Protocol):
     version: Any
     """From 1 on; a number, or its text."""
     earlier: Any
-    """The version before it of its name; None of the first."""
+    """The version before this one; None for the first."""
 
 
 V = TypeVar("V", bound=Versioned)
 
 
 def find_version(what: str, newest: V, version: int | str | None) -> V:
-    """A version; the newest for None. `what`: it is, in the error, such as `model net`. Raises NotFound."""
+    """A version; the newest for None. `what`: for the error, such as `model net`. Raises NotFound."""
     found: V | None = newest
     while found is not None and version is not None and str(found.version) != str(version):
         found = found.earlier

@@ -1,4 +1,4 @@
-"""The workspace: a master, and what notebooks keep beside it."""
+"""The workspace: a master, and the datasets, environments and models that notebooks register."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Workspace:
         datastores: Mapping[str, str | os.PathLike[str]] = _NONE,
         **more: Any,
     ) -> None:
-        """The names mean nothing here. `more`: `master`, `state`, `python`, `slots`, `environments` of `MLClient`."""
+        """The names have no effect. `more`: `master`, `state`, `python`, `slots`, `environments` of `MLClient`."""
         known = {key: value for key, value in more.items() if key in _OF_CLIENT}
         self.ml_client = MLClient(None, subscription_id, resource_group, workspace_name, datastores=datastores, **known)
         self.datastores: dict[str, Datastore] = {
@@ -51,7 +51,7 @@ class Workspace:
 
     @classmethod
     def from_config(cls, path: Any = None, auth: object = None, **more: Any) -> Workspace:
-        """With the names of a `config.json`, if there is one."""
+        """A workspace with the names of a `config.json`, if there is one."""
         found = MLClient.from_config(path=path)
         return cls(found.subscription_id, found.resource_group_name, found.workspace_name, **more)
 
@@ -59,7 +59,7 @@ class Workspace:
     def get(
         cls, name: str, subscription_id: str | None = None, resource_group: str | None = None, **more: Any
     ) -> Workspace:
-        """By its name."""
+        """A workspace by name."""
         return cls(subscription_id, resource_group, name, **more)
 
     @property
@@ -84,20 +84,20 @@ class Workspace:
 
     @property
     def experiments(self) -> dict[str, Experiment]:
-        """Those made with this object, and those of the master's jobs, by name."""
+        """Experiments by name: those made with this object, and those of the master's jobs."""
         names = dict.fromkeys(job.experiment_name for job in self.ml_client.windrow.list_jobs() if job.experiment_name)
         return {**{name: Experiment(self, name) for name in names}, **self._experiments}
 
     def get_default_keyvault(self) -> NoReturn:
-        """Raises UsageError: there is none."""
+        """Raises UsageError: key vaults do not exist here."""
         raise UsageError(f"A workspace has no Keyvault: {why_absent('Keyvault')}")
 
     def get_default_datastore(self) -> Datastore:
-        """The default one."""
+        """The default datastore."""
         return self.datastore_named(DEFAULT_NAME)
 
     def datastore_named(self, name: str) -> Datastore:
-        """One by its name; of others than are known here, the master knows where they are."""
+        """A datastore by name. The places of datastores that are not known here are looked up by the master."""
         known = self.datastores.get(name)
         if known is None:
             local = name == DEFAULT_NAME and self.ml_client.connection.would_be_embedded
@@ -146,7 +146,7 @@ class AzureCliAuthentication(InteractiveLoginAuthentication):
 
 
 class _Pools(Mapping[str, AmlCompute]):
-    """Every name is a pool of agents, with or without agents in it."""
+    """A mapping in which every name is a pool, with or without agents in it."""
 
     def __getitem__(self, name: str) -> AmlCompute:
         return AmlCompute(None, name)

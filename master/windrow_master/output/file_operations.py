@@ -1,4 +1,4 @@
-"""The file operations of this folder, in one place: so that tests can lose power in the middle of them."""
+"""Every change that this package makes to the disk, in one place, so that tests can cut the power in the middle."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, err
 NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
-class Files:
-    """Plain system calls. All raise OSError."""
+class FileOperations:
+    """Plain system calls. All methods raise OSError."""
 
     def create(self, path: Path, mode: int = 0o600) -> int:
         """Make a new file, which must not exist; return its descriptor, open for writing."""
@@ -40,9 +40,9 @@ class Files:
         return total
 
     def copy(self, source: int, offset: int, length: int, target: int) -> None:
-        """Append `length` bytes of `source` from `offset` at the target's position, inside the kernel where it can.
+        """Append `length` bytes of `source` from `offset` at the target's position, inside the kernel if it can.
 
-        Raises EOFError when the source ends before.
+        Raises EOFError if the source is shorter.
         """
         while length:
             try:
@@ -53,15 +53,17 @@ class Files:
                 self._copy_plainly(source, offset, length, target)
                 return
             if not copied:
-                # Also what some file systems answer that cannot copy: reading tells which it is.
+                # The source has ended, or the file system cannot copy: reading shows which.
                 self._copy_plainly(source, offset, length, target)
                 return
             offset += copied
             length -= copied
 
     def link(self, source: Path, target: Path) -> int:
-        """Give a synced file that nobody changes another name, where the file system can; else copy it, synced. Return
-        its length. Raises FileExistsError: there is such a name."""
+        """Give a synced file that nobody changes a second name; without hard links, copy and sync it.
+
+        Returns its length. Raises FileExistsError if the name is taken.
+        """
         try:
             os.link(source, target)
         except OSError as error:
@@ -87,7 +89,7 @@ class Files:
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; nothing when it is not there."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def close(self, descriptor: int) -> None:
