@@ -172,7 +172,7 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
     step = driver.running([1] * 100)
     driver.join_slots("bad", 1)
     driver.join_slots("good", 5)
-    while not step.standings.get(NodeId("bad")) or not step.standings[NodeId("bad")].asides:
+    while not step.nodes.standings.get(NodeId("bad")) or not step.nodes.standings[NodeId("bad")].asides:
         if not fail_all(driver, "bad"):
             succeed(driver, "good")
     node = driver.node("bad")
@@ -201,7 +201,7 @@ def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
     assert {lease.mini_batch for lease in driver.held("good")} == failed.keys()
     first, second, third, *rest = driver.held("good")
     driver.complete("good", *(completion(lease.lease_id) for lease in (first, second, third)))
-    assert step.standings[NodeId("bad")].asides == 1
+    assert step.nodes.standings[NodeId("bad")].asides == 1
     assert [step.mini_batches.tries[lease.mini_batch].charged for lease in rest] == [0, 0]
     rows = [driver.tables.attempts[failed[lease.mini_batch].lease_id] for lease in rest]
     assert {(row.state, row.cause, row.message) for row in rows} == {
@@ -220,7 +220,7 @@ def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
 def test_it_is_tried_with_one_mini_batch_and_comes_back_when_that_succeeds() -> None:
     driver = CoreDriver()
     step = set_aside(driver, 300, max_retries=0)
-    lost, standing = step.counters.failed, step.standings[NodeId("bad")]
+    lost, standing = step.counters.failed, step.nodes.standings[NodeId("bad")]
     driver.tick_alive(29, "bad", "good")
     assert not driver.held("bad")
     driver.tick_alive(2, "bad", "good")
@@ -281,7 +281,7 @@ def test_a_run_of_bad_mini_batches_on_one_node_is_not_its_fault() -> None:
             driver.complete(
                 name, *(completion(at.lease_id, Cause.EXCEPTION if at.mini_batch in bad else 0) for at in held)
             )
-            assert not both or not step.doubted, "they fail on the other, too"
+            assert not both or not step.nodes.doubted, "they fail on the other, too"
         driver.tick_alive(0.25, "n1", "n2")
     assert (step.counters.failed, step.counters.succeeded) == (10, 90)
     assert "node_set_aside" not in {event.kind for event in driver.tables.events}
@@ -332,4 +332,4 @@ def test_a_bound_on_the_number_of_nodes_lets_another_in_for_one_that_is_set_asid
     succeed(driver, good)
     assert driver.node(bad).told
     driver.tick_alive(0.5, "n1", "n2", "n3")
-    assert bad not in step.node_ids and len(step.node_ids) == 2
+    assert bad not in step.nodes.chosen and len(step.nodes.chosen) == 2

@@ -103,7 +103,7 @@ def workers_take_long_to_end() -> CoreDriver:
     driver.running([1], ends_workers_first=True)
     driver.join()
     driver.finish_all()
-    assert driver.step().ending_on
+    assert driver.step().workers.ending_on
     return driver
 
 

@@ -258,7 +258,7 @@ def set_aside_for_ever() -> Iterator[None]:
     """A node that was set aside, or is doubted, gets no mini-batch any more, be it the last one there."""
 
     def limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
-        return 0 if node.node_id in step.doubted else None
+        return 0 if node.node_id in step.nodes.doubted else None
 
     with patch.object(scheduling, "lease_limit", limit):
         yield

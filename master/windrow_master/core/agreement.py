@@ -63,7 +63,7 @@ def disagreement(step: Step) -> str:
 def _pairs(step: Step) -> Iterator[tuple[str, str, int, str, int]]:
     """What is counted twice, as (what, by whom, number, by whom else, number)."""
     counters, table = step.counters, step.mini_batches
-    checkpoint = json.loads(step.checkpoint or b"{}")
+    checkpoint = json.loads(step.plan.checkpoint or b"{}")
     planner, plan, results, states = "the planner", "the stored plan", "the results", "the mini-batches' own states"
     planned_items = sum(table.item_counts)
     yield "mini-batches", planner, checkpoint.get("mini_batches", 0), plan, len(table)

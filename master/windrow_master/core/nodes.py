@@ -119,8 +119,8 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     for step_id in command.ready_steps:
         step = state.steps.get(step_id)
         if step is not None:
-            step.worker_ready = True
-            step.init_failures.pop(node.node_id, None)
+            step.workers.is_ready = True
+            step.workers.init_failures.pop(node.node_id, None)
             if step_id not in node.ready_steps and step.state not in ENDED_STEPS:
                 node.ready_steps.add(step_id)
                 state.scheduling_wanted = True
@@ -189,13 +189,13 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
         if step is not None:
-            step.sent_to.add(node.node_id)
+            step.workers.may_be_on.add(node.node_id)
             if state.jobs[step.job_key].state == JobState.CANCELLING:
-                step.ending_on.add(node.node_id)
-        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.ending_on):
+                step.workers.ending_on.add(node.node_id)
+        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.workers.ending_on):
             state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
     for step in state.steps.values():
-        if node.node_id in step.ending_on:
+        if node.node_id in step.workers.ending_on:
             # Whatever was said on an earlier stream may have been lost.
             state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
     state.scheduling_wanted = True
@@ -215,7 +215,7 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
     if lease_id in state.leases or not state.may_have_given(lease_id):
         return False
     own = lease_id >> LEASE_PREFIX_SHIFT == state.lease_prefix
-    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.planned_before):
+    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.plan.known_before):
         return False
     table = step.mini_batches
     tries = table.tries.get(mini_batch)

@@ -46,13 +46,13 @@ def pick(state: CoreState, now: Moment) -> None:
 
 def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
     """Tell nodes of a step that they have not heard of."""
-    step.node_ids = {node.node_id for node in nodes}
+    step.nodes.chosen = {node.node_id for node in nodes}
     for node in nodes:
         if step.step_id not in node.offered:
             node.offered.add(step.step_id)
-            step.sent_to.add(node.node_id)
-            if step.offered_s is None:
-                step.offered_s = now.monotonic_s
+            step.workers.may_be_on.add(node.node_id)
+            if step.workers.offered_s is None:
+                step.workers.offered_s = now.monotonic_s
             state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
 
 
@@ -66,8 +66,8 @@ def placement_due_s(state: CoreState) -> float:
     moments: list[float] = []
     for step in state.steps.values():
         moments += [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
-        for node_id in step.doubted:
-            standing = step.standings[node_id]
+        for node_id in step.nodes.doubted:
+            standing = step.nodes.standings[node_id]
             if standing.doubted_s is not None:
                 moments.append(standing.doubted_s + timing.retry_wait_s)
             if standing.aside_until_s is not None:
@@ -82,7 +82,7 @@ def _may_be_leased(state: CoreState, step: Step) -> bool:
     """Whether mini-batches of this step may be leased: it is planned to a part at least, and its job runs."""
     return (
         step.state == StepState.RUNNING
-        and step.reader is not None
+        and step.plan.reader is not None
         and state.jobs[step.job_key].state == JobState.RUNNING
     )
 
@@ -151,7 +151,7 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
     places: list[_Place] = []
     for node in serving:
         wanted, held = node.capacity.get(step_id, 0), node.held.get(step_id, 0)
-        limit = lease_limit(state, step, node, now) if step.doubted else None
+        limit = lease_limit(state, step, node, now) if step.nodes.doubted else None
         if limit is not None:
             wanted = min(wanted, limit)
         slots = max(1, node.workers.get(step_id, 1))
@@ -190,7 +190,7 @@ def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bo
     if past.ran_out_of_memory:
         known = [at for failed_on in past.nodes if (at := state.nodes.get(failed_on)) is not None]
         memory = max((at.memory_bytes for at in known), default=0)
-    standing = step.standings.get(node_id)
+    standing = step.nodes.standings.get(node_id)
     return (
         past.nodes.count(node_id),
         past.ran_out_of_memory and node.memory_bytes < memory,
@@ -264,7 +264,7 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
         if mini_batch in troubles:
             lease.exclusive = troubles[mini_batch].node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE
         leases.append(lease)
-    if node_id in step.doubted:
+    if node_id in step.nodes.doubted:
         _put_on_trial(step, node_id, leases, now)
     if step.start_time is None:
         step.start_time = now.wall_s
@@ -280,7 +280,7 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
 
 def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment) -> None:
     """What a node gets of which it is not known whether it is fit (`blame.lease_limit`)."""
-    standing = step.standings[node_id]
+    standing = step.nodes.standings[node_id]
     if standing.doubted_s is None and standing.aside_until_s is None:
         return
     if standing.doubted_s is not None:
@@ -328,5 +328,5 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
 
 def _is_ready(step: Step, node: Node) -> bool:
     """Whether a worker of the step is known to have got through `init()` on a node."""
-    standing = step.standings.get(node.node_id)
+    standing = step.nodes.standings.get(node.node_id)
     return step.step_id in node.ready_steps or (standing is not None and standing.succeeded > 0)

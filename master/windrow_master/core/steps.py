@@ -95,7 +95,7 @@ def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False)
     for step in job.steps:
         if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
             step.become(StepState.RUNNING)
-            step.started_s = step.progress_s = now.monotonic_s
+            step.progress.started_s = step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             prepare_step(state, step, asked=asked)
 
@@ -115,8 +115,8 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     if step is None or step.state != StepState.RUNNING:
         return
     if step.is_read_first:
-        step.started_s = step.progress_s = now.monotonic_s
-    step.begun = True
+        step.progress.started_s = step.progress.last_s = now.monotonic_s
+    step.progress.begun = True
     if step.paths != command.paths:
         step.paths = command.paths
         state.touch_step(step)
@@ -134,7 +134,7 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     if reason:
         fail_step(state, step, reason, now, step.counters.main_category())
         return
-    if not step.planned or step.counters.ended < step.counters.planned:
+    if not step.plan.is_done or step.counters.ended < step.counters.planned:
         return
     without_items = step.settings.without_input and step.counters.succeeded
     if step.settings.append_row and step.counters.items_ok == 0 and not without_items:
@@ -154,27 +154,27 @@ def conclude_step(state: CoreState, step: Step) -> None:
     that what they do at their end is done, too, when the step is.
     """
     if step.settings.ends_workers_first:
-        step.ending_on = _nodes_with_workers(state, step)
-        step.sent_to.clear()
-        step.shutdown_failures, step.shutdown_failure = 0, ""
+        step.workers.ending_on = _nodes_with_workers(state, step)
+        step.workers.may_be_on.clear()
+        step.workers.shutdown_failures, step.workers.shutdown_failure = 0, ""
         _leave_nodes(state, step)
     make_output(state, step)
 
 
 def make_output(state: CoreState, step: Step) -> None:
     """Have the output of a step made, once its workers have ended where that is waited for."""
-    if step.ending_on:
+    if step.workers.ending_on:
         return
     if step.message == ENDING:
         step.message = ""
         state.touch_step(step)
-    if step.shutdown_failures:
-        workers, job_id = counted(step.shutdown_failures, "worker"), state.jobs[step.job_key].job_id
+    if step.workers.shutdown_failures:
+        workers, job_id = counted(step.workers.shutdown_failures, "worker"), state.jobs[step.job_key].job_id
         warn_of(
             state,
             step,
             f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
-            f"{step.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
+            f"{step.workers.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
             "tracebacks.",
         )
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
@@ -210,7 +210,7 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
 def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
     """An earlier job has made what a step would make."""
     step = state.steps.get(command.step_id)
-    if step is None or step.state != StepState.RUNNING or step.checkpoint is not None:
+    if step is None or step.state != StepState.RUNNING or step.plan.checkpoint is not None:
         return
     job = state.jobs[step.job_key]
     if job.state == JobState.PAUSED:
@@ -287,7 +287,7 @@ def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:
     for step_id in unprepared:
         step = state.steps.get(step_id)
         if step is not None and step.state == StepState.RUNNING:
-            step.started_s = step.progress_s = now.monotonic_s
+            step.progress.started_s = step.progress.last_s = now.monotonic_s
             prepare_step(state, step)
 
 
@@ -310,16 +310,16 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
 def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
     """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it."""
     for step in job.steps:
-        ending_on = step.ending_on | _nodes_with_workers(state, step)
+        ending_on = step.workers.ending_on | _nodes_with_workers(state, step)
         if step.state not in ENDED_STEPS:
             _end_step(state, step, StepState.CANCELLED, now)
-        step.ending_on = ending_on
+        step.workers.ending_on = ending_on
     settle_job(state, job, now)
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
     """Nodes that may have workers of a step. One that is known from an earlier master has not said yet what it has."""
-    return {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
+    return {name for name, node in state.nodes.items() if name in step.workers.may_be_on or not node.greeted}
 
 
 def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
@@ -347,11 +347,11 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
         state.dirty.cancelled_steps.append(step.step_id)
     step.ready.clear()
     step.mini_batches = type(table)()
-    step.standings.clear()
-    step.doubted.clear()
+    step.nodes.standings.clear()
+    step.nodes.doubted.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
-    step.ending_on.clear()
+    step.workers.ending_on.clear()
     _leave_nodes(state, step)
 
 
@@ -404,7 +404,7 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
         return
     if job.state == JobState.CANCELLING:
-        if any(step.ending_on for step in job.steps):
+        if any(step.workers.ending_on for step in job.steps):
             return
         job.become(JobState.CANCELLED)
     elif any(step.state == StepState.FAILED for step in job.steps):

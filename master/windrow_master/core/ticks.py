@@ -88,12 +88,12 @@ def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
         node.quarantined_until_s += gap_s
         node.recalled_s = {step_id: asked_s + gap_s for step_id, asked_s in node.recalled_s.items()}
     for step in state.steps.values():
-        step.started_s += gap_s
-        step.progress_s += gap_s
-        if step.offered_s is not None:
-            step.offered_s += gap_s
+        step.progress.started_s += gap_s
+        step.progress.last_s += gap_s
+        if step.workers.offered_s is not None:
+            step.workers.offered_s += gap_s
         step.ready.shift(gap_s)
-        for standing in step.standings.values():
+        for standing in step.nodes.standings.values():
             if standing.doubted_s is not None:
                 standing.doubted_s += gap_s
             if standing.aside_until_s is not None:

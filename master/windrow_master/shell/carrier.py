@@ -284,7 +284,7 @@ class Carrier:
             generation,
             step.header,
             step.settings.row_format,
-            step.reader or b"{}",
+            step.plan.reader or b"{}",
             bool(step.counters.failed or step.counters.items_failed),
             paths,
             self._jobs.files(step),
@@ -298,7 +298,7 @@ class Carrier:
     def _reusable(self, step: Step) -> Begun | None:
         """A step that has done all it could, and may stand for others from now on; None: it may not."""
         settings, counters = self._jobs.document(step).steps[step.ordinal], step.counters
-        failures = counters.failed or counters.items_failed or step.shutdown_failures
+        failures = counters.failed or counters.items_failed or step.workers.shutdown_failures
         if not settings.reuse or settings.resume_from is not None or failures:
             return None
         try:
