@@ -3,8 +3,8 @@
 State machine of an attempt, keyed by its lease: `transitions.ATTEMPT`. Most leases end before they are written down.
 
 Invariants:
-1. Every completion gets exactly one verdict. Who asks again does it on a new stream, whose hello names the lease: the
-   same lease then gets the same verdict for as long as its step runs.
+1. Every completion gets exactly one verdict. An agent that repeats one does so on a new stream, whose hello names the
+   lease: the same lease then gets the same verdict for as long as its step runs.
 2. Only a completion whose lease is live, is the sender's own and has the job's generation changes a mini-batch.
 3. A mini-batch gets one final outcome; a SUCCEEDED attempt exists at most once for each (UNIQUE in the store).
 """
@@ -38,13 +38,13 @@ from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
 NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
-"""Causes by which an attempt ends of which neither mini-batch nor node can be blamed."""
+"""Causes for which neither the mini-batch nor the node is to blame."""
 
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
 
 SUCCEEDED, FAILED = MiniBatchState.SUCCEEDED, MiniBatchState.FAILED
-"""For the hot path: looking up an enum's member costs more than the comparison."""
+"""For the hot path: to look an enum's member up costs more than the comparison."""
 
 DETAIL_CHARS_MAX = 65536
 
@@ -394,8 +394,8 @@ def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> No
 
 
 def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
-    """Take leases from a node that is gone (`lost`: counted against what it held), that was leaving, or that does not
-    know of them."""
+    """Take leases from a node that is gone, that was leaving, or that does not know of them. `lost`: the loss counts
+    against the mini-batches that it held."""
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
         lease = state.leases[lease_id]
@@ -403,7 +403,7 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
         touched[step.step_id] = step
         with state.contained(step):
             state.drop_lease(lease, step)
-            # Only what was old enough to be written down can have been running; the rest was in the node's queue.
+            # Only a lease old enough to be written down can have been running; the others were in the node's queue.
             if lost and lease.stored:
                 _lose(state, node, step, lease, now)
             else:

@@ -1,4 +1,4 @@
-"""Whose fault failures are: a node's, the mini-batch's, or the script's, which no node can make ready (the step fails).
+"""Whose fault a failure is: the node's, the mini-batch's, or that of a script which no node can make ready.
 
 Standing of a node with a step:
 
@@ -11,9 +11,9 @@ Standing of a node with a step:
     TRIAL   -> GOOD     a mini-batch succeeds there, or no other node is left
     TRIAL   -> ASIDE    one fails there that has failed nowhere else
 
-A doubted node is handed nothing but one mini-batch every `retry_wait_s`, so that a step whose other nodes are busy for
-hours goes on. One on trial may hold one mini-batch. What fails then is charged to nobody, and neither is what failed on
-a node since its last success when it is set aside: a failure on a bad node says nothing about the mini-batch.
+A doubted node gets one mini-batch every `retry_wait_s`, so that a step goes on while its other nodes are busy for
+hours. A node on trial may hold one mini-batch. A failure there is charged to nobody. Nor are, once a node is set aside,
+its failures since its last success: a failure on a bad node says nothing about the mini-batch.
 
 Invariants:
 1. Where a step has one node only, or all fail alike, none of them is doubted or aside.
@@ -65,8 +65,8 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that every node has given up after its workers failed to start there.
 
-    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it; one that leaves
-    or is cordoned will not, but says nothing about the step either.
+    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it. One that leaves
+    or is cordoned will not, and says nothing about the step.
     """
     if not is_given_up(state, step):
         return
@@ -95,8 +95,8 @@ def is_given_up(state: CoreState, step: Step) -> bool:
     if not present or not all(step.step_id in node.given_up for node in present):
         return False
     known = chain(state.nodes.values(), state.absent.values())
-    # Where the script works somewhere, that may be a node that is set aside, or away to be mended: the step waits until
-    # it is uncordoned, or removed. Without such proof a broken script would wait for ever.
+    # If the script has run somewhere, it may run on a node that is cordoned now: the step waits until that node is
+    # uncordoned or removed. Without that proof, a broken script would wait for ever.
     return not (
         step.counters.ran
         and any(node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known)
@@ -159,8 +159,8 @@ def _processes(node: Node, step: Step) -> int:
 
 
 def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node whose attempts meet faults of its own again and again, also where it is alone: such faults have
-    no budget that would end them."""
+    """Quarantine a node whose attempts meet faults of its own again and again, even if it is the only one: no budget
+    ends such faults."""
     if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
     node.become(NodeState.QUARANTINED)

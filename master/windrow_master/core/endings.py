@@ -14,21 +14,21 @@ from windrow_master.core.states import StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR
 from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, settle_job, warn_of
 
-ENDING_TOLD_AFTER_S = 3.0
+ENDING_ANNOUNCED_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 
 
-def tell_ending(state: CoreState, step: Step, now: Moment) -> None:
+def announce_ending(state: CoreState, step: Step, now: Moment) -> None:
     """Say of a step that waits for its workers for a while what it waits for."""
-    if now.monotonic_s > ending_told_s(step):
+    if now.monotonic_s > ending_announced_s(step):
         step.message = ENDING
         state.touch_step(step)
 
 
-def ending_told_s(step: Step) -> float:
+def ending_announced_s(step: Step) -> float:
     """After which moment (monotonic) it is said of a step that it waits for its workers; inf: never."""
     waits = step.state == StepState.CONCATENATING and step.workers.ending_on and not step.message
-    return step.progress.last_s + ENDING_TOLD_AFTER_S if waits else math.inf
+    return step.progress.last_s + ENDING_ANNOUNCED_AFTER_S if waits else math.inf
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
@@ -73,7 +73,7 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
         name = repr(step.settings.name)
         what = (
             f"was lost while it ended its workers of step {name}"
-            if node.greeted
+            if node.has_reported
             else f"has not come back since the master was started anew, and may have had workers of step {name}"
         )
         message = (

@@ -20,7 +20,7 @@ SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
 def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that has no first mini-batch, or has made no progress, for longer than its settings allow."""
     if _waits_for_node(state, step):
-        step.progress.fault_message = ""  # it waits for a node now, whatever it waited for before
+        step.progress.fault_message = ""  # from now on it waits for a node
     if now.monotonic_s <= overdue_s(state, step):
         return
     if _is_unplanned(step):
@@ -49,9 +49,8 @@ def overdue_s(state: CoreState, step: Step) -> float:
 
 
 def _is_judged(state: CoreState, step: Step) -> bool:
-    """Whether a step may be overdue. While its inputs are compared or verified it is not: reading what there is takes
-    as long as it takes. Nor is it while nothing is to be done.
-    """
+    """Whether a step may be overdue: it runs, and its job is neither paused nor held. While its inputs are compared or
+    verified it is never overdue, however long that takes."""
     paused = state.jobs[step.job_key].state == JobState.PAUSED
     return step.state == StepState.RUNNING and not paused and not step.is_read_first and not state.held
 

@@ -1,8 +1,8 @@
 """Which nodes may work on a step: those of its pool, and at most `instance_count` of them at a time.
 
-A node is in the pools that its agent names (`windrow agent --pool`). One that is in none works on any step, one that is
-in some works on the steps that name one of them, and on those that name none. So a job file that names a `compute` runs
-unchanged on nodes that have no pools, and whoever wants machines apart says so where these are started.
+A node is in the pools that its agent names (`windrow agent --pool`). A node in no pool works on any step. A node in
+pools works on steps that name one of them, and on those that name none. So a job file that names a `compute` runs
+unchanged on nodes without pools; machines are kept apart where their agents are started.
 Reference: parallel-job.md, section 1.2 (compute, resources.instance_count).
 """
 
@@ -33,7 +33,7 @@ def is_in_pool(node: Node, step: Step) -> bool:
 def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
     """Those of the serving nodes that may be handed work of a step.
 
-    Where their number is bounded, they stay the same for as long as they can serve (`Step.nodes.chosen`): a node counts
+    Where their number is bounded, they stay the same for as long as they can serve (`StepNodes.chosen`): a node counts
     that holds leases of the step, even while it is away. Others come in where one has gone, or has given the step up;
     the emptiest first.
     """

@@ -1,4 +1,4 @@
-"""What a new master makes of the stored rows: the state its predecessor would have had, with every lease in doubt."""
+"""What a new master makes of the stored rows: the state of its predecessor, with every lease in doubt."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _node(row: NodeRow) -> Node:
     node.resources, node.register_time = row.resources, row.register_time
     node.labels, node.pools = row.labels, pools_of(row.labels)
     node.cordoned = bool(row.cordoned)
-    node.seen = node.greeted = False
+    node.seen = node.has_reported = False
     if row.state in (NodeState.DRAINING, NodeState.LOST):
         node.state, node.message = NodeState(row.state), row.message
     return node
@@ -185,7 +185,7 @@ def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
-    """The effects that the predecessor may not have carried out: each may be repeated."""
+    """Gather the effects that the predecessor may not have carried out. Each may be repeated."""
     if job.state == JobState.CANCELLING:
         go_on_cancelling(state, job, now)
         return

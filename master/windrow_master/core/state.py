@@ -74,8 +74,7 @@ class Step:
 
     @property
     def is_read_first(self) -> bool:
-        """Its inputs are being compared with those of earlier jobs, or verified, by a new master once more: it has not
-        begun."""
+        """Whether its inputs are being compared with those of earlier jobs, or verified, before it begins."""
         unplanned = self.state == StepState.RUNNING and self.plan.checkpoint is None
         return (self.settings.reuse or self.settings.reads_outputs) and unplanned and not self.progress.begun
 
@@ -188,12 +187,12 @@ class Node:
     stream: int = 0
     """The Work stream that is open; 0: none."""
     cordoned: bool = False
-    """It gets nothing new, whatever its state. The name's, not the incarnation's: the next one inherits it."""
+    """It gets nothing new, whatever its state. A property of the name: the next incarnation inherits it."""
     draining: bool = False
     """It says that it leaves."""
     seen: bool = True
     """False: known from an earlier master, not heard of yet."""
-    greeted: bool = True
+    has_reported: bool = True
     """False: known from an earlier master, has not said yet what it holds."""
     capacity: dict[StepId, int] = field(default_factory=dict)
     given_up: set[StepId] = field(default_factory=set)
@@ -224,8 +223,8 @@ class Node:
             self.state = after
 
     @property
-    def told(self) -> str:
-        """For people: why it is in its state, and for which steps it is set aside."""
+    def status_text(self) -> str:
+        """For people: why it is in its state, and why it is set aside for steps."""
         return " ".join((self.message, *self.aside_for.values())).strip()
 
     @property
@@ -264,8 +263,7 @@ class CoreState:
     lease_prefixes: frozenset[int] = frozenset()
     """Those of all earlier incarnations that this state knows."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
-    """Jobs that have not ended, and those that ended under this incarnation until that is durable, and they are
-    forgotten."""
+    """Jobs that have not ended, and those that ended under this master, for a while (`Job.forget_s`)."""
     job_keys: dict[str, JobKey] = field(default_factory=dict)
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Steps of those jobs."""
@@ -279,8 +277,8 @@ class CoreState:
     step_id_last: int = 0
     lease_count: int = 0
     held: bool = False
-    """Before BeginWork no lease is handed out, and no step of an earlier master is taken up (embedded mode): so a
-    command that is refused has run nothing, and what fails does so when somebody is there to be told."""
+    """Until BeginWork, no lease is handed out, and no step of an earlier master is taken up (embedded mode): a command
+    that is refused has run nothing, and a failure is reported to somebody."""
     unprepared: set[StepId] = field(default_factory=set)
     """Steps that wait for BeginWork to be taken up."""
     settle_until_s: float = 0.0
@@ -369,7 +367,7 @@ class CoreState:
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
         step.lease_ids.update(entered)
         if not step.counters.leased and not step.progress.fault_message:
-            # Waiting for a node is no lack of progress; waiting after a node's fault is.
+            # To wait for a node is no lack of progress; to wait after a node's fault is one.
             step.progress.last_s = max(step.progress.last_s, leases[0].granted_s)
         step.counters.leased += len(leases)
 

@@ -5,7 +5,7 @@ it, or the failure of a step, leads out. Where scripts have a shutdown(), or wri
 CONCATENATING has its workers ended first, and waits for that.
 
 Invariants:
-1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
+1. A step that is not RUNNING has no lease. Results of leases that were revoked do not count.
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
 3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
    opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
@@ -87,8 +87,8 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
 
 
 def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:
-    """Begin every step whose predecessors are done. `asked`: for a client that waits for the job, so that it need not
-    come with BeginWork."""
+    """Begin every step whose predecessors are done. `asked`: a client waits for the job, so that a held master need not
+    wait for BeginWork."""
     if job.state != JobState.RUNNING:
         return
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
@@ -101,8 +101,8 @@ def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False)
 
 
 def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
-    """Have the work of a step that runs begun; by a master that is held, once nobody holds it any more. What fails
-    before a client is there would end a job without anybody being told, and the next run would begin anew."""
+    """Begin the work of a step that is RUNNING; a held master waits for BeginWork (or `asked`). A failure before a
+    client is there would end the job without a word to anybody, and the next run would begin anew."""
     if state.held and not asked:
         state.unprepared.add(step.step_id)
     else:
@@ -150,8 +150,8 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def conclude_step(state: CoreState, step: Step) -> None:
-    """Have the output of a step made; before that, where its settings say so, have its workers ended on all nodes, so
-    that what they do at their end is done, too, when the step is.
+    """Have the output of a step made. Where its settings say so, its workers end first, on all nodes, so that what
+    their `shutdown()` does is done when the step is.
     """
     if step.settings.ends_workers_first:
         step.workers.ending_on = _nodes_with_workers(state, step)
@@ -181,7 +181,7 @@ def make_output(state: CoreState, step: Step) -> None:
 
 
 def warn(job: Job, message: str, *, first: bool = False) -> None:
-    """Keep something to tell, once. `first`: before what came earlier, and where there is no room, instead of it."""
+    """Keep a warning, once. `first`: before earlier ones, and instead of one where there is no room."""
     if message not in job.warnings:
         job.warnings.insert(0 if first else len(job.warnings), message)
         if len(job.warnings) > WARNINGS_MAX:
@@ -189,7 +189,7 @@ def warn(job: Job, message: str, *, first: bool = False) -> None:
 
 
 def warn_of(state: CoreState, step: Step, message: str) -> None:
-    """Tell something that changes nothing of how a step ends."""
+    """Warn of something that does not change how a step ends."""
     job = state.jobs[step.job_key]
     warn(job, message, first=True)
     state.touch_job(job)
@@ -319,7 +319,7 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
     """Nodes that may have workers of a step. One that is known from an earlier master has not said yet what it has."""
-    return {name for name, node in state.nodes.items() if name in step.workers.may_be_on or not node.greeted}
+    return {name for name, node in state.nodes.items() if name in step.workers.may_be_on or not node.has_reported}
 
 
 def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
@@ -356,7 +356,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
 
 
 def _retries_not_begun(state: CoreState, step: Step) -> int:
-    """Mini-batches that were to be tried again, and wait for that still: on a node only so briefly that nothing was
+    """Mini-batches that were to be tried again, and still wait for that. One whose lease is so new that it is not
     written down counts as waiting."""
     table = step.mini_batches
     begun = {lease.mini_batch for lease in map(state.leases.__getitem__, step.lease_ids) if lease.stored}
@@ -365,7 +365,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 
 
 def _leave_nodes(state: CoreState, step: Step) -> None:
-    """Nothing of a step goes to any node from now on, unless it is offered anew; its workers are ended."""
+    """End the workers of a step on all nodes, which get nothing of it from now on, unless it is offered anew."""
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
@@ -377,7 +377,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
         if node.aside_for.pop(step.step_id, ""):
             state.touch_node(node)
         if node.stream:
-            # Not only where it was offered: on an earlier stream, too, its agent may have started workers for it.
+            # Also where it was not offered: the agent may have started workers for it on an earlier stream.
             state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
 
 
@@ -420,7 +420,7 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     job.end_time = now.wall_s
     job.forget_s = now.monotonic_s + ENDED_JOB_KEPT_S
     state.touch_job(job)
-    # Woken even when the job was touched earlier in this group: the waiters must hear of its end.
+    # Also if the job was touched earlier in this group: those who wait must hear of its end.
     state.effects.append(fx.NotifyJob(job.job_key, True))
     state.add_event(now, job.job_key, "ended", job.state.name)
 
