@@ -183,7 +183,7 @@ def silent_node_kept_for_ever() -> Iterator[None]:
     def hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
         node.expires_s = math.inf
 
-    with patch.object(nodes, "_hear", hear):
+    with patch.object(nodes, "_note_sign_of_life", hear):
         yield
 
 

@@ -17,7 +17,7 @@ its failures since its last success: a failure on a bad node says nothing about 
 
 Invariants:
 1. Where a step has one node only, or all fail alike, none of them is doubted or aside.
-2. `Step.nodes.doubted` names the nodes whose standing is suspicious.
+2. `StepNodes.doubted` names the nodes whose standing is suspicious.
 3. Evidence against a node are mini-batches that failed there since its last success and on no other node before: only
    those can tell a node from a mini-batch.
 """

@@ -104,7 +104,7 @@ class PlanningDriver:
         except StateDamaged as error:
             await self._submit(FailStep(self._step_id, f"The input could not be divided: {error}"))
         except Exception as error:
-            # A bug. Unsaid, the step would wait for its mini-batches for ever.
+            # A bug. Without this, the step would wait for its mini-batches for ever.
             log.exception("planning failed: please report this", extra={"fields": {"step": self._step_id}})
             await self._submit(
                 FailStep(self._step_id, f"The input could not be divided: {error!r}. Please report this.")
