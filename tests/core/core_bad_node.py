@@ -36,5 +36,5 @@ def set_aside(driver: CoreDriver, count: int = 100, **settings: Any) -> Step:
     step = doubted(driver, count, **settings)
     for _ in range(2):
         succeed(driver, "good")
-    assert step.standings[NodeId("bad")].asides == 1 and not driver.held("bad")
+    assert step.nodes.standings[NodeId("bad")].asides == 1 and not driver.held("bad")
     return step

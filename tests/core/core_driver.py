@@ -144,7 +144,7 @@ class CoreDriver:
         first, items = len(step.mini_batches), sum(step.mini_batches.item_counts) + sum(item_counts)
         taken = self.do(
             commands.PlanGroup(
-                StepId(step_id), step.checkpoint, checkpoint(first + len(item_counts), done, items=items), first,
+                StepId(step_id), step.plan.checkpoint, checkpoint(first + len(item_counts), done, items=items), first,
                 records(first, item_counts), done, b"{}", ranks=b"".join(map(RANK.pack, ranks)),
             )
         )  # fmt: skip

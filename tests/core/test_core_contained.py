@@ -99,9 +99,9 @@ def test_a_node_that_is_lost_is_gone_though_its_standing_with_one_step_raises(
     command = removed(two_jobs)
     plant(monkeypatch, endings, "_go_on_without")
     for step_id in (BROKEN, WHOLE):
-        two_jobs.step(step_id).ending_on = {N1}
+        two_jobs.step(step_id).workers.ending_on = {N1}
     assert raised_by(two_jobs, command).reply is None
-    assert not two_jobs.core.state.nodes and not two_jobs.step(WHOLE).ending_on
+    assert not two_jobs.core.state.nodes and not two_jobs.step(WHOLE).workers.ending_on
 
 
 def test_a_tick_that_raises_at_one_step_does_all_the_rest(

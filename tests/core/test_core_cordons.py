@@ -187,7 +187,7 @@ def test_no_node_is_set_aside_for_the_sake_of_a_cordoned_one() -> None:
     cordon(driver, "n2")
     for lease in driver.held("n1")[:12]:
         driver.fail("n1", lease, Cause.CRASH)
-    assert not step.standings[N1].asides and step.standings[N1].doubted_s is None
+    assert not step.nodes.standings[N1].asides and step.nodes.standings[N1].doubted_s is None
 
 
 # Whether a step may still be served

@@ -88,7 +88,7 @@ def test_nodes_that_never_had_the_step_are_not_waited_for() -> None:
     driver.finish_all("n1")
     assert {effect.node_id for effect in driver.sent(fx.EndStep)} == {"n1", "n2", "n3"}
     driver.tick_alive(10, "n1", "n3")
-    assert driver.known("n2") is None and driver.step().ending_on == {"n1"} and not driver.job().warnings
+    assert driver.known("n2") is None and driver.step().workers.ending_on == {"n1"} and not driver.job().warnings
     confirm(driver, "n1")
     assert driver.sent(fx.ConcatenateRows)
 
@@ -103,13 +103,13 @@ def test_after_a_restart_nodes_that_say_that_they_have_it_are_waited_for_and_tho
     driver.open("n2", steps=(STEP,))
     driver.open("n3")
     driver.finish_all("n1")
-    assert driver.step().ending_on == {"n1", "n2", "n4"}
+    assert driver.step().workers.ending_on == {"n1", "n2", "n4"}
     confirm(driver, "n1")
     confirm(driver, "n2")
     driver.tick_alive(20, "n1", "n2", "n3")
     (warning,) = driver.job().warnings
     assert "Node n4 has not come back since the master was started anew" in warning
-    assert driver.step().state is StepState.CONCATENATING and not driver.step().ending_on
+    assert driver.step().state is StepState.CONCATENATING and not driver.step().workers.ending_on
 
 
 def test_a_node_that_leaves_in_good_order_had_saved_all() -> None:
@@ -233,9 +233,9 @@ def test_nodes_that_are_gone_are_not_waited_for() -> None:
     driver.capacity("leaving", 0, draining=True)
     driver.do(commands.CloseWork(NodeId("leaving"), driver.node("leaving").stream))
     driver.register("replaced", "b", replaced="a")
-    assert driver.step().ending_on == {"lost", "stays"}
+    assert driver.step().workers.ending_on == {"lost", "stays"}
     driver.tick_alive(20, "stays", "other")
-    assert driver.step().ending_on == {"stays"} and not driver.job().warnings
+    assert driver.step().workers.ending_on == {"stays"} and not driver.job().warnings
     confirm(driver, "stays")
     assert driver.job().state is JobState.CANCELLED
 
@@ -258,7 +258,7 @@ def test_the_next_master_goes_on_with_cancelling() -> None:
     driver.open("n1", steps=(STEP,))
     assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP)]
     confirm(driver, "n1")
-    assert driver.step().ending_on == {"away"}
+    assert driver.step().workers.ending_on == {"away"}
     driver.tick_alive(20, "n1", "other")
     assert driver.job().state is JobState.CANCELLED
     driver.assert_reload_equals_live()

@@ -66,10 +66,10 @@ class CoreMachine(RuleBasedStateMachine):
             return
         step = self.driver.step(data.draw(st.sampled_from(steps)))
         first = len(step.mini_batches)
-        planned = step.planned
+        planned = step.plan.is_done
         self.groups += 1
         group = commands.PlanGroup(
-            step.step_id, step.checkpoint,
+            step.step_id, step.plan.checkpoint,
             checkpoint(first + len(counts), done, self.groups, sum(step.mini_batches.item_counts) + sum(counts)), first,
             records(first, counts), done, b"{}",
         )  # fmt: skip

@@ -121,7 +121,7 @@ def test_what_is_taken_over_proves_nothing_about_the_script() -> None:
     driver.submit()
     assert plan(driver, [2, 2], taken(0))
     driver.restart()
-    assert not driver.step().worker_ready
+    assert not driver.step().workers.is_ready
     driver.join("n1", 0)
     driver.join("n2", 0)
     driver.do(commands.CordonNode(NodeId("n2"), True))

@@ -94,7 +94,7 @@ def delayed(driver: CoreDriver) -> None:
     driver.running([1])
     driver.join()
     driver.fail("n1", driver.held()[0], Cause.NODE_FAULT)
-    driver.step().fault_message = ""
+    driver.step().progress.fault_message = ""
 
 
 def node_fault(driver: CoreDriver) -> None:

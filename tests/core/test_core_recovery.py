@@ -211,7 +211,7 @@ def test_a_planner_goes_on_from_the_stored_checkpoint() -> None:
     driver.submit()
     driver.plan(1, [1, 1], done=False)
     driver.restart()
-    assert driver.step().checkpoint == driver.tables.steps[StepId(1)].checkpoint
+    assert driver.step().plan.checkpoint == driver.tables.steps[StepId(1)].checkpoint
     assert driver.plan(1, [1], done=True) and len(driver.step().mini_batches) == 3
     assert driver.plan(1, [1]) is False
 

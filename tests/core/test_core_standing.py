@@ -172,12 +172,12 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
     step = driver.running([1] * 100)
     driver.join_slots("bad", 1)
     driver.join_slots("good", 5)
-    while not step.standings.get(NodeId("bad")) or not step.standings[NodeId("bad")].asides:
+    while not step.nodes.standings.get(NodeId("bad")) or not step.nodes.standings[NodeId("bad")].asides:
         if not fail_all(driver, "bad"):
             succeed(driver, "good")
     node = driver.node("bad")
     assert node.state == NodeState.READY, "it may serve other steps"
-    assert node.told == (
+    assert node.status_text == (
         "Set aside for step 'step' of job: 5 mini-batches in a row failed there, while other nodes do well. "
         "The last: exception: broken. It gets one mini-batch after 30 s."
     )
@@ -188,7 +188,7 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
     while step.state == StepState.RUNNING:
         succeed(driver, "good")
     driver.finish_step()
-    assert node.told == ""
+    assert node.status_text == ""
 
 
 def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
@@ -201,7 +201,7 @@ def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
     assert {lease.mini_batch for lease in driver.held("good")} == failed.keys()
     first, second, third, *rest = driver.held("good")
     driver.complete("good", *(completion(lease.lease_id) for lease in (first, second, third)))
-    assert step.standings[NodeId("bad")].asides == 1
+    assert step.nodes.standings[NodeId("bad")].asides == 1
     assert [step.mini_batches.tries[lease.mini_batch].charged for lease in rest] == [0, 0]
     rows = [driver.tables.attempts[failed[lease.mini_batch].lease_id] for lease in rest]
     assert {(row.state, row.cause, row.message) for row in rows} == {
@@ -220,7 +220,7 @@ def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
 def test_it_is_tried_with_one_mini_batch_and_comes_back_when_that_succeeds() -> None:
     driver = CoreDriver()
     step = set_aside(driver, 300, max_retries=0)
-    lost, standing = step.counters.failed, step.standings[NodeId("bad")]
+    lost, standing = step.counters.failed, step.nodes.standings[NodeId("bad")]
     driver.tick_alive(29, "bad", "good")
     assert not driver.held("bad")
     driver.tick_alive(2, "bad", "good")
@@ -231,14 +231,14 @@ def test_it_is_tried_with_one_mini_batch_and_comes_back_when_that_succeeds() -> 
     driver.tick_alive(2, "bad", "good")
     (trial,) = driver.held("bad")
     driver.complete("bad", completion(trial.lease_id))
-    assert len(driver.held("bad")) == 5 and driver.node("bad").told == ""
+    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text == ""
     driver.assert_reload_equals_live()
 
 
 def test_one_that_comes_back_under_its_name_is_tried_at_once() -> None:
     driver = CoreDriver()
     set_aside(driver)
-    assert driver.node("bad").told
+    assert driver.node("bad").status_text
     driver.register("bad", "b", "a")
     driver.open("bad", "b")
     driver.capacity("bad", 5, 5)
@@ -250,7 +250,7 @@ def test_the_last_node_left_is_not_set_aside() -> None:
     set_aside(driver, max_retries=9)
     driver.do(commands.CordonNode(NodeId("good"), True))
     driver.tick_alive(0.5, "bad", "good")
-    assert len(driver.held("bad")) == 5 and driver.node("bad").told == ""
+    assert len(driver.held("bad")) == 5 and driver.node("bad").status_text == ""
     assert "node_taken_back" in {event.kind for event in driver.tables.events}
 
 
@@ -281,7 +281,7 @@ def test_a_run_of_bad_mini_batches_on_one_node_is_not_its_fault() -> None:
             driver.complete(
                 name, *(completion(at.lease_id, Cause.EXCEPTION if at.mini_batch in bad else 0) for at in held)
             )
-            assert not both or not step.doubted, "they fail on the other, too"
+            assert not both or not step.nodes.doubted, "they fail on the other, too"
         driver.tick_alive(0.25, "n1", "n2")
     assert (step.counters.failed, step.counters.succeeded) == (10, 90)
     assert "node_set_aside" not in {event.kind for event in driver.tables.events}
@@ -330,6 +330,6 @@ def test_a_bound_on_the_number_of_nodes_lets_another_in_for_one_that_is_set_asid
     fail_all(driver, bad)
     succeed(driver, good)
     succeed(driver, good)
-    assert driver.node(bad).told
+    assert driver.node(bad).status_text
     driver.tick_alive(0.5, "n1", "n2", "n3")
-    assert bad not in step.node_ids and len(step.node_ids) == 2
+    assert bad not in step.nodes.chosen and len(step.nodes.chosen) == 2

@@ -133,7 +133,7 @@ def test_a_group_that_does_not_follow_the_stored_checkpoint_is_a_no_op(wrong: di
         "records": records(0, [1]), "done": False, "reader": b"{}",
     }  # fmt: skip
     assert driver.do(commands.PlanGroup(**{**good, **wrong})) is False
-    assert driver.step().checkpoint is None and not driver.tables.mini_batches[1]
+    assert driver.step().plan.checkpoint is None and not driver.tables.mini_batches[1]
     assert driver.do(commands.PlanGroup(**good)) is True
 
 
@@ -189,7 +189,7 @@ def test_so_many_warnings_are_kept_and_what_a_step_lacks_is_told_before_them() -
         step = driver.step()
         end = checkpoint(number + 1, number == 2)
         warnings = tuple(f"file {number}-{at}" for at in range(90))
-        group = (step.checkpoint, end, number, records(number, [1]), number == 2, b"{}", warnings)
+        group = (step.plan.checkpoint, end, number, records(number, [1]), number == 2, b"{}", warnings)
         driver.do(commands.PlanGroup(StepId(1), *group))
     assert driver.job().warnings == [
         *(f"file 0-{at}" for at in range(90)), *(f"file 1-{at}" for at in range(10)), MORE_WARNINGS

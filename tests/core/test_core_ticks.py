@@ -49,7 +49,7 @@ def a_retry_is_delayed() -> CoreDriver:
 
 def a_retry_waits_for_a_busy_node() -> CoreDriver:
     driver = CoreDriver()
-    driver.timing.alone_max_s = 0.0
+    driver.timing.cut_off_max_s = 0.0
     driver.running([1, 1], max_retries=9)
     driver.join("n1", leases_max=1)
     driver.join("n2", leases_max=1)
@@ -60,7 +60,7 @@ def a_retry_waits_for_a_busy_node() -> CoreDriver:
 
 def a_node_is_set_aside() -> CoreDriver:
     driver = CoreDriver()
-    driver.timing.alone_max_s = 0.0
+    driver.timing.cut_off_max_s = 0.0
     set_aside(driver, max_retries=9)
     return driver
 
@@ -103,7 +103,7 @@ def workers_take_long_to_end() -> CoreDriver:
     driver.running([1], ends_workers_first=True)
     driver.join()
     driver.finish_all()
-    assert driver.step().ending_on
+    assert driver.step().workers.ending_on
     return driver
 
 
@@ -161,7 +161,7 @@ def test_nothing_changes_before_the_moment_that_is_named_and_something_does_then
 HOLES = {
     "never_ready_s": workers_are_never_ready,
     "overdue_s": nothing_is_planned,
-    "ending_told_s": workers_take_long_to_end,
+    "ending_announced_s": workers_take_long_to_end,
     "placement_due_s": a_retry_waits_for_a_busy_node,
 }
 """What `next_due` asks, and the scene in which nothing else is due."""

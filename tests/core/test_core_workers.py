@@ -85,9 +85,9 @@ def test_a_worker_that_gets_ready_clears_its_nodes_failures() -> None:
     driver.join("n1", 1)
     driver.init_fails("n1", 2)
     driver.capacity("n1", 1, workers=1)
-    assert step.init_failures == {NodeId("n1"): 2}, "it wants a worker, and has none yet"
+    assert step.workers.init_failures == {NodeId("n1"): 2}, "it wants a worker, and has none yet"
     driver.beat(ready_steps=(StepId(1), StepId(9)))
-    assert not step.init_failures
+    assert not step.workers.init_failures
 
 
 def test_a_result_shows_that_a_worker_got_ready() -> None:
@@ -96,4 +96,4 @@ def test_a_result_shows_that_a_worker_got_ready() -> None:
     driver.join("n1", 1)
     driver.init_fails("n1", 1)
     driver.complete("n1", completion(driver.held()[0].lease_id))
-    assert not step.init_failures
+    assert not step.workers.init_failures

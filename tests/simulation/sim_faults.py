@@ -110,11 +110,11 @@ def planner_group_applied_twice() -> Iterator[None]:
 
     def plan(state: CoreState, command: commands.PlanGroup, now: Moment) -> Any:
         step = state.steps.get(command.step_id)
-        if step is None or step.planned:
+        if step is None or step.plan.is_done:
             return False
         changed = commands.PlanGroup(
-            command.step_id, step.checkpoint, command.end, len(step.mini_batches), command.records, command.done,
-            command.reader or step.reader or b"{}", command.warnings,
+            command.step_id, step.plan.checkpoint, command.end, len(step.mini_batches), command.records, command.done,
+            command.reader or step.plan.reader or b"{}", command.warnings,
         )  # fmt: skip
         return plans.on_plan_group(state, changed, now)
 

@@ -183,7 +183,7 @@ def silent_node_kept_for_ever() -> Iterator[None]:
     def hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
         node.expires_s = math.inf
 
-    with patch.object(nodes, "_hear", hear):
+    with patch.object(nodes, "_note_sign_of_life", hear):
         yield
 
 
@@ -258,7 +258,7 @@ def set_aside_for_ever() -> Iterator[None]:
     """A node that was set aside, or is doubted, gets no mini-batch any more, be it the last one there."""
 
     def limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
-        return 0 if node.node_id in step.doubted else None
+        return 0 if node.node_id in step.nodes.doubted else None
 
     with patch.object(scheduling, "lease_limit", limit):
         yield

@@ -172,7 +172,7 @@ class SimMaster(Process):
         if step is None:
             return
         self.submit(commands.StartStep(effect.step_id, b'{"out": "/out"}'))
-        if not step.planned:
+        if not step.plan.is_done:
             planner = self._planners[effect.step_id] = SimPlanner(self, step)
             planner.start()
 
@@ -233,9 +233,9 @@ class SimPlanner:
 
     def _go_on(self, number: int) -> None:
         step, world = self._step, self._master.world
-        if number != self.running or step.planned or step.state != StepState.RUNNING:
+        if number != self.running or step.plan.is_done or step.state != StepState.RUNNING:
             return
-        start = step.checkpoint
+        start = step.plan.checkpoint
         first = json.loads(start)["mini_batches"] if start else 0
         counts = self._counts[first : first + world.rng.choice([1, 5, 30, 500])]
         end = first + len(counts)

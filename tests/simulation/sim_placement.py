@@ -129,8 +129,8 @@ class Placement:
             if node.state == NodeState.READY
             and node.stream
             and not node.cordoned
-            and node.node_id in step.node_ids
-            and node.node_id not in step.doubted
+            and node.node_id in step.nodes.chosen
+            and node.node_id not in step.nodes.doubted
             and step.step_id not in node.given_up
             and is_in_pool(node, step)
         ]

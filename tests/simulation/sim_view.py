@@ -71,7 +71,7 @@ def _step_view(step: Step) -> dict[str, Any]:
     tries = {at: table.tries[at] for at in open_ones if at in table.tries}
     return {
         "row": step.row()._replace(counters=b""),
-        "planned": step.planned,
+        "planned": step.plan.is_done,
         "counters": counters,
         "states": [MiniBatchState.QUEUED if state in OPEN else state for state in table.states],
         "columns": [

@@ -1,7 +1,7 @@
-"""Whether what was planned and what was read agree: looked at with each result, and once more when a step comes to its
-end, before its output is made.
+"""Whether what was planned and what was read agree. Checked with each result, and again at the end of a step, before
+its output is made.
 
-Each fact is counted in two places that know nothing of each other, and the two numbers must be one:
+Each fact is counted in two places that know nothing of each other, and the two numbers must be equal:
 
 1. The items of a mini-batch: the planner's number (where it counts) and the worker's.
 2. The mini-batches and items of a step: the planner's last checkpoint and the plan as it was received and stored.
@@ -52,8 +52,8 @@ def misread(step: Step) -> str:
 
 
 def disagreement(step: Step) -> str:
-    """Why a step that has come to its end fails although each of its mini-batches has an outcome: two numbers that
-    must be one are not; "" while all agree."""
+    """Why a step fails although each of its mini-batches has an outcome: two numbers that must be equal are not; ""
+    where all agree."""
     for what, one, first, other, second in _pairs(step):
         if first != second:
             return f"the number of its {what} does not agree: {first:,} by {one}, {second:,} by {other}. {WHAT_TO_DO}"
@@ -63,7 +63,7 @@ def disagreement(step: Step) -> str:
 def _pairs(step: Step) -> Iterator[tuple[str, str, int, str, int]]:
     """What is counted twice, as (what, by whom, number, by whom else, number)."""
     counters, table = step.counters, step.mini_batches
-    checkpoint = json.loads(step.checkpoint or b"{}")
+    checkpoint = json.loads(step.plan.checkpoint or b"{}")
     planner, plan, results, states = "the planner", "the stored plan", "the results", "the mini-batches' own states"
     planned_items = sum(table.item_counts)
     yield "mini-batches", planner, checkpoint.get("mini_batches", 0), plan, len(table)

@@ -3,8 +3,8 @@
 State machine of an attempt, keyed by its lease: `transitions.ATTEMPT`. Most leases end before they are written down.
 
 Invariants:
-1. Every completion gets exactly one verdict. Who asks again does it on a new stream, whose hello names the lease: the
-   same lease then gets the same verdict for as long as its step runs.
+1. Every completion gets exactly one verdict. An agent that repeats one does so on a new stream, whose hello names the
+   lease: the same lease then gets the same verdict for as long as its step runs.
 2. Only a completion whose lease is live, is the sender's own and has the job's generation changes a mini-batch.
 3. A mini-batch gets one final outcome; a SUCCEEDED attempt exists at most once for each (UNIQUE in the store).
 """
@@ -38,13 +38,13 @@ from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
 NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
-"""Causes by which an attempt ends of which neither mini-batch nor node can be blamed."""
+"""Causes for which neither the mini-batch nor the node is to blame."""
 
 INT64_MAX = (1 << 63) - 1
 """What a store takes; a peer's unsigned number may be larger."""
 
 SUCCEEDED, FAILED = MiniBatchState.SUCCEEDED, MiniBatchState.FAILED
-"""For the hot path: looking up an enum's member costs more than the comparison."""
+"""For the hot path: to look an enum's member up costs more than the comparison."""
 
 DETAIL_CHARS_MAX = 65536
 
@@ -150,9 +150,9 @@ def _complete_attempt(
         _fail_attempt(state, node, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
         return
     node.faults = 0
-    step.progress_s, step.fault_message, step.worker_ready = now.monotonic_s, "", True
-    if step.init_failures:
-        step.init_failures.pop(node.node_id, None)
+    step.progress.last_s, step.progress.fault_message, step.workers.is_ready = now.monotonic_s, "", True
+    if step.workers.init_failures:
+        step.workers.init_failures.pop(node.node_id, None)
     short = items - results if results < items else 0
     ok = items - short
     if not planned_items:
@@ -176,7 +176,7 @@ def _complete_attempt(
         blocks.append(RowBlock(job_id, step.step_id, rows, staged_segment, rows_length, result.rows_crc32))
         counters.rows += row_count
         counters.output_bytes += rows_length
-    standing = step.standings.get(node.node_id)
+    standing = step.nodes.standings.get(node.node_id)
     if standing is None or standing.is_suspected or mini_batch in table.tries:
         note_success(state, step, node.node_id, mini_batch, now)
     else:
@@ -232,13 +232,13 @@ def _fail_attempt(
     step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
     ending = AttemptState.ABANDONED if lease.trial else AttemptState.FAILED
     _store_result(state, node, lease, result, ending, cause, message, detail)
-    step.worker_ready = True
+    step.workers.is_ready = True
     if cause == Cause.NODE_FAULT:
         node.faults += 1
-        step.fault_message = f"{lease.node_id}: {message}"
+        step.progress.fault_message = f"{lease.node_id}: {message}"
     else:
         node.faults = 0
-        step.progress_s, step.fault_message = now.monotonic_s, ""
+        step.progress.last_s, step.progress.fault_message = now.monotonic_s, ""
     delay_s = 0.0
     if cause == Cause.NODE_FAULT:
         quarantine_if_faulty(state, node, message, now)
@@ -381,7 +381,7 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         if node is not None:
             node.recalled_s.pop(step.step_id, None)
         with state.contained(step):
-            step.progress_s = now.monotonic_s
+            step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             fail_if_given_up(state, step, now)
 
@@ -390,12 +390,12 @@ def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> No
     """An attempt is about to end, as soon as its rows are here."""
     step = state.steps.get(command.step_id)
     if step is not None:
-        step.progress_s = now.monotonic_s
+        step.progress.last_s = now.monotonic_s
 
 
 def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
-    """Take leases from a node that is gone (`lost`: counted against what it held), that was leaving, or that does not
-    know of them."""
+    """Take leases from a node that is gone, that was leaving, or that does not know of them. `lost`: the loss counts
+    against the mini-batches that it held."""
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
         lease = state.leases[lease_id]
@@ -403,14 +403,14 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
         touched[step.step_id] = step
         with state.contained(step):
             state.drop_lease(lease, step)
-            # Only what was old enough to be written down can have been running; the rest was in the node's queue.
+            # Only a lease old enough to be written down can have been running; the others were in the node's queue.
             if lost and lease.stored:
                 _lose(state, node, step, lease, now)
             else:
                 _give_back(state, step, lease, now)
     for step in touched.values():
         with state.contained(step):
-            step.progress_s = now.monotonic_s
+            step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             settle_step(state, step, now)
 

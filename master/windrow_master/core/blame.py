@@ -1,4 +1,4 @@
-"""Whose fault failures are: a node's, the mini-batch's, or the script's, which no node can make ready (the step fails).
+"""Whose fault a failure is: the node's, the mini-batch's, or that of a script which no node can make ready.
 
 Standing of a node with a step:
 
@@ -11,13 +11,13 @@ Standing of a node with a step:
     TRIAL   -> GOOD     a mini-batch succeeds there, or no other node is left
     TRIAL   -> ASIDE    one fails there that has failed nowhere else
 
-A doubted node is handed nothing but one mini-batch every `retry_wait_s`, so that a step whose other nodes are busy for
-hours goes on. One on trial may hold one mini-batch. What fails then is charged to nobody, and neither is what failed on
-a node since its last success when it is set aside: a failure on a bad node says nothing about the mini-batch.
+A doubted node gets one mini-batch every `retry_wait_s`, so that a step goes on while its other nodes are busy for
+hours. A node on trial may hold one mini-batch. A failure there is charged to nobody. Nor are, once a node is set aside,
+its failures since its last success: a failure on a bad node says nothing about the mini-batch.
 
 Invariants:
 1. Where a step has one node only, or all fail alike, none of them is doubted or aside.
-2. `Step.doubted` names the nodes whose standing is suspicious.
+2. `StepNodes.doubted` names the nodes whose standing is suspicious.
 3. Evidence against a node are mini-batches that failed there since its last success and on no other node before: only
    those can tell a node from a mini-batch.
 """
@@ -58,8 +58,8 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     cause = known_cause(command.cause)
     message = command.message[:MESSAGE_CHARS_MAX]
     step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
-    step.init_failures[command.node_id] = step.init_failures.get(command.node_id, 0) + 1
-    step.progress_s = now.monotonic_s  # failing is no standing still; it has limits of its own
+    step.workers.init_failures[command.node_id] = step.workers.init_failures.get(command.node_id, 0) + 1
+    step.progress.last_s = now.monotonic_s  # failing is no standing still; it has limits of its own
     state.touch_step(step)
     fail_if_given_up(state, step, now)
     fail_if_never_ready(state, step, now)
@@ -68,15 +68,15 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that every node has given up after its workers failed to start there.
 
-    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it; one that leaves
-    or is cordoned will not, but says nothing about the step either.
+    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it. One that leaves
+    or is cordoned will not, and says nothing about the step.
     """
     if not is_given_up(state, step):
         return
     example = step.counters.examples.get(str(int(Cause.INIT_FAILED))) or step.counters.examples.get(
         str(int(Cause.NODE_FAULT)), {}
     )
-    failures = sum(step.init_failures.values())
+    failures = sum(step.workers.init_failures.values())
     tries = (
         f"{failures} {'try' if failures == 1 else 'tries'} " if failures else ""
     )  # an earlier master may have heard of them
@@ -98,8 +98,8 @@ def is_given_up(state: CoreState, step: Step) -> bool:
     if not present or not all(step.step_id in node.given_up for node in present):
         return False
     known = chain(state.nodes.values(), state.absent.values())
-    # Where the script works somewhere, that may be a node that is set aside, or away to be mended: the step waits until
-    # it is uncordoned, or removed. Without such proof a broken script would wait for ever.
+    # If the script has run somewhere, it may run on a node that is cordoned now: the step waits until that node is
+    # uncordoned or removed. Without that proof, a broken script would wait for ever.
     return not (
         step.counters.ran
         and any(node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known)
@@ -130,7 +130,7 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
 
 def never_ready_s(state: CoreState, step: Step) -> float:
     """After which moment (monotonic) a step fails, with as many failures of `init()` as there are; inf: it goes on."""
-    if step.worker_ready or step.state != StepState.RUNNING or step.offered_s is None:
+    if step.workers.is_ready or step.state != StepState.RUNNING or step.workers.offered_s is None:
         return math.inf
     failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
     if not failures:
@@ -138,7 +138,7 @@ def never_ready_s(state: CoreState, step: Step) -> float:
     processes = _processes_of(_lasting(state, step), step)
     if not processes or failures < INIT_FAILURES_PER_PROCESS * processes:
         return math.inf
-    return step.offered_s + INIT_FAILURES_AFTER_S
+    return step.workers.offered_s + INIT_FAILURES_AFTER_S
 
 
 def _lasting(state: CoreState, step: Step) -> list[Node]:
@@ -162,8 +162,8 @@ def _processes(node: Node, step: Step) -> int:
 
 
 def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node whose attempts meet faults of its own again and again, also where it is alone: such faults have
-    no budget that would end them."""
+    """Quarantine a node whose attempts meet faults of its own again and again, even if it is the only one: no budget
+    ends such faults."""
     if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
     node.become(NodeState.QUARANTINED)
@@ -190,7 +190,7 @@ def note_success(state: CoreState, step: Step, node_id: NodeId, mini_batch: int,
         _judge(state, step, node_id, now)
     tries = step.mini_batches.tries.get(mini_batch)
     for other_id in sorted(set(tries.nodes)) if tries is not None else ():
-        other = step.standings.get(other_id)
+        other = step.nodes.standings.get(other_id)
         evidence = other.evidence.get(mini_batch) if other is not None else None
         if evidence is not None:
             evidence.cleared = True
@@ -206,7 +206,7 @@ def note_failure(
     standing.failed += 1
     elsewhere = set(step.tries_of(mini_batch).nodes) - {node_id}
     for other_id in sorted(elsewhere):
-        other = step.standings.get(other_id)
+        other = step.nodes.standings.get(other_id)
         evidence = other.evidence.get(mini_batch) if other is not None else None
         if other is None or evidence is None:
             continue
@@ -227,9 +227,9 @@ def note_failure(
 
 def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
     """How many leases of a step a node may hold, by its standing; None: as many as it wants."""
-    if node.node_id not in step.doubted:
+    if node.node_id not in step.nodes.doubted:
         return None
-    standing = step.standings[node.node_id]
+    standing = step.nodes.standings[node.node_id]
     if standing.aside_until_s is not None:
         if not _good_others(state, step, node.node_id):
             _take_back(state, step, node.node_id, now, "No other node is left for the step.")
@@ -248,11 +248,11 @@ def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
     """A node is gone. What comes next under its name may have been mended: where it was set aside, it is on trial."""
     for step in state.steps.values():
         with state.contained(step):
-            standing = step.standings.pop(node_id, None)
-            step.doubted.discard(node_id)
+            standing = step.nodes.standings.pop(node_id, None)
+            step.nodes.doubted.discard(node_id)
             if standing is not None and standing.asides:
-                step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
-                step.doubted.add(node_id)
+                step.nodes.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
+                step.nodes.doubted.add(node_id)
 
 
 def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
@@ -262,18 +262,18 @@ def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
         node
         for node in state.nodes.values()
         if node.node_id != node_id
-        and node.node_id not in step.doubted
+        and node.node_id not in step.nodes.doubted
         and node.state in (NodeState.READY, NodeState.DISCONNECTED)
         and not node.cordoned
         and step.step_id not in node.given_up
         and is_in_pool(node, step)
-        and (not bounded or node.node_id in step.node_ids)
+        and (not bounded or node.node_id in step.nodes.chosen)
     ]
 
 
 def _is_doubted(state: CoreState, step: Step, node_id: NodeId) -> bool:
     """Whether more fails on a node than on the others, and that is not by chance."""
-    evidence = len(step.standings[node_id].evidence)
+    evidence = len(step.nodes.standings[node_id].evidence)
     if evidence < EVIDENCE_MIN:
         return False
     others = _good_others(state, step, node_id)
@@ -283,7 +283,7 @@ def _is_doubted(state: CoreState, step: Step, node_id: NodeId) -> bool:
 def _needed(step: Step, others: list[Node]) -> int:
     """How many failures in a row are too many for a node that does as well as these others: `CHANCE` for one of them
     to fail so often in a row. Where nothing is known of them, one failure in eight is taken for granted."""
-    standings = [step.standings[node.node_id] for node in others if node.node_id in step.standings]
+    standings = [step.nodes.standings[node.node_id] for node in others if node.node_id in step.nodes.standings]
     failed = sum(standing.failed for standing in standings)
     ended = failed + sum(standing.succeeded for standing in standings)
     share = (failed + 0.5) / (ended + 4)
@@ -292,12 +292,12 @@ def _needed(step: Step, others: list[Node]) -> int:
 
 def _judge(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
     """The evidence against a node has changed."""
-    standing = step.standings[node_id]
+    standing = step.nodes.standings[node_id]
     if not standing.is_suspicious:
-        step.doubted.discard(node_id)
+        step.nodes.doubted.discard(node_id)
         standing.doubted_s = None
         return
-    step.doubted.add(node_id)
+    step.nodes.doubted.add(node_id)
     if standing.aside_until_s is not None or not _is_doubted(state, step, node_id):
         return
     node = state.nodes.get(node_id)
@@ -307,17 +307,19 @@ def _judge(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
     testable = [evidence for evidence in standing.evidence.values() if not evidence.final or evidence.cleared]
     cleared = sum(evidence.cleared for evidence in testable)
     others = _good_others(state, step, node_id)
-    proven = sum(step.standings[other.node_id].succeeded for other in others if other.node_id in step.standings)
+    proven = sum(
+        step.nodes.standings[other.node_id].succeeded for other in others if other.node_id in step.nodes.standings
+    )
     if 2 * cleared >= min(len(testable), _needed(step, others)) and (cleared or proven >= EVIDENCE_MIN):
         _set_aside(state, step, node_id, now)
 
 
 def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
-    standing, timing = step.standings[node_id], state.timing
+    standing, timing = step.nodes.standings[node_id], state.timing
     standing.asides += 1
     for_s = min(timing.aside_max_s, timing.quarantine_s * 2.0 ** min(standing.asides - 1, 30))
     standing.aside_until_s, standing.doubted_s = now.monotonic_s + for_s, None
-    step.doubted.add(node_id)
+    step.nodes.doubted.add(node_id)
     last = list(standing.evidence.values())[-1]
     count = len(standing.evidence)
     for mini_batch, evidence in standing.evidence.items():
@@ -346,9 +348,9 @@ def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> No
 
 def _take_back(state: CoreState, step: Step, node_id: NodeId, now: Moment, why: str) -> None:
     """A node that was set aside gets work of the step again, as any other."""
-    standing = step.standings[node_id]
+    standing = step.nodes.standings[node_id]
     standing.aside_until_s, standing.asides = None, 0
-    step.doubted.discard(node_id)
+    step.nodes.doubted.discard(node_id)
     node = state.nodes.get(node_id)
     if node is not None and node.aside_for.pop(step.step_id, ""):
         state.touch_node(node)

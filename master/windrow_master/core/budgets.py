@@ -1,4 +1,4 @@
-"""Causes of failure, told apart and budgeted apart: how often a mini-batch may fail for each before it is given up."""
+"""How often a mini-batch may fail before it is given up: each kind of cause has a budget of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cau
 
 
 def known_cause(number: int) -> Cause:
-    """A peer's cause; what we do not know, or no peer can know, counts as an exception."""
+    """The cause that a peer names. An unknown one, or one that no peer can know, counts as an exception."""
     try:
         cause = Cause(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The core: commands in, replies, effects and dirty rows out.
+"""The core takes commands, and gives replies, effects and dirty rows.
 
 reply = core.handle(command, now)      changes the state in memory at once; no I/O, no clock, no randomness
 core.pick(now)                         once a group: offers steps and hands out leases

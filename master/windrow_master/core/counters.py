@@ -70,8 +70,7 @@ class Counters:
         return self.items_failed + self.failed_uncounted
 
     def check(self) -> None:
-        """Raise InvariantBroken where a number is below 0, or they do not add up: what costs next to nothing is looked
-        at with each change."""
+        """Raise InvariantBroken where a number is below 0, or they do not add up. Cheap enough for every change."""
         if (
             min(self.leased, self.succeeded, self.failed, self.cancelled, self.items_ok, self.items_failed, self.rows)
             < 0

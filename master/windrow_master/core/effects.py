@@ -1,4 +1,4 @@
-"""What the core wants done in the world. Verb first. Those in AFTER_COMMIT wait until the group's rows are durable."""
+"""What the core wants done in the world. Names begin with a verb. Those in AFTER_COMMIT wait for the group's commit."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PrepareStep(NamedTuple):
 
 
 class StopStepWork(NamedTuple):
-    """The step is over: neither its planner nor the making of its output need go on."""
+    """The step is over: stop its planner, and the making of its output."""
 
     step_id: StepId
 
@@ -116,4 +116,4 @@ Effect = (
 )
 
 AFTER_COMMIT = frozenset((EndStep, SendDrain, PrepareStep, ConcatenateRows, ReportFailures, NotifyJob))
-"""Effects that wait until the dirty rows of their group are durable. What they are about may have ended meanwhile."""
+"""Effects that wait until the rows of their group are durable. Their step or job may have ended meanwhile."""

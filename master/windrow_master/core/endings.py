@@ -14,21 +14,21 @@ from windrow_master.core.states import StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR
 from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, settle_job, warn_of
 
-ENDING_TOLD_AFTER_S = 3.0
+ENDING_ANNOUNCED_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 
 
-def tell_ending(state: CoreState, step: Step, now: Moment) -> None:
+def announce_ending(state: CoreState, step: Step, now: Moment) -> None:
     """Say of a step that waits for its workers for a while what it waits for."""
-    if now.monotonic_s > ending_told_s(step):
+    if now.monotonic_s > ending_announced_s(step):
         step.message = ENDING
         state.touch_step(step)
 
 
-def ending_told_s(step: Step) -> float:
+def ending_announced_s(step: Step) -> float:
     """After which moment (monotonic) it is said of a step that it waits for its workers; inf: never."""
-    waits = step.state == StepState.CONCATENATING and step.ending_on and not step.message
-    return step.progress_s + ENDING_TOLD_AFTER_S if waits else math.inf
+    waits = step.state == StepState.CONCATENATING and step.workers.ending_on and not step.message
+    return step.progress.last_s + ENDING_ANNOUNCED_AFTER_S if waits else math.inf
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
@@ -40,7 +40,7 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
     if step.state in ENDED_STEPS:
         _forget_node(state, step, node, now)
         return
-    if command.node_id not in step.ending_on:
+    if command.node_id not in step.workers.ending_on:
         return
     # A node that has had an earlier generation alone tells how that one ended.
     if command.generation == state.jobs[step.job_key].generation:
@@ -48,10 +48,10 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
             message = f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}"
             fail_step(state, step, message, now, DEPENDENCY_ERROR)
             return
-        if command.shutdown_failures and not step.shutdown_failures:
-            step.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
-        step.shutdown_failures += command.shutdown_failures
-    step.ending_on.discard(command.node_id)
+        if command.shutdown_failures and not step.workers.shutdown_failures:
+            step.workers.shutdown_failure = f"{command.shutdown_failure[:MESSAGE_CHARS_MAX]} (node {command.node_id})"
+        step.workers.shutdown_failures += command.shutdown_failures
+    step.workers.ending_on.discard(command.node_id)
     make_output(state, step)
 
 
@@ -62,18 +62,18 @@ def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: b
             if step.state in ENDED_STEPS:
                 _forget_node(state, step, node, now)
             else:
-                step.sent_to.discard(node.node_id)
-                if node.node_id in step.ending_on:
+                step.workers.may_be_on.discard(node.node_id)
+                if node.node_id in step.workers.ending_on:
                     _go_on_without(state, step, node, now, left=left)
 
 
 def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, left: bool) -> None:
-    step.ending_on.discard(node.node_id)
+    step.workers.ending_on.discard(node.node_id)
     if not left:
         name = repr(step.settings.name)
         what = (
             f"was lost while it ended its workers of step {name}"
-            if node.greeted
+            if node.has_reported
             else f"has not come back since the master was started anew, and may have had workers of step {name}"
         )
         message = (
@@ -86,7 +86,7 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
 
 def _forget_node(state: CoreState, step: Step, node: Node, now: Moment) -> None:
     """A node has no worker of a step that has ended any more."""
-    step.sent_to.discard(node.node_id)
-    if node.node_id in step.ending_on:
-        step.ending_on.discard(node.node_id)
+    step.workers.may_be_on.discard(node.node_id)
+    if node.node_id in step.workers.ending_on:
+        step.workers.ending_on.discard(node.node_id)
         settle_job(state, state.jobs[step.job_key], now)

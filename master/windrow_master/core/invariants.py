@@ -7,7 +7,7 @@ from windrow_master.core.states import JobState, MiniBatchState, NodeState, Step
 
 
 def check(state: CoreState) -> None:
-    """Raise AssertionError when the state breaks one of the invariants written above the state machines."""
+    """Raise AssertionError when the state breaks one of the invariants that the modules' docstrings number."""
     seen: set[tuple[int, int]] = set()
     for lease_id, lease in state.leases.items():
         step = state.steps[lease.step_id]
@@ -27,13 +27,15 @@ def check(state: CoreState) -> None:
         assert node.cordoned and node.state == NodeState.LOST, f"CoreState 4: {node_id} {node.state} {node.cordoned}"
         assert not node.lease_ids and not node.stream, f"node 3: {node_id} is lost with leases or a stream"
     for job in state.jobs.values():
-        waits = any(step.ending_on for step in job.steps)
+        waits = any(step.workers.ending_on for step in job.steps)
         if job.state == JobState.CANCELLING:
             assert waits and all(step.state in ENDED_STEPS for step in job.steps), f"job 3: {job.job_id} {job.state}"
         elif job.state in ENDED_JOBS:
             assert not waits, f"job 3: {job.job_id} {job.state} waits for nodes"
     for step in state.steps.values():
-        assert step.ending_on <= state.nodes.keys(), f"job 3: step {step.step_id} waits for {step.ending_on}"
+        assert step.workers.ending_on <= state.nodes.keys(), (
+            f"job 3: step {step.step_id} waits for {step.workers.ending_on}"
+        )
         counters, table = step.counters, step.mini_batches
         assert step.lease_ids <= state.leases.keys(), f"CoreState 1: step {step.step_id} holds unknown leases"
         if step.state in ENDED_STEPS:

@@ -6,7 +6,7 @@ from windrow_master.core.ids import LeaseId, NodeId, StepId
 
 
 class Lease:
-    """One lease. Its id is its token: unique for ever, so that a late result can never be taken for another's."""
+    """One lease. Its id is its token: never given twice, so that a late result cannot be taken for another's."""
 
     __slots__ = (
         "attempt",
@@ -45,7 +45,7 @@ class Lease:
         self.stored = False
         """An attempt row, RUNNING, is written or dirty."""
         self.trial = False
-        """Given to see whether the node is fit again: if it fails, nobody is charged."""
+        """Given to try whether the node works again: a failure is charged to nobody."""
 
     def __repr__(self) -> str:
         return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

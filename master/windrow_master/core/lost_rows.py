@@ -76,7 +76,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         )
     step.become(StepState.RUNNING)
     step.message = ""
-    step.progress_s = now.monotonic_s
+    step.progress.last_s = now.monotonic_s
     state.touch_step(step)
     state.add_event(
         now, job.job_key, "rows_lost", f"{counted(len(command.lost), 'mini-batch')} of {step.settings.name} lost"

@@ -13,9 +13,9 @@ Invariants:
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
 4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
-5. While several nodes are connected and none is heard of, none of them is lost, for `alone_max_s`: it is the master
-   that is cut off, most likely, and nobody is there to run anything instead. When it is over, each node has its full
-   time to be heard.
+5. While several nodes are connected and none of them is heard of, none is lost, for up to `cut_off_max_s`: most likely
+   the master is cut off, and there is no other node to run anything. After that, every node gets a full lease period
+   before it can be declared lost.
 """
 
 from __future__ import annotations
@@ -67,16 +67,17 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         state.add_event(now, None, "node_registered", command.node_id)
     known.resources, known.labels = command.resources, command.labels
     known.pools = pools_of(command.labels)
-    _hear(state, known, now)
+    _note_sign_of_life(state, known, now)
     state.touch_node(known)
     return None
 
 
-def _hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
-    """A sign of life. `next_s`: the node says that the next one comes by then; it lives that much longer."""
+def _note_sign_of_life(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
+    """A node was heard of. `next_s`: it says that its next heartbeat comes by then, and its leases live that much
+    longer."""
     timing = state.timing
-    if is_alone(state, now):
-        excuse(state, now)
+    if is_cut_off(state, now):
+        extend_all_leases(state, now)
     node.seen = True
     state.heard_s = now.monotonic_s
     pause_s = timing.heartbeat_s
@@ -87,17 +88,18 @@ def _hear(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> Non
     node.expires_s = max(node.expires_s, now.monotonic_s + ttl) if node.stream else now.monotonic_s + ttl
 
 
-def is_alone(state: CoreState, now: Moment) -> bool:
-    """Whether several nodes are connected, and all of them are overdue, but not for too long."""
-    # At first what is asked at each sign of life, and says no nearly always.
-    if not 2 * state.timing.heartbeat_s < now.monotonic_s - state.heard_s < state.timing.alone_max_s:
+def is_cut_off(state: CoreState, now: Moment) -> bool:
+    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, though not for
+    longer than `cut_off_max_s`."""
+    # The cheap test first: it is made at each sign of life, and nearly always says no.
+    if not 2 * state.timing.heartbeat_s < now.monotonic_s - state.heard_s < state.timing.cut_off_max_s:
         return False
     due_s = [node.beat_due_s for node in state.nodes.values() if node.stream]
     return len(due_s) > 1 and now.monotonic_s > max(due_s) + state.timing.heartbeat_s
 
 
-def excuse(state: CoreState, now: Moment) -> None:
-    """Invariant 5: the silence of all connected nodes counts against none of them."""
+def extend_all_leases(state: CoreState, now: Moment) -> None:
+    """Give each connected node a full lease period (invariant 5)."""
     for node in state.nodes.values():
         if node.stream:
             node.expires_s = now.monotonic_s + state.timing.lease_ttl_s
@@ -115,12 +117,12 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     node = _find(state, command.node_id, command.node_incarnation)
     if isinstance(node, Refused):
         return node
-    _hear(state, node, now, command.next_s)
+    _note_sign_of_life(state, node, now, command.next_s)
     for step_id in command.ready_steps:
         step = state.steps.get(step_id)
         if step is not None:
-            step.worker_ready = True
-            step.init_failures.pop(node.node_id, None)
+            step.workers.is_ready = True
+            step.workers.init_failures.pop(node.node_id, None)
             if step_id not in node.ready_steps and step.state not in ENDED_STEPS:
                 node.ready_steps.add(step_id)
                 state.scheduling_wanted = True
@@ -129,8 +131,8 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     digest = 0
     for lease_id in node.lease_ids:
         digest ^= lease_id
-    # Leases on their way make the views differ all the time; only a difference that stands still is one. The exclusive
-    # or of neighbouring ids is often 0: without the count, a lost run of four would never be missed.
+    # Leases under way make the two views differ all the time, so only a difference that stays the same counts. The
+    # exclusive or of neighbouring ids is often 0: without the count, nobody would miss a lost run of four.
     mine, theirs = (len(node.lease_ids), digest), (command.lease_count, command.lease_digest)
     digests = (mine, theirs)
     standing = digests == node.digests and mine != theirs
@@ -150,7 +152,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     if node.stream:
         state.effects.append(fx.CloseStream(node.node_id, node.stream))
     node.stream = command.stream
-    node.greeted = True
+    node.has_reported = True
     node.capacity.clear()
     node.given_up.clear()
     node.workers.clear()
@@ -163,7 +165,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         node.become(NodeState.READY)
     elif node.state == NodeState.DRAINING:
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
-    _hear(state, node, now)
+    _note_sign_of_life(state, node, now)
     state.touch_node(node)
     revoked: list[LeaseId] = []
     named = set()
@@ -189,13 +191,13 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
         if step is not None:
-            step.sent_to.add(node.node_id)
+            step.workers.may_be_on.add(node.node_id)
             if state.jobs[step.job_key].state == JobState.CANCELLING:
-                step.ending_on.add(node.node_id)
-        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.ending_on):
+                step.workers.ending_on.add(node.node_id)
+        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.workers.ending_on):
             state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
     for step in state.steps.values():
-        if node.node_id in step.ending_on:
+        if node.node_id in step.workers.ending_on:
             # Whatever was said on an earlier stream may have been lost.
             state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
     state.scheduling_wanted = True
@@ -215,7 +217,7 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
     if lease_id in state.leases or not state.may_have_given(lease_id):
         return False
     own = lease_id >> LEASE_PREFIX_SHIFT == state.lease_prefix
-    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.planned_before):
+    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.plan.known_before):
         return False
     table = step.mini_batches
     tries = table.tries.get(mini_batch)
@@ -264,7 +266,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         node.become(NodeState.DRAINING)
         node.message = "Takes nothing new; finishes what it holds."
         state.touch_node(node)
-        # Nothing is handed to it any more, and this comes after all that was: its agent knows when it may leave.
+        # It gets nothing any more, and this message comes after all that it got: its agent knows when it may leave.
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
     for step_id, leases_max, workers in command.capacities:
         step = state.steps.get(step_id)
@@ -290,7 +292,7 @@ def _named(state: CoreState, node_id: NodeId) -> Node | Refused:
 
 
 def on_drain_node(state: CoreState, command: DrainNode, now: Moment) -> Node | Refused:
-    """Ask a node to leave; whoever comes next under its name stays cordoned. One that has left stays as it is."""
+    """Ask a node to leave. Its name stays cordoned. A node that has left stays as it is."""
     node = _named(state, command.node_id)
     if isinstance(node, Refused) or node.state == NodeState.LOST:
         return node
@@ -347,8 +349,8 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
 def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
     """Give a node up: its leases go back, and it is forgotten but for its cordon (node invariant 3).
 
-    Of one that was leaving anyway nothing is counted against what it held: in a fleet of machines that can be taken
-    away at short notice, long mini-batches would be taken for killers of nodes.
+    The loss of a node that was leaving anyway is not counted against the mini-batches that it held: on machines that
+    can be taken away at short notice, long mini-batches would otherwise be taken for killers of nodes.
     """
     leaving = node.state == NodeState.DRAINING
     node.become(NodeState.LOST)

@@ -21,7 +21,7 @@ SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
 def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
     """Fail a step that has no first mini-batch, or has made no progress, for longer than its settings allow."""
     if _waits_for_node(state, step):
-        step.fault_message = ""  # it waits for a node now, whatever it waited for before
+        step.progress.fault_message = ""  # from now on it waits for a node
     if now.monotonic_s <= overdue_s(state, step):
         return
     if _is_unplanned(step):
@@ -32,7 +32,7 @@ def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
         )
         fail_step(state, step, message, now, DEPENDENCY_ERROR)
     else:
-        fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now, SYSTEM_ERROR)
+        fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress.last_s), now, SYSTEM_ERROR)
 
 
 def overdue_s(state: CoreState, step: Step) -> float:
@@ -43,28 +43,27 @@ def overdue_s(state: CoreState, step: Step) -> float:
         return -math.inf
     settings = step.settings
     if _is_unplanned(step):
-        return step.started_s + settings.first_task_creation_timeout_s
-    if settings.progress_update_timeout_s is not None and (step.counters.leased or step.fault_message):
-        return step.progress_s + settings.progress_update_timeout_s
+        return step.progress.started_s + settings.first_task_creation_timeout_s
+    if settings.progress_update_timeout_s is not None and (step.counters.leased or step.progress.fault_message):
+        return step.progress.last_s + settings.progress_update_timeout_s
     return math.inf
 
 
 def _is_judged(state: CoreState, step: Step) -> bool:
-    """Whether a step may be overdue. While its inputs are compared or verified it is not: reading what there is takes
-    as long as it takes. Nor is it while nothing is to be done.
-    """
+    """Whether a step may be overdue: it runs, and its job is neither paused nor held. While its inputs are compared or
+    verified it is never overdue, however long that takes."""
     paused = state.jobs[step.job_key].state == JobState.PAUSED
     return step.state == StepState.RUNNING and not paused and not step.is_read_first and not state.held
 
 
 def _is_unplanned(step: Step) -> bool:
-    return not len(step.mini_batches) and not step.planned
+    return not len(step.mini_batches) and not step.plan.is_done
 
 
 def _waits_for_node(state: CoreState, step: Step) -> bool:
     """Whether the nodes are gone on one of which a fault ended the step's last attempt."""
     return (
-        bool(step.fault_message)
+        bool(step.progress.fault_message)
         and _is_judged(state, step)
         and not any(
             node.stream and node.state in SERVING_STATES and not node.cordoned and is_in_pool(node, step)
@@ -79,9 +78,9 @@ def _no_progress(step: Step, silence_s: float) -> str:
     text = (
         f"No progress update in {silence_s:.0f} seconds, more than progress_update_timeout allows ({timeout_s:g} s): "
     )
-    if step.fault_message:
+    if step.progress.fault_message:
         return text + (
-            f"every attempt since then has met a fault of its node, the last on {step.fault_message} "
+            f"every attempt since then has met a fault of its node, the last on {step.progress.fault_message} "
             "Mend the node, or take it away (`windrow node cordon`), then run the job again."
         )
     return text + (

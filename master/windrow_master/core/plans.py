@@ -15,17 +15,17 @@ from windrow_master.core.steps import settle_step, warn
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     """Take over a group of mini-batches, exactly once: the checkpoint it went on from must be the stored one."""
     step = state.steps.get(command.step_id)
-    if step is None or step.state != StepState.RUNNING or step.planned or step.checkpoint != command.start:
+    if step is None or step.state != StepState.RUNNING or step.plan.is_done or step.plan.checkpoint != command.start:
         return False
-    if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.reader is None):
+    if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.plan.reader is None):
         return False
     job = state.jobs[step.job_key]
     items = step.mini_batches.append(command.records)
     count = len(step.mini_batches) - command.first_mini_batch
     if command.reader is not None:
-        step.reader = command.reader
-    step.checkpoint = command.end
-    step.planned = command.done
+        step.plan.reader = command.reader
+    step.plan.checkpoint = command.end
+    step.plan.is_done = command.done
     step.counters.planned += count
     step.counters.items_total += items
     if command.header is not None and step.header is None:
@@ -33,7 +33,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     for taken in command.taken:
         _take_over(state, job, step, taken)
     _queue(step, command)
-    step.progress_s = now.monotonic_s
+    step.progress.last_s = now.monotonic_s
     if count and not command.first_mini_batch:
         state.add_event(now, job.job_key, "first_task_scheduled", step.settings.name)
     if command.done:

@@ -1,8 +1,8 @@
 """Which nodes may work on a step: those of its pool, and at most `instance_count` of them at a time.
 
-A node is in the pools that its agent names (`windrow agent --pool`). One that is in none works on any step, one that is
-in some works on the steps that name one of them, and on those that name none. So a job file that names a `compute` runs
-unchanged on nodes that have no pools, and whoever wants machines apart says so where these are started.
+A node is in the pools that its agent names (`windrow agent --pool`). A node in no pool works on any step. A node in
+pools works on steps that name one of them, and on those that name none. So a job file that names a `compute` runs
+unchanged on nodes without pools; machines are kept apart where their agents are started.
 Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (compute, resources.instance_count).
 """
 
@@ -33,7 +33,7 @@ def is_in_pool(node: Node, step: Step) -> bool:
 def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
     """Those of the serving nodes that may be handed work of a step.
 
-    Where their number is bounded, they stay the same for as long as they can serve (`Step.node_ids`): a node counts
+    Where their number is bounded, they stay the same for as long as they can serve (`StepNodes.chosen`): a node counts
     that holds leases of the step, even while it is away. Others come in where one has gone, or has given the step up;
     the emptiest first.
     """
@@ -43,7 +43,7 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
         return nodes
     able = [node for node in nodes if step.step_id not in node.given_up and step.step_id not in node.aside_for]
     chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
-    chosen.update(node.node_id for node in able if node.node_id in step.node_ids)
+    chosen.update(node.node_id for node in able if node.node_id in step.nodes.chosen)
     others = [node for node in able if node.node_id not in chosen]
     others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
     chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
@@ -59,7 +59,7 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
         and node.stream
         and not node.cordoned
         and node.capacity.get(step.step_id, 1) > 0
-        and node.node_id in step.node_ids
+        and node.node_id in step.nodes.chosen
         and node.node_id not in failed_on
         for node in state.nodes.values()
     )
@@ -67,4 +67,4 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
 
 def _steps_of(state: CoreState, node: Node) -> int:
     """How many steps with a bound of their own have chosen a node."""
-    return sum(node.node_id in step.node_ids for step in state.steps.values())
+    return sum(node.node_id in step.nodes.chosen for step in state.steps.values())

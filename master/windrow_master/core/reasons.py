@@ -119,15 +119,15 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
 
 def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
     name = step.settings.name
-    if job.state == JobState.CANCELLING and step.ending_on:
-        return Reason(name, Code.CANCELLING, nodes=tuple(sorted(step.ending_on)))
+    if job.state == JobState.CANCELLING and step.workers.ending_on:
+        return Reason(name, Code.CANCELLING, nodes=tuple(sorted(step.workers.ending_on)))
     if step.state in ENDED_STEPS:
         return reason_of_ended(name, step.state, step.message, job.message)
     if step.state == StepState.WAITING:
         return _waiting(job, step)
     if step.state == StepState.CONCATENATING:
-        if step.ending_on:
-            return Reason(name, Code.ENDING_WORKERS, nodes=tuple(sorted(step.ending_on)))
+        if step.workers.ending_on:
+            return Reason(name, Code.ENDING_WORKERS, nodes=tuple(sorted(step.workers.ending_on)))
         return Reason(name, Code.GATHERING_ROWS, step.message)
     if job.state == JobState.PAUSED:
         return Reason(name, Code.JOB_PAUSED, job.message, job.job_id)
@@ -137,15 +137,15 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
         return _running(state, step, now)
     if step.is_read_first:
         code = Code.COMPARING_INPUTS if step.settings.reuse else Code.VERIFYING_ROWS
-        return Reason(name, code, for_s=now.monotonic_s - step.started_s)
+        return Reason(name, code, for_s=now.monotonic_s - step.progress.started_s)
     if nowhere := _nowhere(state, step):
         return nowhere
-    if not step.counters.queued and not step.planned:
+    if not step.counters.queued and not step.plan.is_done:
         return Reason(
             name,
             Code.DIVIDING_INPUT,
             planned=step.counters.planned,
-            for_s=now.monotonic_s - step.started_s,
+            for_s=now.monotonic_s - step.progress.started_s,
             limit_s=step.settings.first_task_creation_timeout_s,
         )
     return _unleased(state, step, now)
@@ -168,8 +168,8 @@ def _waiting(job: Job, step: Step) -> Reason:
 
 def _running(state: CoreState, step: Step, now: Moment) -> Reason:
     leases = [state.leases[lease_id] for lease_id in step.lease_ids]
-    silence_s = now.monotonic_s - step.progress_s
-    if not step.worker_ready and not step.counters.ran:
+    silence_s = now.monotonic_s - step.progress.last_s
+    if not step.workers.is_ready and not step.counters.ran:
         code = Code.WORKERS_STARTING
     else:
         code = Code.NO_PROGRESS if silence_s > QUIET_S else Code.RUNNING
@@ -179,7 +179,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> Reason:
         counts=_counted(Counter(lease.node_id for lease in leases)),
         leased=len(leases),
         queued=step.counters.queued,
-        divided=step.planned,
+        divided=step.plan.is_done,
         for_s=silence_s,
         limit_s=step.settings.progress_update_timeout_s,
         oldest=_oldest(leases, now),
@@ -196,8 +196,8 @@ def _oldest(leases: Iterable[Lease], now: Moment) -> OldestLease:
 def _doubts(state: CoreState, step: Step) -> tuple[Doubt, ...]:
     """Nodes that get nothing of a step, or nearly nothing."""
     found = []
-    for node_id in sorted(step.doubted):
-        node, standing = state.nodes.get(node_id), step.standings[node_id]
+    for node_id in sorted(step.nodes.doubted):
+        node, standing = state.nodes.get(node_id), step.nodes.standings[node_id]
         if node is not None and (step.step_id in node.aside_for or standing.doubted_s is not None):
             found.append(Doubt(node_id, len(standing.evidence), node.aside_for.get(step.step_id, "")))
     return tuple(found)
@@ -237,9 +237,9 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
 def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     """Mini-batches wait, and none is leased: what the scheduler stumbles over."""
     name, queued = step.settings.name, step.counters.queued
-    if step.fault_message:
+    if step.progress.fault_message:
         limit_s = step.settings.progress_update_timeout_s
-        return Reason(name, Code.NODE_FAULT, step.fault_message, queued=queued, limit_s=limit_s)
+        return Reason(name, Code.NODE_FAULT, step.progress.fault_message, queued=queued, limit_s=limit_s)
     if not step.ready.ready_count(now.monotonic_s):
         return Reason(name, Code.RETRY_DELAYED, queued=queued)
     doubts, given_up = _doubts(state, step), _given_up(state, step)

@@ -1,4 +1,4 @@
-"""What a new master makes of the stored rows: the state its predecessor would have had, with every lease in doubt."""
+"""What a new master makes of the stored rows: the state of its predecessor, with every lease in doubt."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.step_parts import StepPlan
 from windrow_master.core.steps import (
     begin_steps,
     conclude_step,
@@ -84,7 +85,7 @@ def _node(row: NodeRow) -> Node:
     node.resources, node.register_time = row.resources, row.register_time
     node.labels, node.pools = row.labels, pools_of(row.labels)
     node.cordoned = bool(row.cordoned)
-    node.seen = node.greeted = False
+    node.seen = node.has_reported = False
     if row.state in (NodeState.DRAINING, NodeState.LOST):
         node.state, node.message = NodeState(row.state), row.message
     return node
@@ -113,17 +114,27 @@ def _job(row: JobRow) -> Job:
 
 def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     row = loaded.step
-    step = Step(row.step_id, row.job_key, row.ordinal, settings, StepState(row.state), row.message, row.paths)
-    step.reader, step.checkpoint, step.header = row.reader, row.checkpoint, row.header
-    step.planned = planned_in_checkpoint(row.checkpoint)
-    step.counters = Counters.from_json(row.counters)
+    step = Step(
+        row.step_id,
+        row.job_key,
+        row.ordinal,
+        settings,
+        state=StepState(row.state),
+        message=row.message,
+        error_category=row.error_category,
+        start_time=row.start_time,
+        end_time=row.end_time,
+        paths=row.paths,
+        header=row.header,
+        counters=Counters.from_json(row.counters),
+        plan=StepPlan(row.reader, row.checkpoint, is_done=planned_in_checkpoint(row.checkpoint)),
+    )
     step.counters.leased = 0  # leases are volatile; those written down are entered below
-    step.worker_ready = bool(step.counters.ran) or any(
+    step.workers.is_ready = bool(step.counters.ran) or any(
         Cause(int(cause)) in WORKER_CAUSES for cause in step.counters.failed_attempts
     )
-    step.start_time, step.end_time, step.error_category = row.start_time, row.end_time, row.error_category
     if step.state not in ENDED_STEPS:
-        step.started_s = step.progress_s = now.monotonic_s
+        step.progress.started_s = step.progress.last_s = now.monotonic_s
         step.mini_batches = MiniBatches(
             states=loaded.states,
             item_firsts=loaded.item_firsts,
@@ -133,7 +144,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
             recipe_crcs=loaded.recipe_crcs,
             lease_ids=loaded.lease_ids,
         )
-        step.planned_before = len(step.mini_batches)
+        step.plan.known_before = len(step.mini_batches)
     return step
 
 
@@ -174,14 +185,14 @@ def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
-    """The effects that the predecessor may not have carried out: each may be repeated."""
+    """Gather the effects that the predecessor may not have carried out. Each may be repeated."""
     if job.state == JobState.CANCELLING:
         go_on_cancelling(state, job, now)
         return
     for step in job.steps:
         if step.state == StepState.RUNNING:
             prepare_step(state, step)
-            if step.planned:
+            if step.plan.is_done:
                 settle_step(state, step, now)
         elif step.state == StepState.CONCATENATING:
             conclude_step(state, step)

@@ -18,8 +18,8 @@ from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
 
 RARELY = 10
-"""Nodes that hold no more than they have slots for, with workers that are ready, are asked the less often by this: one
-of their workers may have been started anew."""
+"""So many times less often are nodes asked that hold no more leases than slots, and have workers that are ready: one of
+these may have been restarted."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
@@ -46,13 +46,13 @@ def pick(state: CoreState, now: Moment) -> None:
 
 def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
     """Tell nodes of a step that they have not heard of."""
-    step.node_ids = {node.node_id for node in nodes}
+    step.nodes.chosen = {node.node_id for node in nodes}
     for node in nodes:
         if step.step_id not in node.offered:
             node.offered.add(step.step_id)
-            step.sent_to.add(node.node_id)
-            if step.offered_s is None:
-                step.offered_s = now.monotonic_s
+            step.workers.may_be_on.add(node.node_id)
+            if step.workers.offered_s is None:
+                step.workers.offered_s = now.monotonic_s
             state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
 
 
@@ -66,8 +66,8 @@ def placement_due_s(state: CoreState) -> float:
     moments: list[float] = []
     for step in state.steps.values():
         moments += [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
-        for node_id in step.doubted:
-            standing = step.standings[node_id]
+        for node_id in step.nodes.doubted:
+            standing = step.nodes.standings[node_id]
             if standing.doubted_s is not None:
                 moments.append(standing.doubted_s + timing.retry_wait_s)
             if standing.aside_until_s is not None:
@@ -82,7 +82,7 @@ def _may_be_leased(state: CoreState, step: Step) -> bool:
     """Whether mini-batches of this step may be leased: it is planned to a part at least, and its job runs."""
     return (
         step.state == StepState.RUNNING
-        and step.reader is not None
+        and step.plan.reader is not None
         and state.jobs[step.job_key].state == JobState.RUNNING
     )
 
@@ -91,7 +91,7 @@ def _settled(state: CoreState, now: Moment) -> bool:
     """After a start, whether the nodes known from before have said what they hold (or had their time to)."""
     if not state.settle_until_s:
         return True
-    if now.monotonic_s < state.settle_until_s and any(not node.greeted for node in state.nodes.values()):
+    if now.monotonic_s < state.settle_until_s and any(not node.has_reported for node in state.nodes.values()):
         return False
     state.settle_until_s = 0.0
     return True
@@ -99,7 +99,7 @@ def _settled(state: CoreState, now: Moment) -> bool:
 
 @dataclass(slots=True)
 class _Place:
-    """A node that takes work of a step, while leases of it are handed out."""
+    """A node that takes work of a step, while leases are handed out."""
 
     node: Node
     slots: int
@@ -129,7 +129,7 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
         return
     if step.ready.retries:
         _place_retries(state, step, places, now)
-    # A trial comes first: where the others can hold all that is left, it would never come.
+    # Trials come first: where the other nodes can hold all that is left, there would never be one.
     _pour(step, [place for place in places if not place.is_fit and place.room > 0], now)
     fit = [place for place in places if place.is_fit and place.room > 0]
     ready = [place for place in fit if _is_ready(step, place.node)]
@@ -151,7 +151,7 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
     places: list[_Place] = []
     for node in serving:
         wanted, held = node.capacity.get(step_id, 0), node.held.get(step_id, 0)
-        limit = lease_limit(state, step, node, now) if step.doubted else None
+        limit = lease_limit(state, step, node, now) if step.nodes.doubted else None
         if limit is not None:
             wanted = min(wanted, limit)
         slots = max(1, node.workers.get(step_id, 1))
@@ -161,7 +161,7 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
 
 def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
     """Each goes to a node where it has not failed, and waits a while for room there; then it goes to any."""
-    # One that has not said yet how much it wants is waited for, too.
+    # Also waits for nodes that have not said yet how much they want.
     wanting = [place for place in places if place.node.capacity.get(step.step_id, 1) > 0]
     for past in sorted(step.ready.retries):
         fit = [place for place in wanting if place.is_fit] or wanting
@@ -190,7 +190,7 @@ def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bo
     if past.ran_out_of_memory:
         known = [at for failed_on in past.nodes if (at := state.nodes.get(failed_on)) is not None]
         memory = max((at.memory_bytes for at in known), default=0)
-    standing = step.standings.get(node_id)
+    standing = step.nodes.standings.get(node_id)
     return (
         past.nodes.count(node_id),
         past.ran_out_of_memory and node.memory_bytes < memory,
@@ -264,13 +264,13 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
         if mini_batch in troubles:
             lease.exclusive = troubles[mini_batch].node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE
         leases.append(lease)
-    if node_id in step.doubted:
+    if node_id in step.nodes.doubted:
         _put_on_trial(step, node_id, leases, now)
     if step.start_time is None:
         step.start_time = now.wall_s
     state.touch_step(step)  # who watches the job sees it leased
     if not node.lease_ids:
-        # It was idle, and heartbeats came seldom. Work makes them come as usual.
+        # It was idle, so that its heartbeats were rare. With work, they come at the usual interval.
         node.expires_s = min(node.expires_s, granted_s + state.timing.lease_ttl_s)
         node.beat_due_s = min(node.beat_due_s, granted_s + state.timing.heartbeat_s)
     state.add_leases(leases, node, step)
@@ -280,7 +280,7 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
 
 def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment) -> None:
     """What a node gets of which it is not known whether it is fit (`blame.lease_limit`)."""
-    standing = step.standings[node_id]
+    standing = step.nodes.standings[node_id]
     if standing.doubted_s is None and standing.aside_until_s is None:
         return
     if standing.doubted_s is not None:
@@ -290,7 +290,7 @@ def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment)
 
 
 def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
-    """Nothing waits, yet a node has free slots: ask others for what they have not begun.
+    """Nothing waits, yet a node has free slots: ask the others for leases that they have not begun.
 
     A node that holds more leases than it has slots is asked for as many as make loads even. One that does not may still
     have workers that load their script, with a lease before each: where another's worker is ready, it is asked, too.
@@ -320,7 +320,7 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
         asked_s = node.recalled_s.get(step_id)
         due = asked_s is None or now.monotonic_s - asked_s >= pause_s
         if beyond > 0 and (asked_s is None or not due):
-            left -= count  # of one that has been asked before and gives nothing back, nothing is expected
+            left -= count  # a node that was asked before and gave nothing back is not counted on
         if due:
             node.recalled_s[step_id] = now.monotonic_s
             state.effects.append(fx.RecallLeases(node.node_id, node.stream, step_id, count))
@@ -328,5 +328,5 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
 
 def _is_ready(step: Step, node: Node) -> bool:
     """Whether a worker of the step is known to have got through `init()` on a node."""
-    standing = step.standings.get(node.node_id)
+    standing = step.nodes.standings.get(node.node_id)
     return step.step_id in node.ready_steps or (standing is not None and standing.succeeded > 0)

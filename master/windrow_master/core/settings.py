@@ -84,17 +84,17 @@ class Timing:
     """Intervals that decide about nodes, in seconds."""
 
     heartbeat_s: float = 1.0
-    """How often a node that holds leases is heard of."""
+    """The interval between heartbeats of a node that holds leases."""
     idle_heartbeat_s: float = 4.0
     """The same for a node that holds none. It says with each heartbeat when the next one is due at the latest."""
     store_leases_after_s: float = 1.0
     """Older leases are written down."""
     lease_ttl_s: float = 4.5
-    """A node silent for longer loses its leases. Above 3 s: such a stall must cost nothing."""
+    """A node silent for longer loses its leases. More than 3 s, since a stall of 3 s must cost nothing."""
     disconnected_ttl_s: float = 1.5
     """The same for a node whose connection was closed (not merely silent): its process is most likely dead."""
-    alone_max_s: float = 30.0
-    """So long the silence of all connected nodes counts against none of them."""
+    cut_off_max_s: float = 30.0
+    """How long the silence of all connected nodes is taken for the master's own."""
     adoption_grace_s: float = 15.0
     """After a start of the master: how long leases of nodes that have not come back yet are kept for them."""
     settle_s: float = 1.5

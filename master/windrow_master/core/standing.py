@@ -50,7 +50,7 @@ class Standing:
     aside_until_s: float | None = None
     """ASIDE until then (monotonic), on TRIAL afterwards; None: neither."""
     asides: int = 0
-    """How often in a row it was set aside."""
+    """How many times in a row it was set aside."""
 
     @property
     def is_suspected(self) -> bool:

@@ -36,6 +36,7 @@ from windrow_master.core.records import (
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
+from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
@@ -52,51 +53,19 @@ class Step:
     settings: StepSettings
     state: StepState = StepState.WAITING
     message: str = ""
-    paths: bytes = b"{}"
-    reader: bytes | None = None
-    checkpoint: bytes | None = None
-    planned: bool = False
-    counters: Counters = field(default_factory=Counters)
-    header: bytes | None = None
+    error_category: str = ""
     start_time: float | None = None
     end_time: float | None = None
-    error_category: str = ""
+    paths: bytes = b"{}"
+    header: bytes | None = None
+    counters: Counters = field(default_factory=Counters)
+    plan: StepPlan = field(default_factory=StepPlan)
     mini_batches: MiniBatches = field(default_factory=MiniBatches)
-    planned_before: int = 0
-    """So many of them were planned, durably, before this master: only of these can a node hold an earlier master's
-    lease."""
     ready: ReadyQueue = field(default_factory=ReadyQueue)
     lease_ids: set[LeaseId] = field(default_factory=set)
-    standings: dict[NodeId, Standing] = field(default_factory=dict)
-    """How nodes do with it. Volatile: a new master learns it anew."""
-    doubted: set[NodeId] = field(default_factory=set)
-    """The nodes whose standing is suspicious: empty nearly always."""
-    init_failures: dict[NodeId, int] = field(default_factory=dict)
-    """Workers that failed before they were ready, by node, since the last one that was."""
-    worker_ready: bool = False
-    """A worker of it has got through `init()`, on whatever node."""
-    node_ids: set[NodeId] = field(default_factory=set)
-    """The nodes that work on it, where `instance_count` bounds their number."""
-    offered_s: float | None = None
-    """When a node was offered it first (monotonic); None: not yet."""
-    begun: bool = False
-    """Its paths are resolved, and its planner is started, by this master."""
-    started_s: float = 0.0
-    progress_s: float = 0.0
-    """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
-    is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
-    sent_to: set[NodeId] = field(default_factory=set)
-    """Nodes that may have workers of it: they were offered it, or say that they have it, since its workers were ended
-    last."""
-    ending_on: set[NodeId] = field(default_factory=set)
-    """Nodes that still end its workers, where that is waited for: before its output is made, or its job is
-    CANCELLED."""
-    shutdown_failures: int = 0
-    """Workers whose `shutdown()` failed, on all nodes that have said that they are done."""
-    shutdown_failure: str = ""
-    """What the first of them said, and where."""
-    fault_message: str = ""
-    """What the node's fault was that ended the last attempt; "" when that ended in another way."""
+    progress: StepProgress = field(default_factory=StepProgress)
+    workers: StepWorkers = field(default_factory=StepWorkers)
+    nodes: StepNodes = field(default_factory=StepNodes)
 
     def become(self, after: StepState) -> None:
         """Change its state. Raises IllegalTransition."""
@@ -105,10 +74,9 @@ class Step:
 
     @property
     def is_read_first(self) -> bool:
-        """Its inputs are being compared with those of earlier jobs, or verified, by a new master once more: it has not
-        begun."""
-        unplanned = self.state == StepState.RUNNING and self.checkpoint is None
-        return (self.settings.reuse or self.settings.reads_outputs) and unplanned and not self.begun
+        """Whether its inputs are being compared with those of earlier jobs, or verified, before it begins."""
+        unplanned = self.state == StepState.RUNNING and self.plan.checkpoint is None
+        return (self.settings.reuse or self.settings.reads_outputs) and unplanned and not self.progress.begun
 
     def row(self) -> StepRow:
         """As stored."""
@@ -120,8 +88,8 @@ class Step:
             state=self.state,
             message=self.message,
             paths=self.paths,
-            reader=self.reader,
-            checkpoint=self.checkpoint,
+            reader=self.plan.reader,
+            checkpoint=self.plan.checkpoint,
             counters=self.counters.to_json(),
             header=self.header,
             start_time=self.start_time,
@@ -138,9 +106,9 @@ class Step:
 
     def standing_of(self, node_id: NodeId) -> Standing:
         """How a node does with it; made when there is nothing yet."""
-        standing = self.standings.get(node_id)
+        standing = self.nodes.standings.get(node_id)
         if standing is None:
-            standing = self.standings[node_id] = Standing()
+            standing = self.nodes.standings[node_id] = Standing()
         return standing
 
     def past_of(self, mini_batch: int) -> Past:
@@ -219,12 +187,12 @@ class Node:
     stream: int = 0
     """The Work stream that is open; 0: none."""
     cordoned: bool = False
-    """It gets nothing new, whatever its state. The name's, not the incarnation's: the next one inherits it."""
+    """It gets nothing new, whatever its state. A property of the name: the next incarnation inherits it."""
     draining: bool = False
     """It says that it leaves."""
     seen: bool = True
     """False: known from an earlier master, not heard of yet."""
-    greeted: bool = True
+    has_reported: bool = True
     """False: known from an earlier master, has not said yet what it holds."""
     capacity: dict[StepId, int] = field(default_factory=dict)
     given_up: set[StepId] = field(default_factory=set)
@@ -255,8 +223,8 @@ class Node:
             self.state = after
 
     @property
-    def told(self) -> str:
-        """For people: why it is in its state, and for which steps it is set aside."""
+    def status_text(self) -> str:
+        """For people: why it is in its state, and why it is set aside for steps."""
         return " ".join((self.message, *self.aside_for.values())).strip()
 
     @property
@@ -295,8 +263,7 @@ class CoreState:
     lease_prefixes: frozenset[int] = frozenset()
     """Those of all earlier incarnations that this state knows."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
-    """Jobs that have not ended, and those that ended under this incarnation until that is durable, and they are
-    forgotten."""
+    """Jobs that have not ended, and those that ended under this master, for a while (`Job.forget_s`)."""
     job_keys: dict[str, JobKey] = field(default_factory=dict)
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Steps of those jobs."""
@@ -310,8 +277,8 @@ class CoreState:
     step_id_last: int = 0
     lease_count: int = 0
     held: bool = False
-    """Before BeginWork no lease is handed out, and no step of an earlier master is taken up (embedded mode): so a
-    command that is refused has run nothing, and what fails does so when somebody is there to be told."""
+    """Until BeginWork, no lease is handed out, and no step of an earlier master is taken up (embedded mode): a command
+    that is refused has run nothing, and a failure is reported to somebody."""
     unprepared: set[StepId] = field(default_factory=set)
     """Steps that wait for BeginWork to be taken up."""
     settle_until_s: float = 0.0
@@ -399,9 +366,9 @@ class CoreState:
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
         step.lease_ids.update(entered)
-        if not step.counters.leased and not step.fault_message:
-            # Waiting for a node is no lack of progress; waiting after a node's fault is.
-            step.progress_s = max(step.progress_s, leases[0].granted_s)
+        if not step.counters.leased and not step.progress.fault_message:
+            # To wait for a node is no lack of progress; to wait after a node's fault is one.
+            step.progress.last_s = max(step.progress.last_s, leases[0].granted_s)
         step.counters.leased += len(leases)
 
     def drop_lease(self, lease: Lease, step: Step) -> None:

@@ -5,7 +5,7 @@ it, or the failure of a step, leads out. Where scripts have a shutdown(), or wri
 CONCATENATING has its workers ended first, and waits for that.
 
 Invariants:
-1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
+1. A step that is not RUNNING has no lease. Results of leases that were revoked do not count.
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
 3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
    opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
@@ -87,22 +87,22 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
 
 
 def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:
-    """Begin every step whose predecessors are done. `asked`: for a client that waits for the job, so that it need not
-    come with BeginWork."""
+    """Begin every step whose predecessors are done. `asked`: a client waits for the job, so that a held master need not
+    wait for BeginWork."""
     if job.state != JobState.RUNNING:
         return
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
     for step in job.steps:
         if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
             step.become(StepState.RUNNING)
-            step.started_s = step.progress_s = now.monotonic_s
+            step.progress.started_s = step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             prepare_step(state, step, asked=asked)
 
 
 def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
-    """Have the work of a step that runs begun; by a master that is held, once nobody holds it any more. What fails
-    before a client is there would end a job without anybody being told, and the next run would begin anew."""
+    """Begin the work of a step that is RUNNING; a held master waits for BeginWork (or `asked`). A failure before a
+    client is there would end the job without a word to anybody, and the next run would begin anew."""
     if state.held and not asked:
         state.unprepared.add(step.step_id)
     else:
@@ -115,8 +115,8 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
     if step is None or step.state != StepState.RUNNING:
         return
     if step.is_read_first:
-        step.started_s = step.progress_s = now.monotonic_s
-    step.begun = True
+        step.progress.started_s = step.progress.last_s = now.monotonic_s
+    step.progress.begun = True
     if step.paths != command.paths:
         step.paths = command.paths
         state.touch_step(step)
@@ -134,7 +134,7 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
     if reason:
         fail_step(state, step, reason, now, step.counters.main_category())
         return
-    if not step.planned or step.counters.ended < step.counters.planned:
+    if not step.plan.is_done or step.counters.ended < step.counters.planned:
         return
     without_items = step.settings.without_input and step.counters.succeeded
     if step.settings.append_row and step.counters.items_ok == 0 and not without_items:
@@ -150,38 +150,38 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def conclude_step(state: CoreState, step: Step) -> None:
-    """Have the output of a step made; before that, where its settings say so, have its workers ended on all nodes, so
-    that what they do at their end is done, too, when the step is.
+    """Have the output of a step made. Where its settings say so, its workers end first, on all nodes, so that what
+    their `shutdown()` does is done when the step is.
     """
     if step.settings.ends_workers_first:
-        step.ending_on = _nodes_with_workers(state, step)
-        step.sent_to.clear()
-        step.shutdown_failures, step.shutdown_failure = 0, ""
+        step.workers.ending_on = _nodes_with_workers(state, step)
+        step.workers.may_be_on.clear()
+        step.workers.shutdown_failures, step.workers.shutdown_failure = 0, ""
         _leave_nodes(state, step)
     make_output(state, step)
 
 
 def make_output(state: CoreState, step: Step) -> None:
     """Have the output of a step made, once its workers have ended where that is waited for."""
-    if step.ending_on:
+    if step.workers.ending_on:
         return
     if step.message == ENDING:
         step.message = ""
         state.touch_step(step)
-    if step.shutdown_failures:
-        workers, job_id = counted(step.shutdown_failures, "worker"), state.jobs[step.job_key].job_id
+    if step.workers.shutdown_failures:
+        workers, job_id = counted(step.workers.shutdown_failures, "worker"), state.jobs[step.job_key].job_id
         warn_of(
             state,
             step,
             f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
-            f"{step.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
+            f"{step.workers.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
             "tracebacks.",
         )
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
 
 def warn(job: Job, message: str, *, first: bool = False) -> None:
-    """Keep something to tell, once. `first`: before what came earlier, and where there is no room, instead of it."""
+    """Keep a warning, once. `first`: before earlier ones, and instead of one where there is no room."""
     if message not in job.warnings:
         job.warnings.insert(0 if first else len(job.warnings), message)
         if len(job.warnings) > WARNINGS_MAX:
@@ -189,7 +189,7 @@ def warn(job: Job, message: str, *, first: bool = False) -> None:
 
 
 def warn_of(state: CoreState, step: Step, message: str) -> None:
-    """Tell something that changes nothing of how a step ends."""
+    """Warn of something that does not change how a step ends."""
     job = state.jobs[step.job_key]
     warn(job, message, first=True)
     state.touch_job(job)
@@ -210,7 +210,7 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
 def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
     """An earlier job has made what a step would make."""
     step = state.steps.get(command.step_id)
-    if step is None or step.state != StepState.RUNNING or step.checkpoint is not None:
+    if step is None or step.state != StepState.RUNNING or step.plan.checkpoint is not None:
         return
     job = state.jobs[step.job_key]
     if job.state == JobState.PAUSED:
@@ -287,7 +287,7 @@ def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:
     for step_id in unprepared:
         step = state.steps.get(step_id)
         if step is not None and step.state == StepState.RUNNING:
-            step.started_s = step.progress_s = now.monotonic_s
+            step.progress.started_s = step.progress.last_s = now.monotonic_s
             prepare_step(state, step)
 
 
@@ -310,16 +310,16 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
 def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
     """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it."""
     for step in job.steps:
-        ending_on = step.ending_on | _nodes_with_workers(state, step)
+        ending_on = step.workers.ending_on | _nodes_with_workers(state, step)
         if step.state not in ENDED_STEPS:
             _end_step(state, step, StepState.CANCELLED, now)
-        step.ending_on = ending_on
+        step.workers.ending_on = ending_on
     settle_job(state, job, now)
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
     """Nodes that may have workers of a step. One that is known from an earlier master has not said yet what it has."""
-    return {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
+    return {name for name, node in state.nodes.items() if name in step.workers.may_be_on or not node.has_reported}
 
 
 def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
@@ -347,16 +347,16 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
         state.dirty.cancelled_steps.append(step.step_id)
     step.ready.clear()
     step.mini_batches = type(table)()
-    step.standings.clear()
-    step.doubted.clear()
+    step.nodes.standings.clear()
+    step.nodes.doubted.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
-    step.ending_on.clear()
+    step.workers.ending_on.clear()
     _leave_nodes(state, step)
 
 
 def _retries_not_begun(state: CoreState, step: Step) -> int:
-    """Mini-batches that were to be tried again, and wait for that still: on a node only so briefly that nothing was
+    """Mini-batches that were to be tried again, and still wait for that. One whose lease is so new that it is not
     written down counts as waiting."""
     table = step.mini_batches
     begun = {lease.mini_batch for lease in map(state.leases.__getitem__, step.lease_ids) if lease.stored}
@@ -365,7 +365,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 
 
 def _leave_nodes(state: CoreState, step: Step) -> None:
-    """Nothing of a step goes to any node from now on, unless it is offered anew; its workers are ended."""
+    """End the workers of a step on all nodes, which get nothing of it from now on, unless it is offered anew."""
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
@@ -377,7 +377,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
         if node.aside_for.pop(step.step_id, ""):
             state.touch_node(node)
         if node.stream:
-            # Not only where it was offered: on an earlier stream, too, its agent may have started workers for it.
+            # Also where it was not offered: the agent may have started workers for it on an earlier stream.
             state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
 
 
@@ -404,7 +404,7 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
         return
     if job.state == JobState.CANCELLING:
-        if any(step.ending_on for step in job.steps):
+        if any(step.workers.ending_on for step in job.steps):
             return
         job.become(JobState.CANCELLED)
     elif any(step.state == StepState.FAILED for step in job.steps):
@@ -420,7 +420,7 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     job.end_time = now.wall_s
     job.forget_s = now.monotonic_s + ENDED_JOB_KEPT_S
     state.touch_job(job)
-    # Woken even when the job was touched earlier in this group: the waiters must hear of its end.
+    # Also if the job was touched earlier in this group: those who wait must hear of its end.
     state.effects.append(fx.NotifyJob(job.job_key, True))
     state.add_event(now, job.job_key, "ended", job.state.name)
 

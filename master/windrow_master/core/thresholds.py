@@ -40,7 +40,7 @@ def passed_threshold(step: Step) -> str:
             + (" A short return counts as one." if short_returns_fail(step) else "")
         )
     # A share of the whole: before planning has ended nobody knows of what.
-    if step.planned and counters.failed and _share_passed(counters.failed, counters.planned, settings):
+    if step.plan.is_done and counters.failed and _share_passed(counters.failed, counters.planned, settings):
         return (
             f"{counters.failed} of {counted(counters.planned, 'mini-batch')} failed, "
             f"more than allowed_failed_percent allows ({settings.allowed_failed_percent:g} %)."

@@ -9,8 +9,8 @@ import math
 
 from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready, is_given_up, never_ready_s
 from windrow_master.core.commands import Moment, Tick
-from windrow_master.core.endings import ending_told_s, tell_ending
-from windrow_master.core.nodes import excuse, is_alone, lose_node
+from windrow_master.core.endings import announce_ending, ending_announced_s
+from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
 from windrow_master.core.scheduling import placement_due_s
 from windrow_master.core.state import ENDED_JOBS, CoreState, Job
@@ -21,13 +21,13 @@ STALL_S = 0.25
 
 
 def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
-    """A moment later; one that comes far too late extends all deadlines by the gap."""
+    """Do what is due. A tick that comes far too late moves all deadlines by the gap."""
     last, state.tick_s = state.tick_s, now.monotonic_s
     if last is not None and (gap_s := now.monotonic_s - last - command.interval_s) > STALL_S:
         _shift_deadlines(state, gap_s, now)
     _store_old_leases(state, now)
-    if is_alone(state, now):
-        excuse(state, now)
+    if is_cut_off(state, now):
+        extend_all_leases(state, now)
     for node in list(state.nodes.values()):
         if now.monotonic_s > node.expires_s:
             lose_node(state, node, "Silent for longer than its leases live.", now)
@@ -42,7 +42,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             fail_if_given_up(state, step, now)
             fail_if_never_ready(state, step, now)
             fail_if_overdue(state, step, now)
-            tell_ending(state, step, now)
+            announce_ending(state, step, now)
             if step.ready.release_due(now.monotonic_s):
                 state.scheduling_wanted = True
     _forget_ended_jobs(state, now)
@@ -68,7 +68,7 @@ def next_due(state: CoreState, now: Moment) -> float:
     for step in state.steps.values():
         if is_given_up(state, step):
             return -math.inf
-        due_s = min(due_s, never_ready_s(state, step), overdue_s(state, step), ending_told_s(step))
+        due_s = min(due_s, never_ready_s(state, step), overdue_s(state, step), ending_announced_s(step))
         if step.ready.delayed:
             due_s = min(due_s, step.ready.delayed[0][0])
     for job in state.jobs.values():
@@ -79,21 +79,21 @@ def next_due(state: CoreState, now: Moment) -> float:
 
 
 def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
-    """Nobody could act during the gap (laptop asleep, master paused, disk stalled): it counts against no deadline."""
+    """Move all deadlines by a gap in which nobody could act (laptop asleep, master paused, disk stalled)."""
     for node in state.nodes.values():
-        # One that was heard of before this tick, but after the gap, has its full time already.
+        # A node that was heard of after the gap, but before this tick, has its full time already.
         latest_s = now.monotonic_s + state.timing.adoption_grace_s
         node.expires_s = max(node.expires_s, min(node.expires_s + gap_s, latest_s))
         node.beat_due_s += gap_s
         node.quarantined_until_s += gap_s
         node.recalled_s = {step_id: asked_s + gap_s for step_id, asked_s in node.recalled_s.items()}
     for step in state.steps.values():
-        step.started_s += gap_s
-        step.progress_s += gap_s
-        if step.offered_s is not None:
-            step.offered_s += gap_s
+        step.progress.started_s += gap_s
+        step.progress.last_s += gap_s
+        if step.workers.offered_s is not None:
+            step.workers.offered_s += gap_s
         step.ready.shift(gap_s)
-        for standing in step.standings.values():
+        for standing in step.nodes.standings.values():
             if standing.doubted_s is not None:
                 standing.doubted_s += gap_s
             if standing.aside_until_s is not None:

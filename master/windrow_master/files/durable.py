@@ -1,6 +1,6 @@
-"""Folders whose names are on the disk: what lies in them is lost with them when the machine loses power.
+"""Folders whose names are synced to the disk: without that, a loss of power takes them, and all that is in them.
 
-And what tells a disk without room from a broken one.
+Also tells a full disk from a broken one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def is_full(error: BaseException) -> bool:
 def make_durable(folder: Path, root: Path | None = None) -> None:
     """Make a folder, with those above it; on return their names are on the disk. Raises OSError.
 
-    `root`: a folder above it that is durable; names below it are synced even where they are there already: whoever made
-    them may have been killed before. None: the first folder that is there.
+    `root`: a folder above it that is durable; names below it are synced even where they are there already: the
+    process that made them may have been killed before it could. None: the first folder that is there.
     """
     top = root or next(place for place in (folder, *folder.parents) if place.is_dir())
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        # It may be written, but not be read: then it cannot be synced either.
+        # A folder that may be written, but not read, cannot be synced.
         return
     try:
         os.fsync(descriptor)

@@ -8,10 +8,10 @@ class StateError(Exception):
 
 
 class StateDamaged(StateError):
-    """A durable byte is not what was written: a disk, a copy or a hand has changed it. A restart does not mend it.
+    """A durable byte is not what was written: a disk, a copy or a person has changed it. A restart does not repair it.
 
-    Whoever reads durable state raises this instead of using what it read. Its text is the one message for such damage,
-    wherever it is met; nobody words another one.
+    Code that reads durable state raises this instead of using what it read. Its text is the only message for such
+    damage, wherever it is found.
     """
 
     consequence = (

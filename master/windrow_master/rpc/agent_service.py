@@ -265,10 +265,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     node_id,
                     session.stream,
                     StepId(ended.step_id),
-                    ended.generation,
-                    ended.unsaved,
-                    ended.shutdown_failures,
-                    ended.shutdown_failure,
+                    generation=ended.generation,
+                    unsaved=ended.unsaved,
+                    shutdown_failures=ended.shutdown_failures,
+                    shutdown_failure=ended.shutdown_failure,
                 )
             )
         if request.capacities or request.draining:

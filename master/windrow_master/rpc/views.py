@@ -134,7 +134,7 @@ def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | Non
         node_id=node.node_id,
         node_incarnation=node.node_incarnation,
         state=int(node.state),  # type: ignore[arg-type]
-        message=node.told,
+        message=node.status_text,
         lease_count=len(node.lease_ids),
         register_time=timestamp(node.register_time),
         windrow_version=version,

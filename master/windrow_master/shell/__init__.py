@@ -1,4 +1,4 @@
-"""What drives the core: the one writer, its commits, and the hands that carry its effects out.
+"""What drives the core: the one writer, its commits, and what carries its effects out.
 
 commands ──► writer ──► core          (changes the state at once)
                ├──► committer ──► segments, store      (one group at a time)

@@ -94,7 +94,7 @@ class Carrier:
         self._on_fatal = on_fatal
 
     def carry_out(self, effects: list[fx.Effect]) -> None:
-        """Do it all, in order."""
+        """Carry effects out, in order."""
         for effect in effects:
             try:
                 self._handlers[type(effect)](effect)
@@ -110,14 +110,14 @@ class Carrier:
                     self._submit(commands.FailStep(step_id, message))
 
     def _fail_damaged(self, effect: fx.Effect, error: StateDamaged) -> None:
-        """A step cannot go on with what is left of its files; all others can."""
+        """Fail a step one of whose files is damaged. All other steps go on."""
         step_id: StepId | None = getattr(effect, "step_id", None)
         log.error("state is damaged", extra={"fields": {"step": step_id, "where": error.where, "what": error.what}})
         if step_id is not None:
             self._submit(commands.FailStep(step_id, str(error), SYSTEM_ERROR))
 
     def clear_up(self, reader: StoreReader) -> None:
-        """Remove what an earlier master has left behind, beside everything else."""
+        """Remove what an earlier master has left behind, in the background."""
         self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
@@ -276,21 +276,21 @@ class Carrier:
         job = self._core.state.jobs[step.job_key]
         paths = StepPaths.from_json(step.paths)
         return Finish(
-            job.job_key,
-            job.job_id,
-            step.step_id,
-            step.settings.name,
-            len(job.steps) == 1,
-            generation,
-            step.header,
-            step.settings.row_format,
-            step.reader or b"{}",
-            bool(step.counters.failed or step.counters.items_failed),
-            paths,
-            self._jobs.files(step),
-            self._jobs.logs(step),
-            step.counters.rows,
-            rows_of_outputs(
+            job_key=job.job_key,
+            job_id=job.job_id,
+            step_id=step.step_id,
+            step_name=step.settings.name,
+            only_step=len(job.steps) == 1,
+            generation=generation,
+            header=step.header,
+            row_format=step.settings.row_format,
+            reader=step.plan.reader or b"{}",
+            has_failures=bool(step.counters.failed or step.counters.items_failed),
+            paths=paths,
+            files=self._jobs.files(step),
+            logs=self._jobs.logs(step),
+            rows=step.counters.rows,
+            assets=rows_of_outputs(
                 self._jobs.document(step).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
             ),
         )
@@ -298,7 +298,7 @@ class Carrier:
     def _reusable(self, step: Step) -> Begun | None:
         """A step that has done all it could, and may stand for others from now on; None: it may not."""
         settings, counters = self._jobs.document(step).steps[step.ordinal], step.counters
-        failures = counters.failed or counters.items_failed or step.shutdown_failures
+        failures = counters.failed or counters.items_failed or step.workers.shutdown_failures
         if not settings.reuse or settings.resume_from is not None or failures:
             return None
         try:

@@ -104,7 +104,7 @@ class PlanningDriver:
         except StateDamaged as error:
             await self._submit(FailStep(self._step_id, f"The input could not be divided: {error}"))
         except Exception as error:
-            # A bug. Unsaid, the step would wait for its mini-batches for ever.
+            # A bug. Without this, the step would wait for its mini-batches for ever.
             log.exception("planning failed: please report this", extra={"fields": {"step": self._step_id}})
             await self._submit(
                 FailStep(self._step_id, f"The input could not be divided: {error!r}. Please report this.")
@@ -193,16 +193,16 @@ class PlanningDriver:
         accepted = await self._submit(
             PlanGroup(
                 self._step_id,
-                None if start is None else canonical(start),
-                canonical(end),
-                first,
-                group.planned,
-                bool(end["done"]),
-                canonical(message["reader"]) if message.get("reader") is not None else None,
-                tuple(message.get("warnings", ())),
-                group.ranks,
-                taken_over,
-                self._header if taken_over else None,
+                start=None if start is None else canonical(start),
+                end=canonical(end),
+                first_mini_batch=first,
+                records=group.planned,
+                done=bool(end["done"]),
+                reader=canonical(message["reader"]) if message.get("reader") is not None else None,
+                warnings=tuple(message.get("warnings", ())),
+                ranks=group.ranks,
+                taken=taken_over,
+                header=self._header if taken_over else None,
             )
         )
         return not accepted or bool(end["done"])

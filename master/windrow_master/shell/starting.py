@@ -135,24 +135,24 @@ class Starter:
             return
 
         def touch_disks() -> tuple[EarlierStep, Index] | None:
-            if step.checkpoint is None:
+            if step.plan.checkpoint is None:
                 # Later, nodes have it; and one that has not is told when it asks.
                 self._need_code(effective)
             self._need_rows_read(effective, paths, others)
-            if step.reader is not None:
-                need_sorted_rows(step.reader)
+            if step.plan.reader is not None:
+                need_sorted_rows(step.plan.reader)
             make_folders(effective, paths, files, jobs.readable)
             self._finisher.refuse_foreign(paths, job.create_time)
             if not effective.input_data:
                 # What planners write, where there is one.
                 files.recipes.touch()
-            found = None if step.planned else self._earlier.find(effective, begun=step.checkpoint is not None)
+            found = None if step.plan.is_done else self._earlier.find(effective, begun=step.plan.checkpoint is not None)
             return None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
         # In a thread: an output may be on a share that is slow to answer, or long to read.
         taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
-        if not step.planned:
+        if not step.plan.is_done:
             driver = PlanningDriver(
                 step.step_id,
                 planning_request(
@@ -162,9 +162,9 @@ class Starter:
                     jobs.places,
                     jobs.readable,
                     self._sorted_rows.folder_of(job.job_id, step.step_id),
-                    None if taken is None else taken[0].request(taken[1], step.reader),
+                    None if taken is None else taken[0].request(taken[1], step.plan.reader),
                 ),
-                lambda: step.checkpoint,
+                lambda: step.plan.checkpoint,
                 self._submit,
                 self._planning,
                 None if taken is None else partial(self._earlier.outcomes, taken[0]),
@@ -200,7 +200,7 @@ class Starter:
     async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
         """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said
         then); or with `why_run`."""
-        if step.checkpoint is not None:
+        if step.plan.checkpoint is not None:
             return replace(paths, why_run=StepPaths.from_json(step.paths).why_run)
         begun = Begun.of(self._jobs, step)
         paths = await self._reuse.look(begun, paths)
@@ -215,7 +215,7 @@ class Starter:
 def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
     """Raise PreparationFailed where a step that has begun would write elsewhere now, since a datastore is not known any
     more: part of its output would lie here, and part there."""
-    if step.checkpoint is None:
+    if step.plan.checkpoint is None:
         return
     before = StepPaths.from_json(step.paths).outputs
     for name, output in written.outputs.items():

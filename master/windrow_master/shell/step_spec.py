@@ -19,7 +19,7 @@ from windrow_master.step_paths import StepPaths
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned."""
     stored = stored_outputs(effective, paths)
-    spec = _spec(job, step, effective, paths, stored, _output_path(effective, paths, stored))
+    spec = _spec(job, step, step.plan.reader, effective, paths, stored, _output_path(effective, paths, stored))
     spec.identity = step_identity(
         job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal
     )
@@ -35,12 +35,14 @@ def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, pat
         if name in paths.outputs
     ]
     own = effective.append_row_to or next((output.name for output in stored), None)
-    return _spec(job, step, effective, paths, stored, f"\0outputs/{own}\0" if own is not None else "")
+    output_path = f"\0outputs/{own}\0" if own is not None else ""
+    return _spec(job, step, step.reader, effective, paths, stored, output_path)
 
 
 def _spec(
     job: Job | JobRow,
     step: Step | StepRow,
+    reader: bytes | None,
     effective: EffectiveStep,
     paths: StepPaths,
     stored: list[work_pb2.StoredOutput],
@@ -60,7 +62,7 @@ def _spec(
         arguments=words if effective.command is None else (),
         command="" if effective.command is None else words[0],
         environment_variables=effective.environment_variables,
-        reader=step.reader or b"{}",
+        reader=reader or b"{}",
         rows=json.dumps(
             {
                 "action": "append_row" if effective.append_row_to is not None else "summary_only",

@@ -1,7 +1,7 @@
 """`python -m windrow_master.state_folder DIR`: whether a folder can be a master's state folder, as one JSON document.
 
-For `windrow doctor`. The folder need not be there: then the nearest one above it is looked at. What is tried is tried
-in a folder of its own in there, which goes again; a database that is there is only read.
+For `windrow doctor`. If the folder does not exist, the nearest one above it is examined. Trials are made in a temporary
+folder in there; an existing database is only read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYNCS_S = 2.0
 
 
 def look(folder: Path) -> dict[str, object]:
-    """The whole document. `trials` null: nothing could be written; `trouble` says why."""
+    """The document. `trials` null: nothing could be written; `trouble` says why."""
     nearest = folder
     while not nearest.exists():
         nearest = nearest.parent

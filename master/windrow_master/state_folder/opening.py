@@ -33,7 +33,7 @@ class StateFolder:
         files = StateFiles(folder)
         make_durable(folder)
         if not files.database.exists():
-            # Who starts a master may have made its folder a moment ago.
+            # The process that starts the master may have made the folder a moment ago.
             sync_folder(folder.parent)
         refuse_network(folder)
         lock = StateLock.acquire(files)
@@ -44,7 +44,7 @@ class StateFolder:
             try:
                 store = SqliteStore.open(files.database, traces)
             except StoreFull:
-                # Room enough to show what there is, and to bring what was in hand to an end.
+                # The reserve is room enough to show what there is, and to finish what was in hand.
                 if not reserve.release():
                     raise
                 store = SqliteStore.open(files.database, traces)
@@ -56,7 +56,7 @@ class StateFolder:
         return cls(files, lock, reserve, store)
 
     def close(self) -> None:
-        """Let go of it. Repeatable."""
+        """Close the store, and release the lock. May be repeated."""
         self.store.close()
         self._lock.release()
 

@@ -41,12 +41,12 @@ FAILED_PAGE_ROWS = 500
 
 
 class Traces(NamedTuple):
-    """What tells, beside a store, that it was in use: so that an older or empty one in its place is found out."""
+    """Signs beside a store that it was in use. They give an older or empty one in its place away."""
 
     incarnation: int = 0
     """The last incarnation of a master that is known to have worked with it; 0: none is."""
     beside: str = ""
-    """What else belongs to it, in words that follow "there is"; "": nothing."""
+    """What belongs to it and is there, in words that follow "there is"; "": nothing."""
 
 
 NO_TRACES = Traces()
@@ -216,7 +216,7 @@ class Store(Protocol):
         """Register a version of an asset; return what is registered then, durably. Callable from any thread.
 
         Without a version it gets the next number. One that is there already, the same in everything, is returned; so is
-        the one of the same output of the same step. Raises store.assets.AssetExists, and as `commit`.
+        the one of the same output of the same step. Raises AssetExists, and as `commit`.
         """
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
@@ -229,7 +229,7 @@ class Store(Protocol):
         """Readers of this store; usable until `close`."""
 
     def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
-        """Have damage that is met from now on told to `listener` as well, from whatever thread meets it."""
+        """Call `listener` with damage that is found from now on, from whatever thread finds it."""
 
     def close(self) -> None:
-        """Let go of everything. Repeatable."""
+        """Close it. May be repeated."""

@@ -57,7 +57,7 @@ class FileDatabase:
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self.check: Check | None = None
-        """Goes through the database in the background, while it was not new when it was opened."""
+        """Goes through the database in the background; None: it was new when it was opened."""
 
     def writer(self) -> sqlite3.Connection:
         """The connection that writes, opened and migrated at the first call. Raises StateUnusable, StoreBusy."""
@@ -97,14 +97,14 @@ class FileDatabase:
         return self._writer
 
     def _check_beside(self, connection: sqlite3.Connection) -> None:
-        """Have SQLite go through a database that holds something, and wait a moment for what it finds."""
+        """Let SQLite go through a database that holds something, and wait a moment for what it finds."""
         if connection.execute("PRAGMA user_version").fetchone()[0]:
             self.check = Check(self._path)
             self.check.wait()
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """Borrow a connection that reads; any thread."""
+        """Borrow a connection that reads, from any thread."""
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is None:
@@ -121,7 +121,7 @@ class FileDatabase:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections; those that are lent close when they come back."""
+        """Close all connections. One that is lent is closed when it comes back."""
         if self.check is not None:
             self.check.stop()
         with self._lock:
@@ -166,7 +166,7 @@ class MemoryDatabase:
             yield self._connection
 
     def close(self) -> None:
-        """Nothing: the next incarnation needs what is in it."""
+        """Does nothing: the next incarnation needs the content."""
 
     def drop(self) -> None:
         """End it."""
@@ -183,7 +183,7 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def unusable(path: Path, error: sqlite3.Error) -> StateUnusable | StorePostponed | DatabaseDamaged:
-    """What to tell when a database cannot be opened."""
+    """The error for a database that cannot be opened."""
     if says_damage(error):
         return damaged_database(path, error)
     primary = error.sqlite_errorcode & 0xFF

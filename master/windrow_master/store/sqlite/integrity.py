@@ -4,10 +4,10 @@ Three looks, each before anything is taken from the database:
 
 - `refuse_damaged_files`, before it is opened: a database or log that is gone while its folder is not, a bad header.
 - `refuse_wrong_schema`, when it is open: its mark, its version, and whether its tables are those of that version.
-- `Check`, beside the start: SQLite goes through all of it, `integrity_check` up to CHECKED_WHOLE_BYTES, and
-  `quick_check` (which leaves out whether indexes and rows agree) beyond. A start waits WAIT_S for it; of a larger
-  database it goes on in the background, and what it finds ends the master. `windrow doctor --deep` and `windrow state
-  check` do all of it, whatever it takes.
+- `Check`, during the start: SQLite goes through all of it, by `integrity_check` up to CHECKED_WHOLE_BYTES, and by
+  `quick_check` (which leaves out whether indexes and rows agree) beyond. The start waits WAIT_S for it. The check of a
+  larger database goes on in the background, and what it finds ends the master. `windrow doctor --deep` and `windrow
+  state check` do all of it, however long it takes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def damaged_database(path: Path | str, error: sqlite3.Error) -> DatabaseDamaged:
-    """What is told of such an error."""
+    """The damage that such an error shows."""
     name = getattr(error, "sqlite_errorname", "")
     return DatabaseDamaged(str(path), f"SQLite says: {error}{f' ({name})' if name else ''}")
 
@@ -156,7 +156,7 @@ class Check:
             raise self._error
 
     def tell(self, listener: Callable[[DatabaseDamaged], None]) -> None:
-        """Have what it finds later told to `listener`, from its thread."""
+        """Call `listener`, from the thread of the check, with what it finds later."""
         with self._lock:
             self._tell = listener
             error = self._error
@@ -164,7 +164,7 @@ class Check:
             listener(error)
 
     def stop(self) -> None:
-        """End it. Repeatable."""
+        """End it. May be repeated."""
         self._stopped = True
         if self._thread.is_alive():
             self._connection.interrupt()

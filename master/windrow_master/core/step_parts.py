@@ -1,0 +1,68 @@
+"""Parts of a step (`state.Step`) that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windrow_master.core.ids import NodeId
+from windrow_master.core.standing import Standing
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """How far its input is divided into mini-batches."""
+
+    reader: bytes | None = None
+    """As in records.StepRow."""
+    checkpoint: bytes | None = None
+    """As in records.StepRow."""
+    is_done: bool = False
+    """The input is divided to its end."""
+    known_before: int = 0
+    """So many mini-batches were planned, durably, before this master: only of these can a node hold an earlier master's
+    lease."""
+
+
+@dataclass(slots=True)
+class StepProgress:
+    """Since when it runs, and when it went on last. Moments are monotonic; volatile."""
+
+    begun: bool = False
+    """Its paths are resolved, and its planner is started, by this master."""
+    started_s: float = 0.0
+    last_s: float = 0.0
+    """When a mini-batch was planned, an attempt ended or a worker told of its failure, last. A node's fault is no such
+    end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    fault_message: str = ""
+    """What the node's fault was that ended the last attempt; "" when that ended in another way."""
+
+
+@dataclass(slots=True)
+class StepWorkers:
+    """Its workers, wherever they are, as far as nodes have told. Volatile."""
+
+    offered_s: float | None = None
+    """When a node was offered the step first (monotonic); None: not yet."""
+    is_ready: bool = False
+    """One has got through `init()`, on whatever node."""
+    init_failures: dict[NodeId, int] = field(default_factory=dict)
+    """Those that failed before they were ready, by node, since the last one there that was."""
+    may_be_on: set[NodeId] = field(default_factory=set)
+    """Nodes that were offered the step, or say that they have it, since its workers were ended last."""
+    ending_on: set[NodeId] = field(default_factory=set)
+    """Nodes that still end them, where that is waited for: before the output is made, or the job is CANCELLED."""
+    shutdown_failures: int = 0
+    """Those whose `shutdown()` failed, on all nodes that have said that they are done."""
+    shutdown_failure: str = ""
+    """What the first of these said, and where."""
+
+
+@dataclass(slots=True)
+class StepNodes:
+    """How nodes do with it. Volatile: a new master learns it anew."""
+
+    standings: dict[NodeId, Standing] = field(default_factory=dict)
+    doubted: set[NodeId] = field(default_factory=set)
+    """Those whose standing is suspicious: empty nearly always."""
+    chosen: set[NodeId] = field(default_factory=set)
+    """Those that work on it, where `instance_count` bounds their number."""
