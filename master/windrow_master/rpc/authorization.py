@@ -50,7 +50,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
     """Refuses calls without the right token before reading any of them: UNAUTHENTICATED, a reason of _MESSAGES."""
 
     def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
-        """An empty token is not asked for. `is_credential`: whether a text is the credential of a node of this master."""
+        """An empty token is not asked for. `is_credential`: whether a text is a credential of a node of this master."""
         self._join_token = join_token
         self._client_token = client_token
         self._is_credential = is_credential
