@@ -1,4 +1,4 @@
-"""A file for Arrow to write to, which is none: its bytes go wherever its owner wants them."""
+"""An object that Arrow writes to as to a file, and that passes the bytes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ArrowSink:
-    """Takes bytes in order, and knows how many it has taken."""
+    """Passes bytes on in order, and counts them."""
 
     closed = False
 

@@ -1,4 +1,4 @@
-"""The registry of data assets and models: checks what is registered, and registers what steps have written."""
+"""The registry of data assets and models: checks what clients register, and registers what steps write."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Assets:
         return found
 
     def page(self, kind: int, name: str, size: int, before: int | None) -> list[tuple[int, AssetRow]]:
-        """See StoreReader.assets."""
+        """A page of assets, newest first, as of `StoreReader.assets`."""
         return self._reader.assets(kind, name, size, before)
 
     def refuse_taken(self, steps: Iterable[EffectiveStep]) -> None:

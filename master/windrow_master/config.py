@@ -1,4 +1,4 @@
-"""What a master is told on its command line."""
+"""The command line of a master."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Processes beside the master that answer one request: a line on stdin, which stays open while the answer is wanted.
+"""Helper processes of the master: each answers one request, a line on stdin.
 
-So they end with whoever asked, however that ends.
+Stdin stays open while the answer is wanted, so a helper ends with the process that asked, however that ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ STDIN = 0
 
 
 def command_of(module: str) -> list[str]:
-    """What starts a module of ours as a process."""
+    """The command line that starts one of our modules as a process."""
     # -P: a module in the folder from which a run was started never shadows one of ours.
     return [sys.executable, "-P", "-m", module]
 
 
 def read_request(leave: Callable[[], object] = lambda: os._exit(0)) -> bytes:
-    """The request; b"": nobody asks. From then on `leave`, which ends the process, is called when stdin ends, in a
-    thread of its own.
+    """Return the request, or b"" if stdin ends before it is whole. From then on a thread calls `leave`, which ends the
+    process, when stdin ends.
     """
     line = b""
     while not line.endswith(b"\n"):

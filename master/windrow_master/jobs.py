@@ -1,4 +1,4 @@
-"""Reads jobs, as they are on the disk: what a client is told of a job is durable."""
+"""Reads jobs from the store: what a client hears of a job is durable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Jobs:
 
     @property
     def reader(self) -> StoreReader:
-        """What they are read from, for all that is below a step."""
+        """The store's reader, for what is below a step."""
         return self._reader
 
     def find(self, job_id: str) -> tuple[JobRow, list[StepRow]] | None:

@@ -1,4 +1,4 @@
-"""The folders and places in storage in which everything lies that jobs of a served master may read and write."""
+"""The folders and places in storage that jobs of a served master may read and write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windrow.storage.urls import BadUrl, is_remote, parse_url
 
 
 class Roots:
-    """Folders, looked at as they are: links in a path are followed before it is judged. And addresses of storage."""
+    """Folders and addresses of storage. Links in a path are followed before it is judged."""
 
     def __init__(self, folders: Iterable[str | bytes | os.PathLike[str]]) -> None:
         texts = [os.fsdecode(folder) for folder in folders]

@@ -11,8 +11,8 @@ from typing import Any
 class StepPaths:
     """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
 
-    `reused_from`: the job that has made the outputs, where that is an earlier one; `why_run`: of a step that might have
-    been reused, why it was not.
+    `reused_from`: the earlier job that made the outputs, if one did; `why_run`: why a step that could have been reused
+    was not.
     """
 
     inputs: dict[str, str]

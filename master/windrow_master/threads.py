@@ -12,8 +12,8 @@ T = TypeVar("T")
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:
     """Run `work` in a thread and return its result.
 
-    A call that is cancelled (its peer died) ends only when the thread has: who closes a file behind this may be sure
-    that nobody writes to it any more, nor to the next file that gets its descriptor.
+    A cancelled call (its peer died) ends only when the thread has ended. So the caller can close a file afterwards:
+    nobody writes to it any more, nor to the next file that gets its descriptor.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
     try:

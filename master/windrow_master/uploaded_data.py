@@ -1,6 +1,6 @@
-"""Data of clients in the default datastore: archives unpacked into `uploads/<digest>`, where all nodes can read them.
+"""Data that clients upload: archives unpacked as `uploads/<digest>` in the default datastore, for all nodes to read.
 
-1. A folder under its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
+1. A folder named by its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
 2. Nothing that an archive says leads out of that folder (`windrow.common.archives`).
 3. What its files were when they were unpacked is listed before it stands (`upload_lists`).
 4. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
@@ -33,7 +33,7 @@ FOR_ALL = 0o755
 
 
 class Stopped(Exception):
-    """The master ends: unpacking was given up, and may be asked for again."""
+    """Unpacking was given up because the master ends; it may be asked for again."""
 
 
 class UploadedData:
@@ -51,15 +51,15 @@ class UploadedData:
         self._remove_old_lists()
 
     def for_planner(self) -> dict[str, str] | None:
-        """What a planner is told of uploads (docs/contracts.md, section 3); None: no data is taken."""
+        """What planners are given about uploads (docs/contracts.md, section 3); None if no data is taken."""
         return None if self._folder is None else {"folder": str(self._folder), "lists": str(self._lists)}
 
     def stop(self) -> None:
-        """Make whatever is being unpacked give up soon."""
+        """Stop unpacking soon."""
         self._stopped.set()
 
     def path(self, digest: str) -> Path | None:
-        """Where an archive's data stands; None if it does not."""
+        """Where the data of an archive is unpacked; None if it is not."""
         if self._folder is None or not DIGEST.fullmatch(digest):
             return None
         path = self._folder / digest

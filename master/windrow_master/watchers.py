@@ -1,4 +1,4 @@
-"""Wakes who waits for a job to change."""
+"""Wakes the calls that wait for a job to change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Watch:
     """Set when the job has ended."""
 
     async def next_change(self, interval_s: float) -> None:
-        """Wait for a change, and then for others to join it: so long, or until the job has ended."""
+        """Wait for a change, then `interval_s` longer for more changes, but not past the end of the job."""
         await self.changed.wait()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), interval_s)
 
 
 class Watchers:
-    """All watches; told of every commit that changed a job."""
+    """All watches; `notify` is called after every commit that changed a job."""
 
     def __init__(self) -> None:
         self._watches: defaultdict[JobKey, set[Watch]] = defaultdict(set)
@@ -46,7 +46,7 @@ class Watchers:
                 del self._watches[job_key]
 
     def notify(self, job_key: JobKey, *, ended: bool) -> None:
-        """The job changed, durably."""
+        """Wake the watches of a job whose change is durable."""
         for watch in self._watches.get(job_key, ()):
             watch.changed.set()
             if ended:

@@ -114,15 +114,24 @@ class EmbeddedRun:
         pid = known.get(f"{role}_pid")
         return [pid] if pid and _runs(pid, f"windrow_{role}") else []
 
-    def kill(self, *roles: str) -> None:
-        """SIGKILL one process of each role, at once."""
+    def kill(self, *roles: str, unless_ended: bool = False) -> bool:
+        """SIGKILL one process of each role, at once. False: the run has ended, where that is allowed."""
         victims: list[int] = []
         for role in roles:
+
+            def found(role: str = role) -> list[int]:
+                if unless_ended and self.process is not None and self.process.poll() is not None:
+                    return [0]
+                return self.pids(role)
+
             # What is seen is taken: a worker left by an agent killed before may be gone at another look.
-            victims.append(wait_until(lambda role=role: self.pids(role), f"a live {role}")[0])  # type: ignore[misc]
+            victims.append(wait_until(found, f"a live {role}")[0])
+        if 0 in victims:
+            return False
         for pid in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        return True
 
     def kill_all(self) -> str:
         """SIGKILL the command, the master and the agent; returns what was printed, when no process is left."""

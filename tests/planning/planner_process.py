@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQII")
+END_S = 240.0
 
 
 class MiniBatch(NamedTuple):
@@ -76,8 +81,64 @@ def read_message(said: IO[bytes]) -> tuple[dict[str, Any], list[MiniBatch]] | No
     return message, [MiniBatch(*values, *more) for values, *more in zip(unpacked, ranks, before, strict=True)]
 
 
+class _Nursery:
+    """The process that forks planners for this one; started with the first, it ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far:
+            self._process = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("planner_nursery.py"), str(far.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[far.fileno()],
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait(END_S)
+
+    def fork(self, stdin: int, stdout: int) -> int:
+        """Make a planner with these descriptors; returns its process id."""
+        request = json.dumps({"folder": os.getcwd(), "environment": dict(os.environ)}).encode()  # noqa: PTH109
+        socket.send_fds(self._socket, [request], [stdin, stdout])
+        return int(self._socket.recv(64))
+
+    def wait(self, pid: int) -> int:
+        """The exit code of a planner that ends; raises TimeoutError for one that does not."""
+        self._socket.send(json.dumps({"pid": pid}).encode())
+        self._socket.settimeout(END_S)
+        return int(self._socket.recv(64))
+
+
+@functools.cache
+def _nursery() -> _Nursery:
+    return _Nursery()
+
+
+class _Forked:
+    """A planner from the nursery, with what is used here of a Popen."""
+
+    def __init__(self) -> None:
+        stdin, into = os.pipe()
+        out_of, stdout = os.pipe()
+        try:
+            self.pid = _nursery().fork(stdin, stdout)
+        finally:
+            os.close(stdin)
+            os.close(stdout)
+        self.stdin: IO[bytes] | None = os.fdopen(into, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(out_of, "rb")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float) -> int:
+        return _nursery().wait(self.pid)
+
+
 class Planner:
-    """A planner process and its pipes."""
+    """A planner process and its pipes. Forked from one that has its imports, unless it is given an environment."""
 
     def __init__(
         self,
@@ -91,12 +152,16 @@ class Planner:
     ) -> None:
         self.step = step
         step.mkdir(exist_ok=True)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "windrow_master.planning"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
+        self.process: subprocess.Popen[bytes] | _Forked
+        if environment is None:
+            self.process = _Forked()
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "windrow_master.planning"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
         assert self.process.stdin is not None
         self.process.stdin.write(request_line(step, path, kind, size, checkpoint, **more))
         self.process.stdin.flush()
@@ -112,7 +177,7 @@ class Planner:
         if kill:
             self.process.kill()
         self.process.stdin.close()
-        code = self.process.wait(30)
+        code = self.process.wait(END_S)
         self.process.stdout.close()
         return code
 

@@ -201,7 +201,7 @@ def test_a_done_checkpoint_ends_at_once_and_a_short_journal_is_told(tmp_path: Pa
 
 def test_leaves_when_stdin_closes_though_nobody_reads(tmp_path: Path) -> None:
     touch(tmp_path, *(b"data/" + b"n" * 200 + b"%05d" % at for at in range(6000)))
-    planner = Planner(tmp_path / "step", tmp_path / "data", size=1)
+    planner = Planner(tmp_path / "step", tmp_path / "data", size=1, environment=dict(os.environ))
     assert planner.message() is not None
     # The pipe is full by now or soon; the planner's write waits, and must not keep it alive.
     assert planner.close() == 0

@@ -1,4 +1,4 @@
-"""AgentService: what node agents say."""
+"""AgentService: the calls of node agents."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CREDENTIAL_KEY = "windrow-credential"
 CREDENTIAL_REFUSED = "The call brings no valid node credential. The agent registers again by itself."
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
-"""So many messages with completions may wait for their commit before the stream is read on."""
+"""How many messages with completions may wait for their commit before a stream is read on."""
 UNACKNOWLEDGED_BYTES_MAX = 64 << 20
-"""With so many bytes of rows waiting, over all streams, each stream is read on one message at a time: a disk that is
-slow or full holds the fleet back, it does not fill the memory."""
+"""While more bytes of rows than this wait, over all streams, each stream is read one message at a time: a slow or full
+disk holds the fleet back instead of filling the memory."""
 NOTE_PROGRESS_S = 10.0
-"""How often large rows that arrive are noted as progress of their step."""
+"""While large rows arrive, their step is noted as making progress this often."""
 READY_PHASES = frozenset(
     (
         node_pb2.WORKER_PHASE_IDLE,
@@ -51,11 +51,11 @@ READY_PHASES = frozenset(
         node_pb2.WORKER_PHASE_RETURNING,
     )
 )
-"""What only a worker does that has got through `init()`."""
+"""Phases that a worker reaches only after `init()`."""
 
 
 class Sessions(Protocol):
-    """Where open Work streams are known."""
+    """Keeps the open Work streams of the nodes."""
 
     def open_session(self, node_id: NodeId, session: WorkSession) -> None:
         """A stream begins."""
@@ -64,11 +64,11 @@ class Sessions(Protocol):
         """A stream ended."""
 
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
-        """Where large rows of a live lease are staged; None: the lease is not live."""
+        """Where large rows of a live lease are staged; None if the lease is not live."""
 
 
 class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
-    """Thin: turns requests into commands for the writer."""
+    """Turns requests into commands for the writer."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         *,
         embedded: bool,
     ) -> None:
-        """`embedded`: agents are of this machine and user. Who may join is asked before: rpc.authorization."""
+        """`embedded`: all agents run on this machine, as this user. `rpc.authorization` has checked who may join."""
         self._embedded = embedded
         self._writer = writer
         self._sessions = sessions
@@ -113,7 +113,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         )
         await refuse(context, reply)
         credential = secrets.token_hex(32)
-        # Nodes come and go, each under a name of its own maybe: what was kept of those that are lost goes too.
+        # Nodes may come and go under ever new names: drop what was kept of those that are lost.
         state = self._writer.core.state
         here = state.nodes.keys() - {node_id}
         self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
@@ -146,7 +146,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatResponse:
-        """A sign of life."""
+        """Note that a node lives, and what it uses."""
         node_id, incarnation = await self._identify(context)
         reply = await self._writer.submit(
             commands.HeartbeatNode(
@@ -165,7 +165,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     async def Work(  # type: ignore[override]  # a coroutine that writes to its context
         self, request_iterator: AsyncIterator[pb.WorkRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """The one stream of a node."""
+        """Serve the stream of a node: leases down, completions up."""
         node_id, incarnation = await self._identify(context)
         requests = aiter(request_iterator)
         first = await anext(requests, None)
@@ -206,7 +206,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         node_id: NodeId,
         session: WorkSession,
     ) -> None:
-        """Take in what the agent says until it ends the stream."""
+        """Handle the messages of an agent until it ends the stream."""
         waiting: set[asyncio.Future[Any]] = set()
         request: pb.WorkRequest | None = first
         try:
@@ -279,9 +279,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining, given_up))
 
     def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
-        """Give back leases whose staged rows are not here: their mini-batches run again, at no charge.
+        """Give back leases whose staged rows are missing here: their mini-batches run again, at no charge.
 
-        Said before the completions are handed over, which then find those leases gone.
+        Must come before the completions are handed over, so that those find the leases gone.
         """
         lost: list[int] = []
         for completion in completions:
@@ -352,7 +352,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     async def PushLogs(
         self, request: pb.PushLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PushLogsResponse:
-        """Append increments of log files."""
+        """Append to log files what is new in them."""
         node_id, incarnation = await self._identify(context)
         try:
             await in_thread(self._logs.append, node_id, incarnation, list(request.chunks))
@@ -366,7 +366,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         return pb.PushLogsResponse()
 
     def nodes(self) -> list[node_pb2.Node]:
-        """All nodes as they are now, by name; with those that are gone while their names are cordoned."""
+        """All nodes as they are now, sorted by name; also those that are gone while their names are cordoned."""
         state = self._writer.core.state
         return [self.node_view(node) for _, node in sorted({**state.nodes, **state.absent}.items())]
 
@@ -378,7 +378,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         return node_message(node, *(heard or (None, 0.0)))
 
     def is_credential(self, credential: str) -> bool:
-        """Whether it is that of a node which has registered with this master."""
+        """Whether a node has registered with this master and holds this credential."""
         return credential in self._credentials
 
     async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:

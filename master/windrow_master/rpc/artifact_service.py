@@ -39,7 +39,7 @@ CODES = {
 
 
 class _Placing:
-    """Data on its way into the datastore. All who ask for it wait for the one task."""
+    """Data that is being unpacked into the datastore. All who ask for it wait for the same task."""
 
     def __init__(self) -> None:
         self.bytes_done = 0
@@ -47,15 +47,15 @@ class _Placing:
         self.task: asyncio.Future[Any]
 
     def tell(self, done: int, total: int) -> None:
-        """So far it is; called by the thread that unpacks."""
+        """Note how far it is; called by the thread that unpacks."""
         self.bytes_done, self.bytes_total = done, total
 
 
 class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
-    """Thin: bytes to and from ArtifactFolder and UploadedData."""
+    """Moves bytes to and from ArtifactFolder and UploadedData."""
 
     def __init__(self, artifacts: ArtifactFolder, data: UploadedData, roots: Roots) -> None:
-        """`roots`: what StatData tells of."""
+        """`roots`: the only places that StatData answers about."""
         self._artifacts = artifacts
         self._data = data
         self._roots = roots
@@ -65,16 +65,16 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self._threads = ThreadPoolExecutor(PLACING_THREADS, thread_name_prefix="placing")
 
     def start(self) -> None:
-        """Remove what earlier masters have left behind, beside the event loop."""
+        """Remove, in a thread, what earlier masters have left behind."""
         self._threads.submit(self._data.remove_leftovers)
 
     async def close(self) -> None:
-        """Give up what is being unpacked; clients ask the next master for it."""
+        """Stop unpacking; clients ask the next master for it."""
         self._data.stop()
         await in_thread(self._threads.shutdown)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
-        """How much is here. What is damaged is not."""
+        """How many bytes of an artifact are here. A damaged one counts as missing."""
         with contextlib.suppress(ArtifactError):
             await in_thread(self._artifacts.verified, request.digest)
         length, complete = self._artifacts.length(request.digest)
@@ -83,7 +83,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def UploadArtifact(
         self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: Context
     ) -> pb.UploadArtifactResponse:
-        """Receive an artifact, or the rest of one. Who brings the same one meanwhile waits, and finds it here."""
+        """Receive an artifact, or the rest of one. A client that brings the same one waits, and then finds it here."""
         requests = aiter(request_iterator)
         first = await anext(requests, None)
         try:
@@ -162,7 +162,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 yield pb.DownloadArtifactResponse(chunk=chunk)
 
     async def StatData(self, request: pb.StatDataRequest, context: Context) -> pb.StatDataResponse:
-        """What is at a path in a datastore."""
+        """Tell what is at a path in a datastore."""
         try:
             return await in_thread(self._look, request.path)
         except ArtifactError as error:
@@ -193,7 +193,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         )
 
     async def PlaceData(self, request: pb.PlaceDataRequest, context: Context) -> AsyncIterator[pb.PlaceDataResponse]:
-        """Unpack an archive of data. That goes on when its caller has left: who asks again finds it under way."""
+        """Unpack an archive of data. This goes on when the caller leaves; a caller that asks again joins it."""
         placing = self._placing.get(request.digest) or self._begin_placing(request.digest)
         while not (await asyncio.wait([placing.task], timeout=TELL_S))[0]:
             yield pb.PlaceDataResponse(bytes_done=placing.bytes_done, bytes_total=placing.bytes_total)

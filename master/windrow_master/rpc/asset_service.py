@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
-    """Thin: messages to the registry, rows to messages."""
+    """Turns messages into calls of the registry, and its rows into messages."""
 
     def __init__(self, assets: Assets) -> None:
         self._assets = assets
@@ -31,12 +31,12 @@ class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
         return pb.CreateAssetResponse(asset=message_of(row))
 
     async def GetAsset(self, request: pb.GetAssetRequest, context: Context) -> pb.GetAssetResponse:
-        """One version of an asset."""
+        """Return one version of an asset."""
         row = await _carried_out(context, self._assets.find, request.kind, request.name, request.version)
         return pb.GetAssetResponse(asset=message_of(row))
 
     async def ListAssets(self, request: pb.ListAssetsRequest, context: Context) -> pb.ListAssetsResponse:
-        """Assets, newest first."""
+        """Return a page of assets, newest first."""
         size = min(request.page_size or PAGE, PAGE_MAX)
         if request.page_token and not request.page_token.isdecimal():
             await errors.abort(

@@ -1,13 +1,13 @@
-"""Who may call what on a master that others than its own machine's user reach.
+"""Who may call what on a served master.
 
 | who | brings | may call |
 | --- | --- | --- |
 | client | `authorization: Bearer <client token>` | everything but AgentService |
 | agent | `authorization: Bearer <join token>` | AgentService.Register |
 | node | the credential that Register gave it | the rest of AgentService; GetArtifact, DownloadArtifact |
-| anybody | nothing | Health; what the tokens guard that this master does not ask for |
+| anybody | nothing | Health; and whatever a token guards that this master was started without |
 
-A method that is not there is gRPC's to refuse.
+gRPC itself refuses methods that do not exist.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _OF_NODES_TOO = (
     "/windrow.rpc.v1.ArtifactService/DownloadArtifact",
 )
 _MESSAGES = {
-    errors.CLIENT_TOKEN_INVALID: "The call brings no client token of this master's. Take the master's context over "
-    "with `windrow context add`, or name the file of its client token in WINDROW_TOKEN_FILE.",
-    errors.JOIN_TOKEN_INVALID: "The agent brings no join token of this master's. Give it the master's: "
+    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Take the master's context "
+    "over with `windrow context add`, or name the file of its client token in WINDROW_TOKEN_FILE.",
+    errors.JOIN_TOKEN_INVALID: "The agent does not carry the join token of this master. Give it the token: "
     "windrow agent --join-token-file FILE.",
     errors.CREDENTIAL_INVALID: CREDENTIAL_REFUSED,
 }
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses whoever may not make a call, before anything of it is read: UNAUTHENTICATED, a reason of _MESSAGES."""
+    """Refuses calls without the right token before reading any of them: UNAUTHENTICATED, a reason of _MESSAGES."""
 
     def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
-        """A token "" is not asked for. `is_credential`: whether a text is the credential of a node of this master's."""
+        """An empty token is not asked for. `is_credential`: whether a text is a credential of a node of this master."""
         self._join_token = join_token
         self._client_token = client_token
         self._is_credential = is_credential
@@ -82,7 +82,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _is_token(brought: str, token: str) -> bool:
-    """What a call brought is this token; none is asked for where that is ""."""
+    """Whether a call brings this token. True where the token is empty: then none is asked for."""
     return not token or secrets.compare_digest(brought.encode(), f"Bearer {token}".encode())
 
 
@@ -91,7 +91,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _refusing(handler: Handler, method: str, reason: str) -> Handler:
-    """A handler that only refuses. It takes requests as a stream whatever the method's kind is: it reads none."""
+    """A handler that only refuses. It reads no request, so it can take those of any method as a stream."""
 
     async def refuse(requests: object, context: Context) -> Any:
         # An agent without its credential is an everyday thing: its master was restarted.

@@ -1,7 +1,7 @@
-"""What a master answers that has met damage: the reason.
+"""How a master that has found its state damaged answers: with the reason.
 
-A served one whose database is damaged stays, is unhealthy, and answers every call with it. If it ended, its supervisor
-would start it again and again, and clients and agents would only see that nobody answers.
+A served master whose database is damaged stays up, is unhealthy, and answers every call with the reason. If it ended,
+its supervisor would start it again and again, and clients and agents would only see that nobody answers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _AGENTS = ".AgentService/"
 
 
 class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses every call of ours: FAILED_PRECONDITION, reason STATE_DAMAGED."""
+    """Refuses every call but Health: FAILED_PRECONDITION, reason STATE_DAMAGED."""
 
     def __init__(self, damage: StateDamaged) -> None:
         self._message = f"This master stands still: {damage}"
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """One handler for methods of every kind: it reads no request."""
+        """The same handler for methods of every kind: it reads no request."""
         if str(details.method).startswith(_HEALTH):
             return None
         message = self._message
@@ -44,17 +44,17 @@ class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # 
 
 
 class DamageInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Whoever asks for what is damaged is told so: a job, its logs, its rows. AgentService asks for nothing durable."""
+    """Ends a call that meets damage (a job, its logs, its rows) with the reason. AgentService reads nothing durable."""
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
         """The method's own handler, which ends with the reason."""
         handler = await continuation(details)
-        return handler if handler is None or _AGENTS in str(details.method) else _telling(handler)
+        return handler if handler is None or _AGENTS in str(details.method) else _with_reason(handler)
 
 
-def _telling(handler: Handler) -> Handler:
+def _with_reason(handler: Handler) -> Handler:
     kind = "stream_" if handler.request_streaming else "unary_"
     kind += "stream" if handler.response_streaming else "unary"
     behaviour: Any = getattr(handler, kind)

@@ -1,4 +1,4 @@
-"""A file of an output as the pieces in which a client gets it."""
+"""Cuts a file of an output into the pieces that a client downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking and reading folders that clients may download from."""
+"""Lists and reads folders that clients may download from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
 
 
 def files_at(place: Path) -> list[tuple[str, int]] | None:
-    """The files of an output: of a folder as `walk_files`, "" for the one file that it is; None where nothing stands.
+    """The files of an output: of a folder as `walk_files`, "" for the one file that it is; None where there is nothing.
 
     It may lie on a share that does not answer: not for the event loop's thread.
     """

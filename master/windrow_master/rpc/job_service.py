@@ -1,4 +1,4 @@
-"""JobService: what clients say."""
+"""JobService: the calls of clients."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 WATCH_INTERVAL_S = 0.25
 """Shortest time between two messages to a watcher. The end of the job is sent at once."""
 WATCH_REST = 20
-"""A watcher waits this many times as long as its last message took to make: a job of hundreds of steps would else keep
-the master busy with telling of itself."""
+"""A watcher waits this many times as long as its last message took to make: a job of hundreds of steps would
+otherwise keep the master busy with reports."""
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
@@ -53,7 +53,7 @@ LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
 class JobService(MiniBatchCalls, NodeCalls):
-    """Thin: commands to the writer, rows to messages."""
+    """Turns calls into commands for the writer, and rows into messages."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         reporter: Reporter | None = None,
         certificates: CertificateWatch | None = None,
     ) -> None:
-        """`certificates`: what watches the master's own; None: it serves without TLS."""
+        """`certificates`: watches the master's own certificate; None if it serves without TLS."""
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
@@ -82,7 +82,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         self._certificates = certificates
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
-        """Submit a job; the same request_id again brings the first answer."""
+        """Submit a job; a repeated request_id gets the first answer again."""
         try:
             command = await self._submissions.command(request.request_id, request.document)
         except SubmissionInvalid as error:
@@ -100,7 +100,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return pb.SubmitJobResponse(job=job_message(job, steps))
 
     async def GetJob(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
-        """One job."""
+        """Return one job."""
         job, steps = await self._job(request.job_id, context)
         message = job_message(job, steps)
         if self._reporter is not None:
@@ -108,7 +108,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return pb.GetJobResponse(job=message, document=job.document)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
-        """Jobs, newest first."""
+        """Return a page of jobs, newest first."""
         size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
         before = await _page_number(request.page_token, context)
         found = self._jobs.page(size + 1, before)
@@ -118,7 +118,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return response
 
     async def WatchJob(self, request: pb.WatchJobRequest, context: Context) -> AsyncIterator[pb.WatchJobResponse]:
-        """The job now and whenever it changes, until it has ended."""
+        """Send the job now and after each change, until it has ended."""
         job, steps = await self._job(request.job_id, context)
         seq = request.after_seq
         self._begin_work()
@@ -137,7 +137,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 await watch.next_change(max(WATCH_INTERVAL_S, WATCH_REST * took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
-        """Why each step stands where it stands."""
+        """Tell why each step is where it is."""
         # Here: most runs never ask.
         from windrow_master.rpc.reason_words import words_of
 
@@ -152,7 +152,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
-        """Cancel a job; one that has ended stays as it is."""
+        """Cancel a job, unless it has ended."""
         job, steps = await self._job(request.job_id, context)
         if job.state not in ENDED_JOBS:
             await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
@@ -160,7 +160,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return pb.CancelJobResponse(job=job_message(job, steps))
 
     async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
-        """Run what is not done of a job that has ended."""
+        """Run again what an ended job has not done."""
         try:
             reply = await self._retries.retry(request.job_id, request.generation, request.document)
         except SubmissionInvalid as error:
@@ -174,7 +174,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return pb.RetryJobResponse(job=job_message(job, steps))
 
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
-        """Names of a job's log files."""
+        """Return a page of the names of a job's log files."""
         job, steps = await self._job(request.job_id, context)
         await self._reports_of(job)
         size = min(request.page_size or LOGS_PAGE, LOGS_PAGE_MAX)
@@ -190,7 +190,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return response
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
-        """One log file from an offset; with `follow`, until the job has ended."""
+        """Send a log file from an offset; with `follow`, until the job has ended."""
         job, _ = await self._job(request.job_id, context)
         await self._reports_of(job)
         root = self._files.logs(job.job_id)
@@ -219,7 +219,7 @@ class JobService(MiniBatchCalls, NodeCalls):
     async def DownloadOutput(
         self, request: pb.DownloadOutputRequest, context: Context
     ) -> AsyncIterator[pb.DownloadOutputResponse]:
-        """An output: one file, or all files of a folder."""
+        """Send an output: one file, or all files of a folder."""
         job, steps = await self._job(request.job_id, context)
         name, paths = self._output_paths(job, steps, request.output)
         path = paths.outputs.get(name)
@@ -261,7 +261,7 @@ class JobService(MiniBatchCalls, NodeCalls):
             offset = 0
 
     async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
-        """What this master is."""
+        """Describe this master."""
         response = pb.GetMasterResponse(
             master_incarnation=self._writer.core.state.incarnation,
             windrow_version=windrow.__version__,

@@ -1,4 +1,4 @@
-"""Which of a job's log files a client asks for."""
+"""Selects the log files of a job that a client asks for."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from windrow_master.rpc.files import walk_files
 
 
 def select_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iterable[StepRow]) -> list[tuple[str, int]]:
-    """(path below `root`, bytes) of the files that a request chooses, by path; blocks on disk and store.
+    """(path below `root`, bytes) of the files that a request selects, sorted by path. Blocks on disk and store.
 
-    Files that are just being made, and those that are for Windrow alone, are left out. Raises OSError, StateError.
+    Files that are being made, and Windrow's own, are left out. Raises OSError, StateError.
     """
     files = [
         (path, length)

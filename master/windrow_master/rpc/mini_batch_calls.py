@@ -1,4 +1,4 @@
-"""The calls of JobService that look closer: at mini-batches, at what it takes to run one again, at a job's figures."""
+"""The calls of JobService about mini-batches: lists, replays, and the figures of a job's report."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ATTEMPTS_MAX = 1_000
 
 
 class MiniBatchCalls:
-    """Thin: rows of the store, and leases of the core, to messages. For a servicer that has these:"""
+    """Turns rows of the store and leases of the core into messages. A mixin: the servicer provides these."""
 
     _jobs: Jobs
     _writer: Writer
@@ -58,7 +58,7 @@ class MiniBatchCalls:
     _embedded: bool
 
     async def ListMiniBatches(self, request: pb.ListMiniBatchesRequest, context: Context) -> pb.ListMiniBatchesResponse:
-        """Mini-batches of a job, a page at a time."""
+        """Return a page of the mini-batches of a job."""
         _, steps = await self._job(request.job_id, context)
         if request.step_name:
             steps = [await _step(request.job_id, steps, request.step_name, context)]
@@ -93,14 +93,14 @@ class MiniBatchCalls:
         return response
 
     async def GetMiniBatch(self, request: pb.GetMiniBatchRequest, context: Context) -> pb.GetMiniBatchResponse:
-        """One mini-batch with all its attempts."""
+        """Return one mini-batch with all its attempts."""
         job, step, row = await self._one(request, context)
         lease = self._leases(step.step_id).get(row.mini_batch)
         told = self._told([lease]) if lease is not None else {}
         return await in_thread(self._looked_at, job, step, row, told.get(row.mini_batch))
 
     async def GetReplay(self, request: pb.GetReplayRequest, context: Context) -> pb.GetReplayResponse:
-        """What it takes to run a mini-batch again."""
+        """Return what it takes to run a mini-batch again."""
         job, step, row = await self._one(request, context)
         reader = json.loads(step.reader or b"{}")
         gone = _gone(reader)
@@ -124,7 +124,7 @@ class MiniBatchCalls:
             )
 
     async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:
-        """Figures of a job as of now."""
+        """Return the figures of a job as of now."""
         from windrow_master.reports.job_report import job_report
 
         job, steps = await self._job(request.job_id, context)
@@ -169,7 +169,7 @@ class MiniBatchCalls:
         return job, step, rows[0]
 
     def _leases(self, step_id: StepId) -> dict[int, Lease]:
-        """What is leased at this moment, by mini-batch."""
+        """The current leases, by mini-batch."""
         state = self._writer.core.state
         step = state.steps.get(step_id)
         if step is None:
@@ -301,7 +301,7 @@ async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) 
 
 
 async def _page_place(token: str, context: Context) -> tuple[int, ...]:
-    """Number of the step, then behind what to go on in it."""
+    """The number of a step, and the mini-batch after which to go on in it."""
     parts = token.split(".") if token else ["0"]
     if not all(part.isdecimal() and len(part) < 20 for part in parts) or len(parts) > 3:
         await errors.abort(

@@ -1,4 +1,4 @@
-"""Pages of mini-batches: what is stored, and what is leased at this moment, in one of two orders."""
+"""Pages of mini-batches, stored and currently leased, by index or newest first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOKED_AT_MAX = 20_000
 
 
 class Wanted(NamedTuple):
-    """What a page is asked for, checked."""
+    """What a request asks of a page, checked."""
 
     states: frozenset[int]
     """core.states.MiniBatchState; empty: any."""
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 def by_index(
     reader: StoreReader, step_id: StepId, wanted: Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
 ) -> tuple[list[Found], tuple[int, ...]]:
-    """The mini-batches behind one, and behind which to go on (empty: they are all)."""
+    """The mini-batches after one, and the one after which the next page begins (empty at the end)."""
     leased = frozenset(leased)
     last = after[0] if after else -1
     # What is leased is stored as QUEUED: leases are volatile.
@@ -64,7 +64,7 @@ def _state_of(row: MiniBatchRow, leased: frozenset[int]) -> int:
 def newest(
     reader: StoreReader, step_id: StepId, wanted: Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
 ) -> tuple[list[Found], tuple[int, ...]]:
-    """The same, the last begun first."""
+    """Like `by_index`, the last begun first."""
     leased = frozenset(leased)
     before = (after[0], after[1]) if len(after) == 2 else None
     kept: list[Found] = []

@@ -19,17 +19,17 @@ NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
 
 
 class NodeViews(Protocol):
-    """What is known of nodes, with what their agents told last."""
+    """What the master knows of nodes, with the last reports of their agents."""
 
     def nodes(self) -> list[node_pb2.Node]:
-        """All nodes as they are now, by name."""
+        """All nodes as they are now, sorted by name."""
 
     def node_view(self, node: Node) -> node_pb2.Node:
         """One node as it is now."""
 
 
 class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
-    """Thin: commands to the writer, nodes to messages."""
+    """Turns calls into commands for the writer, and nodes into messages."""
 
     def __init__(self, writer: Writer, nodes: NodeViews, *, embedded: bool) -> None:
         self._writer = writer
@@ -37,7 +37,7 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
         self._embedded = embedded
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Context) -> pb.ListNodesResponse:
-        """Nodes, by name."""
+        """Return a page of nodes, sorted by name."""
         size = min(request.page_size or NODES_PAGE, NODES_PAGE_MAX)
         nodes = [node for node in self._nodes.nodes() if not request.page_token or node.node_id > request.page_token]
         response = pb.ListNodesResponse(nodes=nodes[:size])
@@ -53,7 +53,7 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
         return pb.DrainNodeResponse(node=self._nodes.node_view(node))
 
     async def CordonNode(self, request: pb.CordonNodeRequest, context: Context) -> pb.CordonNodeResponse:
-        """Say whether a node gets new leases."""
+        """Set whether a node gets new leases."""
         if request.cordoned:
             await self._refuse_private(request.node_id, context)
         node = await self._writer.submit(commands.CordonNode(NodeId(request.node_id), request.cordoned))
@@ -61,7 +61,7 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
         return pb.CordonNodeResponse(node=self._nodes.node_view(node))
 
     async def _refuse_private(self, node_id: str, context: Context) -> None:
-        """The one node of `windrow run` set aside: that run, and all after it, would wait without saying why."""
+        """Refuse to cordon the only node of a `windrow run`: this run and all after it would wait for ever."""
         if self._embedded:
             await errors.abort(
                 context,

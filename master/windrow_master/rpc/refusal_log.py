@@ -1,4 +1,4 @@
-"""Requests that nobody makes by accident, in the log of a served master: who asked for what, and why it was refused."""
+"""Logs the requests that a served master refuses for bad input or missing rights: who asked for what, and why not."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _repeated = Repeated()
 
 
 def host_of(peer: str) -> str:
-    """Of a gRPC peer, without the port: each connection has another."""
+    """The host of a gRPC peer, without the port, which differs for each connection."""
     return peer.rpartition(":")[0]
 
 
 class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Changes nothing but the log."""
+    """Writes to the log; changes no answer."""
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails

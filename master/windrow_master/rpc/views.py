@@ -1,4 +1,4 @@
-"""The core's and the store's rows as messages of the protocol."""
+"""Turns rows of the core and the store into messages of the protocol."""
 
 from __future__ import annotations
 

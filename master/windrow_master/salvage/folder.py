@@ -1,4 +1,4 @@
-"""A state folder that may be damaged, looked at from outside: its files, and what can be read of its store."""
+"""A state folder that may be damaged, read from outside: its files, and what can be read of its store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`windrow setup`: the private authority of one installation, and what each role needs of it.
 
-- ``authority``    makes and renews keys and certificates.
-- ``places``       writes the files, each for its owner.
-- ``__main__``     the command.
+- `authority`      makes and renews keys and certificates.
+- `owned_files`    writes the files, each for its owner.
+- `__main__`       the command.
 """

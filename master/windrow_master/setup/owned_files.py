@@ -1,4 +1,4 @@
-"""Files and folders, each for its owner: written whole or not at all."""
+"""Writes secrets for one owner only, whole or not at all, and hands folders to their owner."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Owner(NamedTuple):
 
 
 class NotWritable(OSError):
-    """A file or folder that cannot be its owner's-to-be; the text says what to do."""
+    """A file or folder cannot be given to its owner; the text says what to do."""
 
 
 def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o400) -> None:
     """Put a file in its place, for one owner only; its folder is made. Raises OSError, NotWritable.
 
-    `owner` None: as before, or who runs this.
+    `owner` None: the owner of the present file, or the user who runs this.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if owner is None and path.exists():
@@ -59,7 +59,7 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 def give_state(folder: Path, owner: Owner) -> None:
-    """Make a master's state folder, with all that is in it, its owner's: an earlier one was perhaps another.
+    """Give a master's state folder, with all that is in it, to its owner: an earlier owner may have been another user.
 
     Raises OSError, NotWritable.
     """
@@ -76,9 +76,9 @@ def give_state(folder: Path, owner: Owner) -> None:
 
 
 def give_data(folder: Path, owner: Owner) -> None:
-    """Make a data folder one that its owner can write to, without touching what is in it. Raises OSError, NotWritable.
+    """Let its owner write to a data folder, without touching what is in it. Raises OSError, NotWritable.
 
-    An empty one becomes the owner's. In any other, which is somebody's, only the folders in which the master writes do.
+    An empty folder is given to the owner; in any other, only the subfolders in which the master writes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
