@@ -107,7 +107,7 @@ def _run(command: str) -> None:
 
 def _ended(code: int) -> str:
     if code > 128 and code - 128 in _SIGNALS:
-        # As a shell tells of a program that a signal has ended.
+        # This is how a shell reports a program that was ended by a signal.
         code = 128 - code
     if code >= 0:
         hint = {126: " (not executable)", 127: " (no such program)"}.get(code, "")
@@ -127,7 +127,7 @@ def _stderr_size() -> int:
 
 
 def _stderr_since(begin: int) -> str:
-    """What has been written to stderr since, at most its last TAIL_BYTES; "" where that is no file that can be read."""
+    """What was written to stderr since, at most the last TAIL_BYTES; "" if it is not a readable file."""
     try:
         with open("/proc/self/fd/2", "rb") as file:
             size = os.fstat(file.fileno()).st_size

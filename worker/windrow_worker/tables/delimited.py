@@ -23,7 +23,7 @@ try:
         raise ImportError
     from windrow_worker.tables.arrow_delimited import TYPES, read_fast
 except ImportError:
-    # No pyarrow in the user's environment, or one too old: the exact way does it all.
+    # No pyarrow in the user's environment, or too old a version: only the exact way.
     read_fast = None  # type: ignore[assignment]
 
 _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ class DelimitedLoader:
     """
 
     def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
-        """`fast` False: the exact way only, without pyarrow."""
+        """`fast`: False for the exact way only, without pyarrow."""
         self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self._layouts: List[List[int]] = reader["layouts"]
@@ -59,7 +59,7 @@ class DelimitedLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
         known = TYPES_WITHOUT_NULLS
         return {column.name: known[column.type] for column in self._columns if column.type in known}
 

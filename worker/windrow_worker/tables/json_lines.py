@@ -15,7 +15,7 @@ from windrow_worker.tables.files import PATH, check_records, printable, read_sli
 
 
 class InvalidLine(ValueError):
-    """A line is no JSON object."""
+    """A line is not a JSON object."""
 
 
 def _refuse(constant: str) -> Any:
@@ -85,7 +85,7 @@ class JsonLinesLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
         from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS as KNOWN
 
         return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
@@ -124,7 +124,7 @@ class JsonLinesLoader:
             return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
 
         value = frame(made, len(rows), self._exact_integers)
-        # Of a slice whose lines are all invalid, and left out, no row is left.
+        # If all lines of a slice are invalid and left out, no row is left.
         return Loaded(value, len(value), misfits, None, places, is_void=not rows)
 
 
@@ -148,7 +148,7 @@ class RecordsLoader:
 
 
 def _fits(kind: str) -> Callable[[Any], bool]:
-    """Whether a value is of a kind, or null."""
+    """Whether a value is of this kind, or null."""
     if kind == "int":
         return lambda value: value is None or (type(value) is int and -(2**63) <= value < 2**63)
     return lambda value: value is None or kind in ("any", kind_of(value))
