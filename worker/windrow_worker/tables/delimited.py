@@ -30,7 +30,7 @@ _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Table(NamedTuple):
-    """A slice by position in the file: Arrow arrays or lists of values; `misfits` of values, and records too wide."""
+    """A slice, by position in the file: Arrow arrays or lists of values; values that did not fit; records too wide."""
 
     arrays: List[Any]
     rows: int
@@ -131,7 +131,7 @@ class DelimitedLoader:
         return found
 
     def _place(self, where: Dict[str, Any], row: int, data: bytes) -> str:
-        """Where a record stands: its line if lines and records are the same here, else counted from the slice."""
+        """The place of a record: its line if lines and records are the same, or else its number in the slice."""
         file, begin = printable(where["file"]), where["begin"]
         plain = "local" not in where and not self._text.multi_line and self._encoding in ("utf-8", "windows-1252")
         if plain and begin <= _LINES_COUNTED_BYTES_MAX and not data.startswith(b"\n") and b"\n\n" not in data:
@@ -141,8 +141,9 @@ class DelimitedLoader:
 
 
 def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool) -> _Table:
-    """The exact way. Memory: a few hundred bytes a field. Raises OpenQuote, unless `is_last`: nothing stands behind
-    it in its file."""
+    """The exact way. It needs a few hundred bytes of memory per field. Raises OpenQuote, unless this is the last slice
+    of its file.
+    """
     width = len(columns)
     rows: List[List[Optional[str]]] = []
     wide_rows, first_wide_row = 0, -1

@@ -64,23 +64,23 @@ def misread(recipe: Dict[str, Any], what: str) -> InputMisread:
     """The error for a slice that was cut wrongly: its file, its bytes, and `what` is wrong with it."""
     return InputMisread(
         "The part of %s from byte %d to %d was cut wrongly, and none of it was run: it %s. This is a fault of Windrow, "
-        "not of the script. Run the job anew, so that its input is divided again; if that fails, too, report it, with "
+        "not of the script. Run the job again, so that its input is divided again; if that fails too, report it, with "
         "the version of Python that the master runs with."
         % (printable(recipe["file"]), recipe["begin"], recipe["end"], what)
     )
 
 
 def check_records(recipe: Dict[str, Any], found: int) -> None:
-    """Raise InputMisread where a recipe tells how many `records` it has, and so many were not found."""
+    """Raises InputMisread if a recipe says how many `records` it has, and another number was found."""
     planned = recipe.get("records", found)
     if planned == found:
         return
-    what = "has %d records, and not the %d that were counted when the input was divided" % (found, planned)
+    what = "has %d records, not the %d that were counted when the input was divided" % (found, planned)
     if "row_group" not in recipe:
         raise misread(recipe, what)
     raise InputMisread(
-        "Row group %d of %s %s, and none of it was run. Was the file replaced? Run the job anew when it is at rest; if "
-        "that fails, too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
+        "Row group %d of %s %s, and none of it was run. Was the file replaced? Run the job again when it does not "
+        "change; if that fails too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
     )
 
 

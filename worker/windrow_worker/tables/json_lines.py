@@ -27,18 +27,19 @@ _OF_PYTHON = json.JSONDecoder()
 
 
 def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
-    """The objects of a text that begins at a line start; lines of length zero are skipped. Raises InvalidLine."""
+    """The objects of a text that begins with a line; empty lines are skipped. Raises InvalidLine."""
     return (value for _, value in _numbered(data, drop_invalid))
 
 
 def records(data: str) -> Iterator[Dict[str, Any]]:
-    """The same as Python's own reader has them: NaN and Infinity are floats, since its writer writes them."""
+    """The same, read as Python's own reader does: NaN and Infinity are floats, since its writer writes them."""
     return (value for _, value in _numbered(data, None))
 
 
 def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count.
-    `drop_invalid` None: those of no table."""
+    """The objects with the numbers of their lines, from 0; empty lines do not count. `drop_invalid` None: the input is
+    not a table.
+    """
     decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
     counted = -1
     for number, line in enumerate(data.split("\n"), 1):
@@ -48,7 +49,7 @@ def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Di
         try:
             value, _ = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except (ValueError, RecursionError) as error:
             if drop_invalid:
                 continue

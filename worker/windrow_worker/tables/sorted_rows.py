@@ -58,13 +58,13 @@ class SortedRowsLoader:
         if len(value) != where["rows"]:
             raise InputMisread(
                 "Rows %d to %d of the sorted rows in %s are not there: %d of them were found, and none was run. Run "
-                "the job anew, so that the rows are sorted again."
+                "the job again, so that the rows are sorted again."
                 % (begin, end, printable(self._reader["file"]), len(value))
             )
         return Loaded(value, len(value), (), key)
 
     def _cut(self, batch: Any, begin: int, end: int) -> pandas.DataFrame:
-        """A run of rows of a batch, cut from its DataFrame."""
+        """A run of rows, cut from the DataFrame of their batch."""
         if self._frame is None:
             alike = [column.name for column in batch.schema if _cuts_alike(batch.column(column.name))]
             own = [name for name in batch.schema.names if name not in alike or name in self._json_columns]
