@@ -199,13 +199,13 @@ async def _fetch(step: Step, assignment: work.Assignment) -> bytes:
     if not step.spec.side_inputs and not step.needs_fetching:
         return bytes(assignment.recipe)
     loop = asyncio.get_running_loop()
-    brought: asyncio.Future[bytes] = loop.create_future()
+    fetched: asyncio.Future[bytes] = loop.create_future()
 
     def ready(_: Step, lease: Lease, recipe: bytes) -> None:
-        brought.set_result(recipe)
+        fetched.set_result(recipe)
 
     def failed(_: Step, lease: Lease, completion: work.Completion) -> None:
-        brought.set_exception(CannotReplay(f"Its data could not be fetched: {completion.message}"))
+        fetched.set_exception(CannotReplay(f"Its data could not be fetched: {completion.message}"))
 
     fetcher = Fetcher(FETCHED_BYTES_MAX, ready, failed)
     try:
@@ -218,7 +218,7 @@ async def _fetch(step: Step, assignment: work.Assignment) -> bytes:
             return bytes(assignment.recipe)
         print("Fetching the mini-batch ...", file=sys.stderr)
         fetcher.add(_lease(step, assignment, assignment.recipe), step)
-        return await brought
+        return await fetched
     finally:
         fetcher.close()
 

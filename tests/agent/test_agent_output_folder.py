@@ -93,5 +93,5 @@ def test_what_is_written_meanwhile_is_not_saved(folder: OutputFolder) -> None:
     file.write_text("1")
     (one,) = folder.list_files().new
     file.write_text("22")
-    with pytest.raises(Changed, match="made/a has changed"):
+    with pytest.raises(Changed, match="made/a changed"):
         save(folder, one)

@@ -220,7 +220,7 @@ def test_a_breakpoint_of_the_script_stops_there(ended: Workspace, tmp_path: Path
     terminal = Terminal(ended, "mb", "replay", "replayed", "0", "--code", str(tmp_path))
     terminal.wait_for("(Pdb) ")
     terminal.type("q\n")
-    terminal.wait_for("The debugger was left before the end.")
+    terminal.wait_for("The debugger was quit before the end.")
     assert "Traceback" not in terminal.seen
     assert terminal.end() == 1
 

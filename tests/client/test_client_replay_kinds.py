@@ -135,7 +135,7 @@ def test_a_command_runs_again_with_the_terminal(commands: Workspace) -> None:
     terminal.wait_for("Replaying the command of step say, job commands.")
     terminal.type("you\n")
     terminal.wait_for("said mint to you")
-    terminal.wait_for("The command ended well.")
+    terminal.wait_for("The command succeeded.")
     terminal.wait_for("Output made: 1 file, 4 B")
     assert terminal.end() == 0
     assert not made.exists()

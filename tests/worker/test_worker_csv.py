@@ -324,7 +324,7 @@ def test_names_that_are_no_utf8_come_out_as_their_bytes() -> None:
     ("letter", "settings", "said"),
     [
         ("\ud800", {}, "the lone surrogate U+D800 (column 'b', row 2), which text in utf-8 cannot hold. Clean such"),
-        ("\u20ac", {"encoding": "latin-1"}, "the letter U+20AC (column 'b', row 2), which text in latin-1"),
+        ("\u20ac", {"encoding": "latin-1"}, "the character U+20AC (column 'b', row 2), which text in latin-1"),
         ("\u20ac", {"encoding": "latin-1", "chunksize": 1}, "(column 'b', row 2)"),
         ("\ud800", {"errors": "no such"}, "unknown error handler name 'no such'"),
     ],

@@ -1,4 +1,4 @@
-"""What every loader gives and raises, whatever the input is."""
+"""What every loader returns and raises."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ if TYPE_CHECKING:
         """Reads the mini-batches of one step."""
 
         def load(self, recipe: bytes) -> Loaded:
-            """What the recipe describes. Raises InputChanged, InputMisread; anything else is a failure to load."""
+            """Loads what the recipe describes. Raises InputChanged, InputMisread; any other exception is a failure to
+            load.
+            """
             ...
 
 
 class InputChanged(Exception):
-    """A file is no longer what it was when it was listed. The message names the file and what differs."""
+    """A file has changed since it was listed. The message names the file and what differs."""
 
 
 class InputMisread(Exception):
-    """What was read is not what the planner has cut: a part does not begin or end at a record, or holds another number
-    of them. The message says what, and where."""
+    """The data is not what the planner cut: a part does not begin or end at a record, or has another number of them.
+    The message says what is wrong, and where.
+    """
 
 
 class MissingLibrary(ImportError):
@@ -42,11 +45,12 @@ class MissingLibrary(ImportError):
 class Loaded:
     """A loaded mini-batch.
 
-    `value`: what `run()` gets. `item_count`: files, or rows. `misfits`: values that did not fit their column's
-    pinned type, as (column, count, example). `partition_key_value`: the mini-batch's partition, where there is one.
-    `positions`, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
-    however the file is cut. `is_void`: no row of a table is left, after its steps or of lines that are left out where
-    they are invalid; `run()` is not called.
+    - `value`: what `run()` gets. `item_count`: the number of files or rows.
+    - `misfits`: values that did not fit the pinned type of their column, as (column, count, example).
+    - `partition_key_value`: the mini-batch's partition, if there is one.
+    - `positions`, for a table: returns the place of each row in its file as an array of ascending numbers, the same
+      however the file is cut.
+    - `is_void`: no row of a table is left, after its steps or without its invalid lines; `run()` is not called.
     """
 
     __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")

@@ -1,4 +1,4 @@
-"""From a recipe to what `run()` is given: the loaders of files, and the choice among all."""
+"""From a recipe to the argument of `run()`: makes the loader of a step, and has the loaders of files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class FileLoader:
-    """Mini-batches of files: a list of their paths, as text. Opening them is the script's own matter.
+    """Mini-batches of files: a list of their paths, as text. The script opens them.
 
-    A recipe holds the names, joined by NUL: raw bytes, relative to `root`, absolute where that is empty. A name that
-    is no valid text comes out as `os.fsdecode` makes it, so that `open` finds the file.
+    A recipe holds the names, joined by NUL: raw bytes, relative to `root`, or absolute if that is empty. A name that is
+    not valid text is decoded by `os.fsdecode`, so that `open` finds the file.
     """
 
     def __init__(self, root: str) -> None:
@@ -33,11 +33,12 @@ class FileLoader:
 
 
 class FileGroupLoader(FileLoader):
-    """Files that have the values of the partition keys in common, which stand in their paths."""
+    """Mini-batches of files with the same values of the partition keys, which are in their paths."""
 
     def __init__(self, root: str, partition: Dict[str, Any]) -> None:
-        """`partition`: its `keys`, and the `formats` of paths that they are found by. `listed`: recipes begin
-        with the name that their first file was listed by, which tells the values; the files have other names here."""
+        """`partition`: its `keys`, and the `formats` of paths that contain them. `listed`: a recipe begins with the
+        listed name of its first file, which has the values; the files have other names here.
+        """
         from windrow_worker.tables.partition_format import PathColumns, compile_format
 
         super().__init__(root)
@@ -66,13 +67,13 @@ class NothingLoader:
 
 
 class InputsLoader:
-    """Mini-batches of several inputs, each read in its own way: a recipe begins with its number, and NUL."""
+    """Mini-batches of several inputs, each with its own loader: a recipe begins with the input's number, and NUL."""
 
     def __init__(self, readers: List[Dict[str, Any]]) -> None:
         self._loaders = [make_loader(reader) for reader in readers]
 
     def load(self, recipe: bytes) -> Loaded:
-        """What the loader of its input makes of the rest."""
+        """Loads the rest of the recipe with the loader of its input."""
         number, _, rest = recipe.partition(b"\0")
         return self._loaders[int(number)].load(rest)
 
@@ -80,8 +81,8 @@ class InputsLoader:
 def make_loader(reader: Dict[str, Any]) -> Loader:
     """The loader for a step's reader document.
 
-    Imports pandas where a reader is of kind "table". Raises MissingLibrary where it is not installed, what the
-    import raises where it does not work, ValueError for another kind.
+    Imports pandas if a reader is of kind "table". Raises MissingLibrary if it is not installed, what the import raises
+    if it does not work, ValueError for an unknown kind.
     """
     kind = reader.get("kind")
     if kind == "files":
@@ -90,7 +91,7 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
     if kind == "none":
         return NothingLoader()
     if kind == "records":
-        # The standard library alone reads them.
+        # They need the standard library only.
         from windrow_worker.tables.json_lines import RecordsLoader
 
         return RecordsLoader(reader)
@@ -104,7 +105,7 @@ def make_loader(reader: Dict[str, Any]) -> Loader:
 
 
 def is_row_index_exact(reader: Dict[str, Any]) -> bool:
-    """Whether the first item of a mini-batch is known by its index in the whole input: where the planner knew every
-    count before it, without or with counting.
+    """Whether the index of a mini-batch's first item in the whole input is known: the planner knew or counted all items
+    before it.
     """
     return bool(reader.get("row_index_exact", reader.get("kind") in ("files", "none")))

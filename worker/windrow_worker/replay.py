@@ -1,10 +1,10 @@
-"""The replay host: one mini-batch, in the user's terminal, beside its job (`boot.py --replay <config.json>`).
+"""The replay host: runs one mini-batch in the user's terminal, apart from its job (`boot.py --replay <config.json>`).
 
-The same host as in a job: it loads the script and the mini-batch, calls `init()`, `run()` and `shutdown()`, looks
-at what came back and makes rows of it. Only who is told differs: the person at the terminal, on standard error, in
-place of an agent. What the script prints stays on its own streams.
+It is the same host as in a job: it loads the script and the mini-batch, calls `init()`, `run()` and `shutdown()`,
+checks the result and makes rows of it. But it reports to the person at the terminal, on stderr, instead of to an agent.
+What the script prints stays on the script's own streams.
 
-Exit codes: 0 `run()` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
+Exit codes: 0 `run()` returned a usable result; 1 it did not, or the script did not get that far; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FAILED, INTERRUPTED = 1, 130
 RUNNING = ".running"
-"""Ending of the name of a file that is there, beside the configuration, until the host ends the process: where the
-script does, it stays."""
+"""Ending of the name of a file beside the configuration, which the host removes when it ends the process. If the script
+ends the process, the file stays."""
 LOG_LINES_SHOWN = 100
 ROWS_SHOWN = 5
 COLUMNS_SHOWN = 200
@@ -62,17 +62,17 @@ def _mark_until_the_end(path: str) -> None:
 
 
 class _NoResults:
-    """In place of the channel to an agent: nobody is there to be sent a frame."""
+    """Replaces the result channel: there is no agent."""
 
     def send(self, frame: Union[bytes, bytearray]) -> None:
-        """What it tells is told in words instead."""
+        """Drops the frame; the results are reported in words."""
 
     def close_in_child(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 class ReplayHost(Host):
-    """Tells a person what a host tells an agent. `wishes`: the key `replay` of the configuration."""
+    """Reports to a person what a host reports to an agent. `wishes`: the key `replay` of the configuration."""
 
     def __init__(self, configuration: Configuration, wishes: Dict[str, Any]) -> None:
         super().__init__(configuration)
@@ -101,11 +101,11 @@ class ReplayHost(Host):
         report = self._report
         items, results = report.item_count, report.result_count
         if self._configuration.command:
-            _say("The command ended well.")
+            _say("The command succeeded.")
             self._tell_figures()
             return
         if items == 0 and not report.run_us:
-            _say("run() was not called: of the mini-batch's rows none is left after the steps of its MLTable file.")
+            _say("run() was not called: no row of the mini-batch is left after the steps of its MLTable file.")
         else:
             what = "one result" if results == 1 else f"{results:,} results"
             _say(f"run() returned {what} for {_items(items)}.")
@@ -133,16 +133,16 @@ class ReplayHost(Host):
         if isinstance(error, KeyboardInterrupt):
             self._was_interrupted = True
         elif type(error).__name__ == "BdbQuit":
-            # What `q` in a debugger that the script began raises.
-            _say("The debugger was left before the end.")
+            # Raised by `q` in a debugger that the script started.
+            _say("The debugger was quit before the end.")
             return
-        # Of what the host itself has to say (a bad return), the message says all.
+        # For the host's own errors (a bad return), the message says everything.
         trace = failures.script_traceback(error) if error is not None else None
         if trace is not None:
             sys.stderr.write(failures.traceback_of(error))
         _say(f"{cause}: {message}")
         if self._wishes.get("pdb") and trace is not None and not self._was_interrupted:
-            _say("The debugger stands where it was raised: w shows the stack, u and d go up and down, q ends.")
+            _say("The debugger is where it was raised: w shows the stack, u and d go up and down, q quits.")
             _debug(trace)
 
     def _tell_figures(self) -> None:
@@ -161,7 +161,7 @@ class ReplayHost(Host):
             _say(f"  In the job run() is stopped after {limit:g} s: it would have been a timeout.")
 
     def _show_log(self) -> None:
-        """What the script wrote by EntryScript().logger."""
+        """Shows what the script wrote with EntryScript().logger."""
         configuration = self._configuration
         path = os.path.join(configuration.log_folder, configuration.process_name + ".log.txt")
         try:
@@ -189,7 +189,7 @@ def _items(count: int) -> str:
 
 
 def _say(text: str) -> None:
-    """To the person, in the order in which things happened."""
+    """Writes to stderr, after everything that was printed before."""
     process.flush_output()
     process.warn(text)
 
@@ -205,7 +205,7 @@ def _debug(trace: Any) -> None:
 
 
 def _files_below(place: str) -> Tuple[int, int]:
-    """How many files, and bytes in them."""
+    """The number of files, and of bytes in them."""
     if os.path.isfile(place):
         return 1, os.path.getsize(place)
     count = size = 0
@@ -241,12 +241,12 @@ def _size(count: int) -> str:
 
 
 def _rows(rows: Rows, settings: Dict[str, Any]) -> Iterator[str]:
-    """How many rows would be written, and the first of them as they would be. `settings`: the configuration's."""
+    """Says how many rows would be written, and shows the first. `settings`: `rows` of the configuration."""
     if settings.get("action") != "append_row":
-        yield "  Nothing of it is written: the step's output_action is summary_only."
+        yield "  No rows would be written: the step's output_action is summary_only."
         return
     if not rows.length:
-        yield "  No row of it would be written."
+        yield "  No rows would be written."
         return
     count = "1 row" if rows.count == 1 else f"{rows.count:,} rows"
     yield f"  {count} would be written, {_size(rows.length)}. The first:"

@@ -52,12 +52,12 @@ class StepEnvironments:
                 log.write(_NOT_BUILT.encode())
                 return None
             failure = await self._provide(step, self._make)
-            self._tell(step, failure)
+            self._report(step, failure)
             return failure
         except OSError as error:
             text = f"The environment of step {step.spec.step_name!r} could not be prepared on this node: {error}"
             failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
-            self._tell(step, failure)
+            self._report(step, failure)
             return failure
         finally:
             log.end()
@@ -69,7 +69,7 @@ class StepEnvironments:
         if self._environments is not None:
             self._environments.close()
 
-    def _tell(self, step: Step, failure: rpc.WorkerFailure | None) -> None:
+    def _report(self, step: Step, failure: rpc.WorkerFailure | None) -> None:
         if failure is None:
             # An environment that was there already does not show that others can be made.
             if step.environment is not None and step.building_since_ns:

@@ -1,3 +1,3 @@
-"""What mini-batches need from remote storage, brought to local files before a worker gets them."""
+"""Fetches what mini-batches need from remote storage to local files, before a worker gets them."""
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """`DataFrame.to_csv` by Arrow: the same bytes, several times faster, or nothing.
 
-pandas turns every value into a Python object and hands it to the `csv` module. Here whole columns become text.
-Where that is not surely the same text (types, settings, values that are not handled below), the chunk is declined, and
-pandas writes it. The first chunk of each combination of types is compared with what pandas writes, so that a pandas,
-numpy or Arrow whose text differs from what was known here is noticed at once, and left to pandas from then on.
+pandas turns every value into a Python object and passes it to the `csv` module. Here, whole columns become text. If the
+text might differ (types, settings or values that are not handled below), the chunk is declined, and pandas writes it.
+The first chunk of each combination of types is compared with the output of pandas. So if a version of pandas, numpy or
+Arrow writes another text, that is noticed at once, and pandas writes everything from then on.
 
-What the rules below rest on (found by comparing, and held by tests against pandas itself):
+The rules below were found by comparison, and tests hold them against pandas itself:
 
 1. float64: Arrow's cast writes the shortest digits, as `repr` does, with other rules for exponents: equal for
-   1e-4 <= abs(x) < 1e10, but for whole numbers, which lack ".0".
-2. Dates: pandas decides by column and chunk: date alone if every time is midnight, else the fewest of 0, 3, 6 or 9
-   digits that show every fraction.
-3. `csv` with minimal quoting quotes a text that holds one of a few letters, and doubles quotes inside; it leaves
-   others alone. An empty field that is alone in its row is quoted.
+   1e-4 <= abs(x) < 1e10, except whole numbers, which lack ".0".
+2. Dates: pandas decides for each column and chunk: only the date if every time is midnight, or else the fewest of 0, 3,
+   6 or 9 digits that show every fraction.
+3. `csv` with minimal quoting quotes a text that contains one of a few characters, and doubles quotes inside. An empty
+   field that is alone in its row is quoted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _KNOWN_ARGUMENTS = frozenset(("chunksize", "index", "na_rep", "sep"))
 
 _SEPARATORS = frozenset(" ,;\t|")
-"""None of these stands in a number, or in a date without a time."""
+"""None of these occurs in a number, or in a date without a time."""
 
 _COMPARED_ROWS = 100
 
@@ -41,7 +41,7 @@ _UNITS = (("s", 1), ("ms", 1000), ("us", 1000000), ("ns", 1000000000))
 
 
 class _Declined(Exception):
-    """This chunk is for pandas."""
+    """The chunk is declined: pandas must write it."""
 
 
 class FastCsv:
@@ -56,7 +56,7 @@ class FastCsv:
 
     @staticmethod
     def for_arguments(arguments: Dict[str, Any]) -> Optional[FastCsv]:
-        """None where the arguments of `to_csv` ask for more than separator, index and the text of missing values."""
+        """A FastCsv; None if the arguments set more than separator, index and the text of missing values."""
         if not set(arguments) <= _KNOWN_ARGUMENTS:
             return None
         sep, na_rep, index = arguments["sep"], arguments.get("na_rep", ""), arguments["index"]
@@ -115,7 +115,7 @@ class FastCsv:
         return _join(texts, self._sep)
 
     def _join_plain(self, texts: List[Any]) -> bytes:
-        """Rows of fields none of which holds anything special."""
+        """Writes rows of fields without special characters."""
         table = pyarrow.Table.from_arrays(texts, names=[str(at) for at in range(len(texts))])
         options = arrow_csv.WriteOptions(
             include_header=False, quoting_style="none", delimiter=self._sep, batch_size=16384
@@ -166,7 +166,7 @@ class FastCsv:
         return self._quote(array)
 
     def _categories(self, column: Any) -> Tuple[Any, bool]:
-        """Categories that are texts: each is looked at once."""
+        """Categories that are texts: each is checked only once."""
         values = column.cat.categories
         if len(values) == 0:
             raise _Declined
@@ -177,7 +177,7 @@ class FastCsv:
 
     def _quote(self, array: Any) -> Tuple[Any, bool]:
         """The texts as `csv` writes them."""
-        # The bytes of all texts lie together; one search through them tells that nothing is special.
+        # The bytes of all texts are contiguous: one search shows that nothing is special.
         everything = _bytes_of(array)
         found = [letter for letter in self._special if letter.encode() in everything]
         if not found:
@@ -191,7 +191,7 @@ class FastCsv:
 
 
 def _quoted_letters(sep: str) -> List[str]:
-    """The letters that make `csv` quote a field: they differ between versions of Python, so it is asked."""
+    """The characters for which `csv` quotes a field. They depend on the version of Python, so `csv` is asked."""
     found = []
     for code in range(128):
         target = io.StringIO()
@@ -202,7 +202,7 @@ def _quoted_letters(sep: str) -> List[str]:
 
 
 def _join(texts: List[Any], sep: str) -> bytes:
-    """Rows of fields that hold anything: nothing looks at them again."""
+    """Writes rows of fields that are already quoted where necessary."""
     last = compute.binary_join_element_wise(texts[-1], "\n", "")
     lines = compute.binary_join_element_wise(*texts[:-1], last, sep) if len(texts) > 1 else last
     if isinstance(lines, pyarrow.ChunkedArray):
@@ -211,7 +211,7 @@ def _join(texts: List[Any], sep: str) -> bytes:
 
 
 def _bytes_of(array: Any) -> bytes:
-    """All texts of a string array, one behind the other."""
+    """All texts of a string array, joined."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return b""
@@ -222,7 +222,7 @@ def _bytes_of(array: Any) -> bytes:
 def _floats(values: Any) -> Any:
     """Floats as text, NaN as null."""
     if values.dtype != numpy.float64:
-        # Their text differs between numpy's versions; pandas takes numpy's, so do we.
+        # Their text depends on the version of numpy; pandas uses numpy's, and so does this.
         missing = numpy.isnan(values)
         return pyarrow.array(values.astype(str).astype(object), pyarrow.string(), mask=missing)
     numbers = pyarrow.array(values, from_pandas=True)
@@ -242,7 +242,7 @@ def _floats(values: Any) -> Any:
 def _dates(values: Any) -> Tuple[Any, bool]:
     """Dates without time zone as text, NaT as null, in the form that pandas chooses for the column.
 
-    The second value tells whether they hold a time.
+    The second value says whether they contain a time.
     """
     unit = numpy.datetime_data(values.dtype)[0]
     known = dict(_UNITS)

@@ -8,7 +8,7 @@ import re
 import sys
 
 from windrow_worker import failures
-from windrow_worker.rows.return_values import CLEANING, BadReturn, is_surrogate, unwritable_letter
+from windrow_worker.rows.return_values import CLEANING, BadReturn, is_surrogate, unwritable_character
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from windrow_worker.rows.arrow_csv import FastCsv
 
 _CHUNK_CELLS = 100000
-"""pandas writes this many cells at a time, and chooses the form of dates by such chunks: ours must be the same."""
+"""pandas writes this many cells at a time, and chooses the format of dates for each chunk: ours must be the same."""
 
 _FAST_CELLS_MIN = 5000
-"""Below, pandas takes a few milliseconds at most; loading Arrow for them would take longer."""
+"""Below this, pandas takes a few milliseconds at most, and importing Arrow would take longer."""
 
 _REFUSED = ("path_or_buf", "compression", "storage_options", "mode")
 
@@ -59,13 +59,13 @@ class DataFrameWriter:
         self._settings = settings
         arguments = {name: value for name, value in settings.items() if name not in _REFUSED}
         for name in ("line_terminator", "lineterminator"):
-            # One argument, which each version of pandas knows by the one or the other name.
+            # The name of this argument depends on the version of pandas.
             if name in arguments:
                 arguments[_line_end_argument()] = arguments.pop(name)
         self._encoding = arguments.pop("encoding", None) or "utf-8"
-        # A file name that is no UTF-8 comes out as its bytes, unless the settings say otherwise.
+        # A file name that is not UTF-8 is written as its bytes, unless the settings say otherwise.
         self._errors = arguments.pop("errors", None) or "surrogateescape"
-        # What tells the order of bytes (utf-16, utf-8-sig) stands once, at the top of the file, as the header does.
+        # A byte order mark (utf-16, utf-8-sig) is written once, at the top of the file, like the header.
         self._mark = "".encode(self._encoding)
         aliases = arguments.pop("header", False)
         self._header = aliases or header
@@ -76,9 +76,9 @@ class DataFrameWriter:
         self._tried_fast = False
 
     def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
-        """Writes the rows by `write`. Returns what stands above them: the header line where one is wanted, behind the
-        mark of the encoding where that has one. A DataFrame without rows and columns has no header, as an empty list
-        has none. Raises BadReturn.
+        """Writes the rows with `write`. Returns what comes above them: the byte order mark, if the encoding has one,
+        and the header line, if it is wanted. A DataFrame without rows and columns has no header, like an empty list.
+        Raises BadReturn.
         """
         arguments = self._arguments
         header = self._mark
@@ -117,15 +117,15 @@ class DataFrameWriter:
         return encoded[len(self._mark) :]
 
     def _unwritable(self, frame: Any, first_row: int, error: UnicodeEncodeError) -> str:
-        """What to say about a letter that the encoding does not have."""
+        """The message about a character that the encoding does not have."""
         place = _place_of(error.object[error.start], frame, first_row)
         advice = (
             CLEANING
             if is_surrogate(error)
-            else f'Give another "encoding" in {_SETTINGS_FILE}, or say by "errors" what becomes of such letters'
+            else f'Set another "encoding" in {_SETTINGS_FILE}, or say with "errors" what becomes of such characters'
         )
         return (
-            f"The returned DataFrame holds {unwritable_letter(error)}{place}, which text in {self._encoding} cannot "
+            f"The returned DataFrame holds {unwritable_character(error)}{place}, which text in {self._encoding} cannot "
             f"hold. {advice}"
         )
 
@@ -142,7 +142,7 @@ class DataFrameWriter:
         return f". DataFrame.to_csv was called with {called} of {_SETTINGS_FILE}; correct that, or the DataFrame"
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
-        """The fast way, where the settings allow it and Arrow is there."""
+        """The fast way, if the settings allow it and Arrow is there."""
         if not self._tried_fast and (cells >= _FAST_CELLS_MIN or "pyarrow" in sys.modules):
             self._tried_fast = True
             if self._encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
@@ -151,13 +151,13 @@ class DataFrameWriter:
 
                     self._fast = FastCsv.for_arguments(self._arguments)
                 except Exception:
-                    # No Arrow, or one that does not load in this environment: pandas alone does it.
+                    # No Arrow, or one that cannot be imported: pandas does it alone.
                     self._fast = None
         return self._fast
 
 
 def _place_of(letter: str, frame: Any, first_row: int) -> str:
-    """Where a letter stands in a DataFrame, as far as it is among the texts of its columns."""
+    """Where a character is in a DataFrame, if it is in a text of its columns."""
     for at, name in enumerate(frame.columns):
         for row, value in enumerate(frame.iloc[:, at].tolist(), first_row):
             if isinstance(value, str) and letter in value:

@@ -1,4 +1,4 @@
-"""What `run()` gave back, looked at before it is made into rows."""
+"""Checks of what `run()` returned, before it becomes rows."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class BadReturn(Exception):
 
 
 def is_dataframe(value: Any) -> bool:
-    """Without importing pandas: a script that returns a DataFrame has imported it."""
+    """Whether it is a DataFrame. Does not import pandas: a script that returns one has imported it."""
     pandas = sys.modules.get("pandas")
     kind = getattr(pandas, "DataFrame", None)
     return kind is not None and isinstance(value, kind)
 
 
 CLEANING = 'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
-"""What to do about texts that no file can hold."""
+"""Advice for texts that no file can hold."""
 
 
-def unwritable_letter(error: UnicodeEncodeError) -> str:
-    """The first letter that could not be written, in words."""
+def unwritable_character(error: UnicodeEncodeError) -> str:
+    """Names the first character that could not be written."""
     code = ord(error.object[error.start])
-    return ("the lone surrogate" if is_surrogate(error) else "the letter") + f" U+{code:04X}"
+    return ("the lone surrogate" if is_surrogate(error) else "the character") + f" U+{code:04X}"
 
 
 def is_surrogate(error: UnicodeEncodeError) -> bool:
-    """Whether that letter is half of one: no encoding has it."""
+    """Whether that character is a lone surrogate, which no encoding has."""
     return 0xD800 <= ord(error.object[error.start]) <= 0xDFFF
 
 
 def encode_text(text: str, index: int) -> bytes:
-    """A text in UTF-8; bytes of file names that are no UTF-8 come out as they were."""
+    """The text in UTF-8; bytes of file names that are not UTF-8 are restored."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise BadReturn(
-            f"Element {index} of what run() returned holds {unwritable_letter(error)}, which no text file can hold. "
+            f"Element {index} of what run() returned holds {unwritable_character(error)}, which no text file can hold. "
             + CLEANING
         ) from error

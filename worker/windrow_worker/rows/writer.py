@@ -1,8 +1,8 @@
 """From what `run()` returned to the bytes that go into the output
 (docs/reference/azure-ml/parallel-job.md#return-values, #rows, #dataframe-settings).
 
-Rows are made and counted piece by piece: of a result of 1 GB, no second copy ever stands in memory. Small results stay
-in memory and travel in their frame; from `inline_rows_bytes_max` on they go to a file in the scratch folder.
+Rows are made and counted piece by piece, so that a result of 1 GB is never copied whole in memory. Small results stay
+in memory and go into their frame; results above `inline_rows_bytes_max` go to a file in the scratch folder.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ScratchFailed(Exception):
 
 
 class Rows:
-    """Serialised rows of one attempt: `inline` holds them, or the file at `path` does (then `inline` is empty).
+    """The serialised rows of one attempt: in `inline`, or in the file at `path` (`inline` is then empty).
 
-    `length`: bytes. `count`: rows of a DataFrame or a format, else lines. `crc32`: of the rows. `header`: apart
-    from them, a DataFrame's header line, or what else all mini-batches must agree on.
+    `length`: bytes. `count`: rows of a DataFrame or a format, or else lines. `crc32`: of the rows. `header`: the header
+    line of a DataFrame, or whatever else must be the same for all mini-batches.
     """
 
     __slots__ = ("count", "crc32", "header", "inline", "length", "path")
@@ -59,12 +59,12 @@ NO_ROWS = Rows(b"", b"", 0, 0, 0, b"")
 
 
 class RowSink:
-    """Takes pieces of rows, in order. A piece is bytes; it need not end at a line's end."""
+    """Takes pieces of rows, in order. A piece is bytes, and need not end with a line."""
 
     __slots__ = ("_count", "_crc", "_fd", "_length", "_most", "_path", "_pieces")
 
     def __init__(self, path: bytes, inline_bytes_max: int) -> None:
-        """`path`: the file to make once there is more than `inline_bytes_max`."""
+        """`path`: the file that is made once there are more than `inline_bytes_max` bytes."""
         self._path = path
         self._most = inline_bytes_max
         self._pieces: List[Any] = []
@@ -74,7 +74,7 @@ class RowSink:
         self._fd = -1
 
     def write(self, piece: Any) -> None:
-        """Adds a piece: bytes, or a buffer of bytes that stays unchanged. Raises ScratchFailed."""
+        """Adds a piece: bytes, or a buffer that does not change. Raises ScratchFailed."""
         self._length += len(piece)
         self._crc = crc32(piece, self._crc)
         if type(piece) is bytes:
@@ -98,13 +98,13 @@ class RowSink:
             try:
                 self._fd = _open(self._path, flags, 0o600)
             except FileNotFoundError:
-                # The script has cleaned up more than was its own. No other try of it would find the folder either.
+                # The script has removed the folder. Another try would not find it either.
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 self._fd = _open(self._path, flags, 0o600)
-            # Whatever umask the script has set: the agent reads it.
+            # Independent of the script's umask, so that the agent can read it.
             _fchmod(self._fd, 0o600)
             if self._fd <= 2:
-                # The script has closed a standard stream: what it still prints there must not get into the rows.
+                # The script has closed a standard stream: what it still prints must not get into the rows.
                 low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)
                 _close(low)
         except OSError as error:
@@ -126,7 +126,7 @@ class RowSink:
         )
 
     def finish(self, header: bytes, count: Optional[int] = None) -> Rows:
-        """The rows, complete. `count`: how many, where that is not their lines. Raises ScratchFailed."""
+        """The complete rows. `count`: their number, if that is not the number of lines. Raises ScratchFailed."""
         if count is not None:
             self._count = count
         if self._fd < 0:
@@ -135,7 +135,7 @@ class RowSink:
             return Rows(inline, b"", self._length, self._count, self._crc, header)
         fd, self._fd = self._fd, -1
         try:
-            _close(fd)  # Some file systems tell of a full disk only here.
+            _close(fd)  # Some file systems report a full disk only here.
         except OSError as error:
             raise ScratchFailed(self._why(error)) from error
         return Rows(b"", self._path, self._length, self._count, self._crc, header)
@@ -181,7 +181,7 @@ class RowWriter:
             dataframe.check_settings(self._settings)
 
     def count(self, value: Any) -> int:
-        """Results in a returned value. Raises BadReturn for what is no list, DataFrame or other sized sequence."""
+        """The number of results in a returned value. Raises BadReturn if it is no list, DataFrame or sequence."""
         kind = type(value)
         if kind is list or kind is tuple:
             return len(value)
@@ -239,7 +239,7 @@ class RowWriter:
 def _wrong_type(value: Any, advice: str = "") -> str:
     # The first and third sentence are worded like the vendor's, so that people find what was written about them.
     advice = advice or (
-        "Return one element for each processed item, for example a list of texts; an empty list where there is none"
+        "Return one element for each processed item, for example a list of texts; an empty list if there is none"
     )
     return (
         "The run() method in the entry script should return a list or a pandas DataFrame. The length of the result is "
@@ -263,7 +263,7 @@ def write_elements(values: Any, write: Callable[[bytes], None]) -> None:
 
 
 def _write_block(block: List[Any], start: int, write: Callable[[bytes], None]) -> None:
-    """Some elements; `start` is the first one's index. Changes `block`."""
+    """Writes some elements; `start` is the index of the first. Changes `block`."""
     if not block:
         return
     if set(map(type, block)) == _ONLY_TEXT and sum(map(len, block)) <= 4 * _PIECE_CHARACTERS:
@@ -309,7 +309,7 @@ def _text_of(element: Any, index: int) -> str:
 
 
 def _encode_lines(texts: List[str], end: int) -> bytes:
-    """Lines; `end` is the index after the last one."""
+    """Writes lines; `end` is the index after the last one."""
     try:
         return ("\n".join(texts) + "\n").encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -1,11 +1,11 @@
-"""Imports from the code folder, each compared with what was submitted: no worker runs code that its disk has changed.
+"""Checks every import from the code folder against what was submitted: no worker runs code that its disk has changed.
 
-The agent notes the crc32 of every source file and extension module while it unpacks the verified archive (contracts,
-section 4). Here they are compared when they are imported, in the worker and in children that `multiprocessing`
-starts; compiled files beside them, which nothing vouches for, are not used. Code that has changed ends the worker at
-once, so that no `except ImportError` of a script runs something else instead; the agent unpacks it anew.
+While the agent unpacks the verified archive, it records the crc32 of every source file and extension module
+(docs/contracts.md, section 4). This module checks them when they are imported, in the worker and in children that
+`multiprocessing` starts. Compiled files are not used, since nothing vouches for them. Changed code ends the worker at
+once, so that no `except ImportError` of a script runs something else instead; the agent then unpacks it again.
 
-What a script opens by itself is not compared, nor what it writes beside its code and then imports.
+Files that a script opens itself are not checked, nor files that it writes beside its code and then imports.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _getpid = os.getpid
 
 CHANGED = ".changed"
-"""In place of the ending of the checksums' file: holds the name of the file that was found changed."""
+"""Replaces the ending of the checksum file's name: this file holds the name of the changed file."""
 
 _code: Optional[CheckedCode] = None
 
 
 class CheckedCode:
-    """What was unpacked into a code folder. `host_pid`: of the worker, of which this process may be a child."""
+    """The checksums of a code folder. `host_pid`: the worker, of which this process may be a child."""
 
     def __init__(self, folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> None:
-        """Reads the file of checksums; ends the worker where that has been changed itself."""
+        """Reads the checksum file; ends the worker if that file has changed."""
         self._roots = sorted({folder + os.sep, os.path.realpath(folder) + os.sep})
         self._sums_path = sums_path
         self._host_pid = host_pid
@@ -52,27 +52,27 @@ class CheckedCode:
         self._sums: Dict[str, int] = json.loads(content)
 
     def holds(self, path: str) -> bool:
-        """Whether a file was unpacked, and can be compared."""
+        """Whether a file was unpacked from the archive, and can be checked."""
         return self._name(path) in self._sums
 
     def contains(self, folder: str) -> bool:
-        """Whether a folder is the code folder, or below it."""
+        """Whether a folder is the code folder or below it."""
         return (folder + os.sep).startswith(tuple(self._roots))
 
     def check(self, path: str, content: Union[bytes, bytearray, memoryview]) -> None:
-        """Ends the worker where this is not what was unpacked at `path`."""
+        """Ends the worker if this is not the content that was unpacked at `path`."""
         name = self._name(path)
         expected = self._sums.get(name)
         if expected is not None and crc32(content) != expected:
             self._leave(name)
 
     def check_all(self) -> None:
-        """Ends the worker where any of the files is not what was unpacked."""
+        """Ends the worker if any file has changed."""
         for name in self._sums:
             self.check_file(self._roots[0] + name)
 
     def check_file(self, path: str) -> None:
-        """Ends the worker where the file is not what was unpacked at `path`, or is gone."""
+        """Ends the worker if the file at `path` has changed or is gone."""
         name = self._name(path)
         if name not in self._sums:
             return
@@ -90,24 +90,24 @@ class CheckedCode:
         return ""
 
     def _leave(self, name: str) -> NoReturn:
-        """Ends the worker; the agent finds the name."""
+        """Ends the worker; the agent will find the name."""
         try:
             with open(os.path.splitext(self._sums_path)[0] + CHANGED, "wb") as file:
                 file.write(os.fsencode(name))
         except OSError:
             pass
-        process.warn(f"{name} is not what it was when the code was unpacked into {self._roots[0]}. This worker leaves.")
+        process.warn(f"{name} has changed since the code was unpacked into {self._roots[0]}. This worker leaves.")
         if _getpid() != self._host_pid:
-            # Alone, a child would only be missed by who waits for it.
+            # If only the child ended, nobody but its parent would notice.
             os.kill(self._host_pid, signal.SIGKILL)
         process.leave(exits.CODE_CHANGED)
 
 
 class SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loads a source file that is what was submitted."""
+    """Loads a source file, and checks it."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
-        """Raises OSError, so that no compiled file is looked for, where the source can be compared."""
+        """Raises OSError if the source can be checked, so that no compiled file is used."""
         if _code is not None and _code.holds(path):
             raise OSError
         return super().path_stats(path)
@@ -138,7 +138,7 @@ class _Finder(importlib.machinery.FileFinder):
     def find_spec(self, fullname: str, target: Optional[ModuleType] = None) -> Optional[importlib.machinery.ModuleSpec]:
         spec = super().find_spec(fullname, target)
         if (spec is None or spec.loader is None) and _code is not None:
-            # Not there, or a folder without what makes it a package: is it one that was unpacked?
+            # Not found, or a folder without `__init__.py`: was it unpacked, and is it gone?
             stem = os.path.join(self.path, fullname.rpartition(".")[2])
             for path in (stem + ".py", os.path.join(stem, "__init__.py")):
                 if not os.path.exists(path):
@@ -147,14 +147,14 @@ class _Finder(importlib.machinery.FileFinder):
 
 
 def _finder_of(path: str) -> _Finder:
-    """For `sys.path_hooks`. Raises ImportError for a path of somebody else's."""
+    """For `sys.path_hooks`. Raises ImportError for a path that is not in the code folder."""
     if _code is None or not _code.contains(path) or not os.path.isdir(path):
         raise ImportError("not a folder of the step's code", path=path)
     return _Finder(path, *_LOADERS)
 
 
 def begin(folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> CheckedCode:
-    """From now on, what this process imports from `folder` is compared. Ends the worker where it cannot be."""
+    """Checks imports from `folder` in this process from now on. Ends the worker if that is impossible."""
     global _code
     _code = CheckedCode(folder, sums_path, sums_crc32, host_pid)
     sys.path_hooks.insert(0, _finder_of)
@@ -165,6 +165,6 @@ def begin(folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> Checke
 
 
 def check_file(path: str) -> None:
-    """Ends the worker where the file was unpacked, and is changed or gone."""
+    """Ends the worker if the file was unpacked, and has changed or is gone."""
     if _code is not None:
         _code.check_file(path)

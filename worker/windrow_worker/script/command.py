@@ -1,9 +1,9 @@
-"""A command step's one mini-batch: a shell command, in place of a script's `run()`
+"""The one mini-batch of a command step: a shell command instead of a script's `run()`
 (docs/reference/azure-ml/parallel-job.md#command-steps).
 
-It runs in the code folder, where `./outputs` is there as in Azure ML, and leads into the output `artifacts`; with
-the environment, stdout and stderr of this process, and in its process group, so that whatever ends the worker ends the
-command. `python` is the interpreter of the step.
+It runs in the code folder. As in Azure ML, there is a folder `./outputs`, which leads to the output `artifacts`. It has
+the environment, stdout and stderr of this process, and is in its process group, so that what ends the worker also ends
+the command. `python` is the interpreter of the step.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 OUTPUTS = "outputs"
 TAIL_BYTES = 8 << 10
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
-"""The first that is there; Azure ML's commands are bash's."""
+"""The first one that exists is used. Azure ML's commands are for bash."""
 
 
 class CommandFailed(Exception):
-    """The command did not end well; `detail` is the end of what it wrote to stderr."""
+    """The command failed; `detail` is the end of its stderr."""
 
     def __init__(self, message: str, detail: str) -> None:
         super().__init__(message)
@@ -33,8 +33,9 @@ class CommandFailed(Exception):
 
 
 def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Script:
-    """What the host calls for a command: `run()` alone. `output_files`: what it is to have written, by output;
-    `artifacts`: the folder that `./outputs` is kept in, "" where the step has no output of that name."""
+    """A Script whose `run()` runs the command. `output_files`: the file that it must write for each output.
+    `artifacts`: the folder of that output, "" if the step has none.
+    """
 
     def run(mini_batch: List[object]) -> Tuple[object, ...]:
         before = _make_outputs(artifacts)
@@ -54,13 +55,13 @@ def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Scr
 
 
 def _make_outputs(artifacts: str) -> Set[str]:
-    """Makes `./outputs`; returns the files that came there with the code. Raises OSError."""
+    """Makes `./outputs`; returns the files in it that belong to the code. Raises OSError."""
     if not artifacts:
         os.makedirs(OUTPUTS, exist_ok=True)
         return _files_in(OUTPUTS)
     import shutil
 
-    # In a folder of its name, as later steps read it: `cat ${{inputs.before}}/outputs/model.pkl`.
+    # In a folder of that name, since later steps read `${{inputs.before}}/outputs/model.pkl`.
     kept = os.path.join(artifacts, OUTPUTS)
     os.makedirs(kept, exist_ok=True)
     if os.path.islink(OUTPUTS):
@@ -89,12 +90,12 @@ def _files_in(folder: str) -> Set[str]:
 
 def _run(command: str) -> None:
     """Raises CommandFailed, OSError."""
-    # Here: no parallel step pays for it.
+    # Not at the top: parallel steps do not need it.
     import subprocess
 
     shell = next((path for path in SHELLS if os.path.exists(path)), "sh")
     environment = dict(os.environ)
-    # Not resolved: that of a virtual environment is a link, beside which its programs are.
+    # Not resolved: in a virtual environment it is a link, and its programs are beside the link.
     own = os.path.dirname(os.path.abspath(sys.executable))
     environment["PATH"] = own + os.pathsep + environment.get("PATH", os.defpath)
     begin = _stderr_size()
@@ -107,7 +108,7 @@ def _run(command: str) -> None:
 
 def _ended(code: int) -> str:
     if code > 128 and code - 128 in _SIGNALS:
-        # As a shell tells of a program that a signal has ended.
+        # This is how a shell reports a program that was ended by a signal.
         code = 128 - code
     if code >= 0:
         hint = {126: " (not executable)", 127: " (no such program)"}.get(code, "")
@@ -127,7 +128,7 @@ def _stderr_size() -> int:
 
 
 def _stderr_since(begin: int) -> str:
-    """What has been written to stderr since, at most its last TAIL_BYTES; "" where that is no file that can be read."""
+    """What was written to stderr since, at most the last TAIL_BYTES; "" if it is not a readable file."""
     try:
         with open("/proc/self/fd/2", "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""What `run()` is given: a mini-batch that is a list, and what it is told about it as its second argument."""
+"""The arguments of `run()`: a mini-batch that is a list, and the context."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
-    """A mini-batch of paths, or of dicts: a list that can tell which one it is.
+    """A mini-batch of paths or dicts: a list that knows its index.
 
-    `task_id`: as `minibatch_index` of the context; scripts whose `run()` takes one argument name their files by
-    it. Pickled and copied it is a plain list, so that it may go to processes which do not know this class.
+    `task_id`: the same as `minibatch_index` of the context; scripts whose `run()` takes one argument name files by it.
+    Pickled or copied, it becomes a plain list, so that it can go to processes without this class.
     """
 
     __slots__ = ("task_id",)
@@ -27,9 +27,9 @@ class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript 
 
 
 class MiniBatchDataset:
-    """A mini-batch as data that can be asked for: what is left of the original's data set objects.
+    """A mini-batch as a data set: the part of Azure ML's data set objects that Windrow has.
 
-    It holds no data: each call reads anew from where the input lies.
+    It holds no data: each call reads the input again.
     """
 
     __slots__ = ("_loader", "_recipe")
@@ -65,12 +65,12 @@ class MiniBatchDataset:
 class MiniBatchContext:
     """`mini_batch_context` (docs/reference/azure-ml/parallel-job.md#mini-batch-context).
 
-    `minibatch_index`: identity of the mini-batch in its step, counted from 0, the same in every try.
-    `retry_count`: how many tries of it there were before, whatever they ended by.
-    `global_row_index_lower_bound`: index of its first item in the whole input; None where it is not known, which is
-    for text tables unless they were asked to be counted (`--exact_row_index True`).
-    `partition_key_value`: values of the partition keys, in their order; None where the input is not cut by partition.
-    `dataset`: the mini-batch as a `MiniBatchDataset`.
+    - `minibatch_index`: the index of the mini-batch in its step, from 0, the same in every try.
+    - `retry_count`: how many tries there were before, however they ended.
+    - `global_row_index_lower_bound`: the index of its first item in the whole input. None if that is not known, as for
+      text tables without `--exact_row_index True`.
+    - `partition_key_value`: the values of the partition keys, in order; None if the input is not divided by them.
+    - `dataset`: the mini-batch as a `MiniBatchDataset`.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class MiniBatchContext:
 
     @property
     def dataset(self) -> MiniBatchDataset:
-        """See the class."""
+        """The mini-batch as a data set."""
         return MiniBatchDataset(self._loader, self._recipe)
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
-"""The user's entry script: found, imported, and looked at once, before the first mini-batch
-(docs/reference/azure-ml/parallel-job.md#functions)."""
+"""Finds, imports and examines the user's entry script, once, before the first mini-batch
+(docs/reference/azure-ml/parallel-job.md#functions).
+"""
 
 from __future__ import annotations
 
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 _CO_VARARGS = 0x04
 PACKAGE = "windrow_entry"
-"""The package of the script's private name, see there."""
+"""The package of the script's private name, in `children`."""
 CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "children")
-"""The last folder on `sys.path`, also of processes that the script starts."""
+"""The last folder on `sys.path`, also in processes that the script starts."""
 _CO_COROUTINE = 0x80
 _CO_ASYNC_GENERATOR = 0x200
 
 
 class BadScript(Exception):
-    """The entry script cannot serve: it is missing, or lacks what the host must call. The message says what to do."""
+    """The entry script cannot be used: it is missing, or lacks a function. The message says what to do."""
 
 
 class EntryPoint:
-    """Where the script is, and the name of the module that it becomes. `path` is None for a dotted module."""
+    """The path of the script, and the name of its module. `path` is None for a dotted module."""
 
     __slots__ = ("module_name", "path")
 
@@ -39,7 +40,7 @@ class EntryPoint:
 
 
 class Script:
-    """A script that is ready to be called. `takes_context`: `run` has a second positional parameter."""
+    """A script that can be called. `takes_context`: `run` has a second positional parameter."""
 
     __slots__ = ("init", "run", "shutdown", "takes_context")
 
@@ -57,7 +58,7 @@ class Script:
 
 
 class EntryFinder:
-    """Imports the entry script under a name that no file has; it is the last finder, and asked for no other module."""
+    """Imports the entry script under its module name. It is the last finder, and finds no other module."""
 
     def __init__(self, entry: EntryPoint) -> None:
         self._entry = entry
@@ -65,7 +66,7 @@ class EntryFinder:
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        """The script's spec, for its name only."""
+        """The script's spec, if this is its name."""
         entry = self._entry
         if name != entry.module_name or entry.path is None:
             return None
@@ -76,7 +77,7 @@ class EntryFinder:
 
 
 class _Loader(checked_imports.SourceLoader):
-    """Loads the script as a module that is in no package: that its private name has one is our own affair."""
+    """Loads the script as a module outside any package, although its private name has one."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.__package__ = ""
@@ -86,9 +87,9 @@ class _Loader(checked_imports.SourceLoader):
 def locate(code_folder: str, entry_script: str) -> EntryPoint:
     """Finds the script: a file below `code_folder`, or a dotted module. Raises BadScript.
 
-    A file becomes the module of its own name where an import in the script would find just that file: then other
-    modules that import it get this one, and classes and functions that it pickles are found elsewhere (another script,
-    a notebook beside the file). Any other gets a private name, so that no module is shadowed. `__name__` is never
+    A file becomes the module of its own name if an import in the script would find exactly that file. Other modules
+    that import it then get this module, and pickled classes and functions are found elsewhere (by another script, or in
+    a notebook beside the file). Any other file gets a private name, so that it shadows no module. `__name__` is never
     `"__main__"`.
     """
     path = os.path.join(code_folder, entry_script)
@@ -134,7 +135,7 @@ def _some_names(folder: str) -> str:
 
 
 def make_importable(code_folder: str, entry: EntryPoint) -> None:
-    """Lets the script, and what lies beside it, be imported in this process."""
+    """Makes the script and its neighbours importable in this process."""
     if code_folder not in sys.path[:1]:
         sys.path.insert(0, code_folder)
     if CHILDREN not in sys.path:
@@ -143,7 +144,7 @@ def make_importable(code_folder: str, entry: EntryPoint) -> None:
 
 
 def load(entry: EntryPoint) -> Tuple[ModuleType, str]:
-    """Imports the script. Returns its module and its file. Raises BadScript, or what the script's own code raises."""
+    """Imports the script; returns its module and its file. Raises BadScript, or what the script's code raises."""
     from importlib import import_module
 
     try:
@@ -151,7 +152,7 @@ def load(entry: EntryPoint) -> Tuple[ModuleType, str]:
     except ModuleNotFoundError as error:
         if entry.path is None and error.name and (entry.module_name + ".").startswith(error.name + "."):
             raise BadScript(
-                f"The entry script {entry.module_name!r} is no module in the code folder: {error}. "
+                f"The entry script {entry.module_name!r} is not a module in the code folder: {error}. "
                 "Correct task.entry_script (a path relative to task.code, or a dotted module)"
             ) from error
         raise
@@ -159,7 +160,7 @@ def load(entry: EntryPoint) -> Tuple[ModuleType, str]:
 
 
 def examine(module: ModuleType, name: str) -> Script:
-    """Looks up what the host calls. `name` is for messages. Raises BadScript."""
+    """Finds the functions that the host calls. `name` is for messages. Raises BadScript."""
     run = _function(module, "run", name)
     if run is None:
         hint = ""
@@ -191,9 +192,9 @@ def _function(module: ModuleType, attribute: str, name: str) -> Optional[Callabl
 
 
 def _takes_context(run: Callable[..., Any], name: str) -> bool:
-    """Whether `run` is to be called with two arguments. Raises BadScript where neither one nor two would do.
+    """Whether `run` takes two arguments. Raises BadScript if it takes neither one nor two.
 
-    Plain functions are read directly: `inspect` alone costs more than everything else in the start of a worker.
+    Plain functions are read directly: importing `inspect` costs more than the rest of a worker's start.
     """
     if type(run) is FunctionType and not hasattr(run, "__wrapped__"):
         code = run.__code__
@@ -207,7 +208,7 @@ def _takes_context(run: Callable[..., Any], name: str) -> bool:
         try:
             parameters = list(inspect.signature(run).parameters.values())
         except (TypeError, ValueError):
-            return False  # Compiled code that tells nothing about itself.
+            return False  # Compiled code without a signature.
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         places = [parameter for parameter in parameters if parameter.kind in kinds]
         positional = len(places)

@@ -19,11 +19,11 @@ _values: Dict[str, str] = {}
 
 
 class EntryScript:
-    """What a script may ask about the process that runs it. There is one object, however often it is called for.
+    """Tells a script about the process that runs it. There is only one object, however often it is made.
 
-    `logger`: writes to `<log_dir>/<agent_name>.log.txt` from `logging_level` up. `log_dir`: the folder of
-    script logs on this node. `agent_name`: this worker, as in process000. `output_dir`: folder for files the script
-    writes itself. `working_dir`: the folder that holds the script's code.
+    `logger`: writes to `<log_dir>/<agent_name>.log.txt` from `logging_level` up. `log_dir`: the folder of script logs
+    on this node. `agent_name`: this worker, as in process000. `output_dir`: the folder for files that the script
+    writes. `working_dir`: the folder of the script's code.
     """
 
     _only: Optional[EntryScript] = None
@@ -36,7 +36,7 @@ class EntryScript:
 
     @property
     def logger(self) -> logging.Logger:
-        """Made, with its file, when first asked for."""
+        """Made, with its file, at the first use."""
         if self._logger is None:
             logger = logging.getLogger("EntryScript")
             logger.setLevel(_values.get("logging_level", "INFO"))
@@ -55,17 +55,17 @@ class EntryScript:
 
     @property
     def log_dir(self) -> str:
-        """The script makes it where it writes files of its own there."""
+        """A script that writes files of its own there has to make it."""
         return _values.get("log_dir", "")
 
     @property
     def agent_name(self) -> str:
-        """As in process000."""
+        """The name of the worker, as in process000."""
         return _values.get("agent_name", "")
 
     @property
     def output_dir(self) -> str:
-        """Empty where the step has no output."""
+        """Empty if the step has no output."""
         return _values.get("output_dir", "")
 
     @property
@@ -78,7 +78,7 @@ _HAS_ERRORS = sys.version_info >= (3, 9)
 
 
 def values_of(configuration: Configuration) -> Dict[str, str]:
-    """What EntryScript tells, from the worker's configuration."""
+    """The values of EntryScript, from the worker's configuration."""
     return {
         "agent_name": configuration.process_name,
         "log_dir": configuration.log_folder,

@@ -1,8 +1,8 @@
-"""Profiles of a worker, where `--profiling_module` asks for them (docs/reference/azure-ml/parallel-job.md#profiles):
-files that `pstats` loads.
+"""Profiles of a worker, with `--profiling_module` (docs/reference/azure-ml/parallel-job.md#profiles): files that
+`pstats` can load.
 
-What the host calls (the script's functions, loading, writing rows) is profiled call by call, so that the figures are
-whole whenever they are written: at the end, and now and then before, for a worker that will be killed.
+The host's calls (the script's functions, loading, writing rows) are profiled one by one, so that the profile is
+consistent whenever it is written: at the end, and now and then before, in case the worker is killed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 WRITTEN_EVERY_NS = 2_000_000_000
 WRITTEN_FIRST = 20
-"""After each of so many calls the file is written, then every WRITTEN_EVERY_NS: a worker that is killed in a call
-leaves what it did before."""
+"""The file is written after each of the first calls, then every WRITTEN_EVERY_NS: a worker that is killed in a call
+leaves the profile of the calls before."""
 
 # Bound early: a script may replace what the module holds.
 _getpid = os.getpid
@@ -51,11 +51,11 @@ class Profile:
         self._told = False
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls a function and counts what it does; writes the file if that is due. Raises what it raises."""
+        """Profiles a call; writes the file if that is due. Raises what the function raises."""
         try:
             return self._profiler.runcall(function, *arguments)
         except BaseException as error:
-            # The script's own traceback tells nothing of who called it.
+            # The script's traceback must not show the profiler.
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, self._source):
                 trace = trace.tb_next
@@ -66,7 +66,7 @@ class Profile:
                 self.write()
 
     def write(self) -> None:
-        """Writes the file anew, whole or not at all. Never raises: a profile is no reason for a failure."""
+        """Writes the file, whole or not at all. Never raises: a missing profile is no failure."""
         if _getpid() != self._pid:
             return
         temporary = self._path + ".partial"

@@ -1,9 +1,9 @@
-"""What a process that the script starts inside `run()` needs in order to unpickle the script's functions.
+"""Lets processes that the script starts inside `run()` unpickle the script's functions.
 
-A child that `multiprocessing` spawns imports the parent's main file, which is `boot.py`, and then looks for
-functions and classes by module name; the name of the entry script's module must mean the same file there. Others
-(joblib's) only have the parent's `sys.path`: there `children/windrow_entry` does the same for a private name, when
-it is asked for.
+A child that `multiprocessing` spawns imports the parent's main file, `boot.py`, and then looks up functions and classes
+by module name. So the name of the entry script's module must mean the same file there. Other children (joblib's) only
+have the parent's `sys.path`: for them, `children/windrow_entry` does the same when the script's private name is
+imported.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from windrow_worker.protocol.configuration import Configuration
 
 VARIABLE = "WINDROW_ENTRY"
-"""Environment variable that carries it: children inherit their environment, and the configuration file may be gone."""
+"""An environment variable, since children inherit those, and the configuration file may be gone."""
 
 
 def announce(configuration: Configuration, entry: entry_point.EntryPoint) -> None:
-    """Leaves for spawned children what they need."""
+    """Sets the variable for children."""
     os.environ[VARIABLE] = json.dumps(
         {
             "code_folder": configuration.code_folder,

@@ -1,8 +1,8 @@
 """Tables: from a slice of a delimited, JSON lines or Parquet file to the DataFrame that `run()` gets.
 
-The planner pins columns and types and cuts; its rules and these are the same code: `columns` and `dates` (types),
-`delimited_text` and `json_lines` (records), `encodings`. Those need the standard library only. Importing this
-package brings neither pandas nor pyarrow; making a loader does.
+The planner decides columns, types and cuts by the same code: `columns` and `dates` (types), `delimited_text` and
+`json_lines` (records), `encodings`. Those modules need the standard library only. Importing this package imports
+neither pandas nor pyarrow; making a loader does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
-    """The loader for a reader document of kind `table`. `exact_integers`: whole numbers stay such also beside
-    nulls, as objects.
+    """The loader for a reader document of kind `table`. `exact_integers`: integers beside nulls stay integers, in
+    columns of objects.
 
-    Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
-    does not work, ValueError for a format that is not known.
+    Raises MissingLibrary if pandas (for Parquet also pyarrow) is not installed, what the import raises if it does not
+    work, ValueError for an unknown format.
     """
     try:
         import pandas  # noqa: F401
@@ -50,15 +50,14 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
 
 
 def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:
-    """The loader of a format. `exact_integers`: whole numbers stay such also beside nulls, as objects; steps need
-    them."""
+    """The loader of a format. `exact_integers`: as in `make_loader`; steps need it."""
     made = reader["format"]
     if made == "delimited":
         from windrow_worker.tables.delimited import DelimitedLoader
 
         return DelimitedLoader(reader, exact_integers=exact_integers)
     if made == "json_lines":
-        # Fails here, not at the first mini-batch, if pandas cannot be used.
+        # If pandas cannot be used, this fails here, not at the first mini-batch.
         import windrow_worker.tables.frames  # noqa: F401
         from windrow_worker.tables.json_lines import JsonLinesLoader
 

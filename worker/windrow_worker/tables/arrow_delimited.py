@@ -1,7 +1,7 @@
-"""The fast way through delimited text: Arrow's CSV reader with pinned types, where it does what the exact rule says.
+"""The fast way to read delimited text: Arrow's CSV reader with pinned types, where it agrees with the exact rule.
 
-Where it does not, `read_fast` returns None, and the caller takes the exact way. Known differences, all looked for
-here: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in
+Where it does not, `read_fast` returns None, and the caller uses the exact way. This module checks for all known
+differences: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in
 single-line mode, drops an open quote at the end, skips blank CRLF lines, reads `0x10` and `nan(1)` as numbers, and
 cannot pad short records. A value that does not fit its column's type makes Arrow fail; that column is then read as
 text and converted by the exact rule, alone.
@@ -38,10 +38,10 @@ _FAST_DATES = {
     "yyyy-M-d HH:mm:ss.f": rf"{_DAY} {_TIME}(\.\d{{1,9}})?",
     "yyyy-M-dTHH:mm:ss.f": rf"{_DAY}T{_TIME}(\.\d{{1,9}})?",
 }
-"""Forms of which Arrow reads texts such as these as `windrow_worker.tables.dates` does."""
+"""Date formats that Arrow reads as `windrow_worker.tables.dates` does."""
 _BLOCK_MAX = 1 << 30
 _ODD_RECORDS_MAX = 1000
-"""Records too short or too wide are put right one by one; with more of them, the exact way is as fast."""
+"""Most records of a wrong width that are corrected one by one; with more, the exact way is as fast."""
 
 
 class FastTable(NamedTuple):
@@ -56,9 +56,9 @@ class FastTable(NamedTuple):
 
 
 def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int]) -> Optional[FastTable]:
-    """Read UTF-8 bytes that begin at a record; None if only the exact way will do.
+    """Reads UTF-8 bytes that begin at a record; None if only the exact way is right.
 
-    `columns`: one a position in the file. `as_text`: positions known to hold misfits; grows with what is found.
+    `columns`: one for each position in the file. `as_text`: positions known to hold misfits; this function adds to it.
     """
     if not data or not columns or len(text.delimiter) != 1 or not text.delimiter.isascii():
         return None
@@ -101,7 +101,7 @@ def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[i
         spelled = {at for at, column in enumerate(columns) if column.type == "float" and _has_nan(table.column(at))}
         if not spelled:
             return _complete(table, text, columns, odd)
-        # Arrow takes more spellings of "not a number" than the exact rule.
+        # Arrow accepts more spellings of "not a number" than the exact rule.
         forced |= spelled
 
 
@@ -110,7 +110,7 @@ class _TooManyOddRecords(Exception):
 
 
 def _has_odd_lines(data: bytes, text: Text, quotes: bool) -> bool:
-    """Whether there are line ends that Arrow takes otherwise, or blank lines where lines have to be counted."""
+    """Whether there are line ends that Arrow treats differently, or blank lines where lines are counted."""
     if b"\r" in data:
         if data.count(b"\r") != data.count(b"\r\n"):
             return True
@@ -121,7 +121,7 @@ def _has_odd_lines(data: bytes, text: Text, quotes: bool) -> bool:
 
 
 def _has_hexadecimal(data: bytes) -> bool:
-    # Looking for one byte is forty times faster than for two.
+    # Searching for one byte is forty times faster than for two.
     return (b"x" in data and b"0x" in data) or (b"X" in data and b"0X" in data)
 
 

@@ -25,9 +25,9 @@ _FLOAT = re.compile(
 class Column(NamedTuple):
     """A column and its pinned type: `text`, `int`, `float`, `bool` or `datetime`.
 
-    `dates`: forms of `windrow_worker.tables.dates`; `formats`: with `%`, given by the user, and
-    `date_constant`, which stands in front of each text.
-    `true_words` and `false_words` make a bool; `mismatch`: what another text becomes (None: null, a misfit).
+    `dates`: date formats of `windrow_worker.tables.dates`; `formats`: `%` formats of the user, and `date_constant`, a
+    prefix that is added to each text. `true_words` and `false_words` are the texts of a bool; `mismatch`: what any
+    other text becomes (None: null, a misfit).
     """
 
     name: str
@@ -40,19 +40,19 @@ class Column(NamedTuple):
     date_constant: str = ""
 
     def to_json(self) -> Dict[str, Any]:
-        """The JSON form: what differs from the defaults."""
+        """The JSON form: the fields that differ from their defaults."""
         return {key: value for key, value in self._asdict().items() if key == "name" or value not in ((), None, "")}
 
     @classmethod
     def from_json(cls, value: Dict[str, Any]) -> Column:
-        """The JSON form read back."""
+        """A column from its JSON form."""
         fields: Dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
         return cls(**fields)
 
 
 class Converted(NamedTuple):
-    """Values of a column (datetimes as nanoseconds), how many did not fit its type, and where the first of those
-    stands."""
+    """Values of a column (datetimes as nanoseconds), how many did not fit its type, and the index of the first of
+    those."""
 
     values: List[Any]
     misfits: int
@@ -60,7 +60,7 @@ class Converted(NamedTuple):
 
 
 class Misfits(NamedTuple):
-    """Values of one column that did not fit: the column's position, how many, the first one and its row."""
+    """Values of one column that did not fit: its position, how many, the first one and its row."""
 
     position: int
     number: int
@@ -89,7 +89,8 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
 
 
 def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
-    """Text to values. Null stays null; an empty text is null too, unless the column is text or gives it a meaning."""
+    """Converts texts to values. Null stays null. Empty text is null too, unless the column is text or gives it a
+    meaning."""
     if column.type == "text":
         return Converted(list(values), 0, -1)
     read = _reader(column)
@@ -119,7 +120,7 @@ def _is_0_or_1(value: str) -> bool:
 
 
 def _reader(column: Column) -> Callable[[str], Tuple[Any, bool]]:
-    """From text to (value, whether it fits)."""
+    """A function from text to (value, whether it fits)."""
     if column.type == "int":
         return _read_int
     if column.type == "float":
@@ -153,7 +154,7 @@ def _read_int(text: str) -> Tuple[Any, bool]:
             return value, True
     if not _FLOAT.fullmatch(text):
         return None, False
-    # A decimal is cut toward zero, what is too large becomes the largest, and nan 0: a misfit all the same.
+    # A decimal is truncated, a too large value becomes the largest, and nan becomes 0: all are misfits.
     number = float(text)
     if number != number:
         return 0, False

@@ -1,4 +1,4 @@
-"""How many records a slice holds, without reading their values."""
+"""Counts the records of a slice without reading their values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from windrow_worker.tables.positions import line_positions, record_positions
 
 
 def count_records(reader: Dict[str, Any], recipe: Dict[str, Any]) -> int:
-    """How many records a slice of a text file holds, without reading their values. Raises OSError, InputChanged,
-    InputMisread."""
+    """The number of records in a slice of a text file. Raises OSError, InputChanged, InputMisread."""
     data, encoding = read_slice(recipe, reader["encoding"]), reader["encoding"]
     if reader["format"] == "json_lines":
         if reader["drop_invalid"]:

@@ -11,7 +11,7 @@ import re
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 Parse = Callable[[str], Optional[int]]
-"""Text to nanoseconds; None if it is no such date."""
+"""From text to nanoseconds; None if it is not such a date."""
 _Readings = List[Tuple[str, Optional[int]]]
 
 _FRACTION = ".f"
@@ -38,8 +38,9 @@ _NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
 
 
 def readings(text: str) -> Dict[str, int]:
-    """The forms that a text may have, each with the nanoseconds it means then; none: it is no date. Blanks may be
-    missing or too many between its parts, and stand in front of it, but not behind it."""
+    """The possible forms of a text, each with the nanoseconds that it then means; empty if it is not a date. Blanks may
+    be missing or repeated between its parts, and may precede it, but not follow it.
+    """
     text = text.lstrip()
     for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
         found = pattern.fullmatch(text)
@@ -90,7 +91,7 @@ def _year_last(
 
 
 def _form(first: str, rest: str) -> str:
-    """Month and day in one order, and what follows them, as in `/yyyy H:mm`."""
+    """The form with month and day in this order, and the rest, such as `/yyyy H:mm`."""
     return "%s%s%s%s" % (first, rest[0], "d" if first == "M" else "M", rest)
 
 
@@ -104,8 +105,8 @@ def _named(day: str, month: str, year: str) -> _Readings:
 def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     """The forms of these texts, as (forms, undecidable).
 
-    No forms: they are not all dates, or contradict each other. `undecidable`: day and month could change places in
-    all of one kind, and the other kinds do not tell either.
+    No forms: not all texts are dates, or they contradict each other. `undecidable`: in all texts of one kind, day and
+    month could be swapped, and the other kinds do not decide it either.
     """
     forms: Dict[str, None] = {}
     firsts: Dict[str, Set[str]] = {}
@@ -116,7 +117,7 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
         if found[0][0] == "y" or "MMM" in found[0]:
             forms[found[0]] = None
             continue
-        # Month and day first: which of them, the texts of the same marks and parts tell.
+        # Month or day first? Texts with the same separators and parts decide it together.
         fitting = {form[0] for form in found}
         known = firsts.setdefault(found[0][3:], fitting)
         known &= fitting
@@ -132,8 +133,9 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
 
 
 def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
-    """One function for a column: its forms, then its formats in turn, these with outer blanks allowed; `constant`
-    stands in front of each text. Where a fraction of a second may stand, there need not be one."""
+    """The parse function of a column. It tries the forms, then each of the formats, which allow outer blanks.
+    `constant` is put before each text. Fractions of a second are optional.
+    """
     pinned = set(forms)
     pinned.update([form.replace(_FRACTION, "") for form in pinned])
     parses = [_format_parser(text) for text in formats]
@@ -215,14 +217,14 @@ def _format_parser(text: str) -> Parse:
         if letter == "f" and dot:
             pattern += r"(?:\.(?P<f>\d{1,9})\d*)?"
         elif letter == "f":
-            # Without its dot it counts nanoseconds.
+            # Without its dot, it counts nanoseconds.
             pattern += r"(?P<n>\d{1,9})"
         elif letter in _DIRECTIVES:
             directive = _DIRECTIVES[letter]
             pattern += dot + (directive if letter not in used else re.sub(r"\?P<.>", "?:", directive))
             used.add(letter)
         else:
-            # A blank stands for any number of blanks, none among them.
+            # A blank matches any number of blanks, including none.
             blanks = re.split(r"\s+", "%" if part == "%%" else part)
             pattern += r"\s*".join(re.escape(text) for text in blanks)
     compiled = re.compile(pattern, re.ASCII)

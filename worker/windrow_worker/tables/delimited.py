@@ -23,14 +23,14 @@ try:
         raise ImportError
     from windrow_worker.tables.arrow_delimited import TYPES, read_fast
 except ImportError:
-    # No pyarrow in the user's environment, or one too old: the exact way does it all.
+    # No pyarrow in the user's environment, or too old a version: only the exact way.
     read_fast = None  # type: ignore[assignment]
 
 _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Table(NamedTuple):
-    """A slice by position in the file: Arrow arrays or lists of values; `misfits` of values, and records too wide."""
+    """A slice, by position in the file: Arrow arrays or lists of values; values that did not fit; records too wide."""
 
     arrays: List[Any]
     rows: int
@@ -47,7 +47,7 @@ class DelimitedLoader:
     """
 
     def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
-        """`fast` False: the exact way only, without pyarrow."""
+        """`fast`: False for the exact way only, without pyarrow."""
         self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self._layouts: List[List[int]] = reader["layouts"]
@@ -59,7 +59,7 @@ class DelimitedLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
         known = TYPES_WITHOUT_NULLS
         return {column.name: known[column.type] for column in self._columns if column.type in known}
 
@@ -131,7 +131,7 @@ class DelimitedLoader:
         return found
 
     def _place(self, where: Dict[str, Any], row: int, data: bytes) -> str:
-        """Where a record stands: its line if lines and records are the same here, else counted from the slice."""
+        """The place of a record: its line if lines and records are the same, or else its number in the slice."""
         file, begin = printable(where["file"]), where["begin"]
         plain = "local" not in where and not self._text.multi_line and self._encoding in ("utf-8", "windows-1252")
         if plain and begin <= _LINES_COUNTED_BYTES_MAX and not data.startswith(b"\n") and b"\n\n" not in data:
@@ -141,8 +141,9 @@ class DelimitedLoader:
 
 
 def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool) -> _Table:
-    """The exact way. Memory: a few hundred bytes a field. Raises OpenQuote, unless `is_last`: nothing stands behind
-    it in its file."""
+    """The exact way. It needs a few hundred bytes of memory per field. Raises OpenQuote, unless this is the last slice
+    of its file.
+    """
     width = len(columns)
     rows: List[List[Optional[str]]] = []
     wide_rows, first_wide_row = 0, -1

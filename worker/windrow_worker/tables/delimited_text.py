@@ -13,8 +13,9 @@ Record = List[Optional[str]]
 
 
 class Text(NamedTuple):
-    """How delimited text is to be read. `skip_returns`: a line of a carriage return alone is blank, and no record, as
-    it always is where records can go on behind a line end."""
+    """How delimited text is read. `skip_returns`: a line with only a carriage return is blank, not a record; with
+    `multi_line` it always is.
+    """
 
     delimiter: str = ","
     multi_line: bool = False
@@ -23,29 +24,30 @@ class Text(NamedTuple):
 
     @property
     def returns_are_blank(self) -> bool:
-        """Whether a line of a carriage return alone is no record."""
+        """Whether a line with only a carriage return is blank, not a record."""
         return self.multi_line or self.skip_returns
 
     @property
     def empty(self) -> Optional[str]:
-        """What an empty, unquoted field is."""
+        """The value of an empty, unquoted field."""
         return "" if self.empty_as_string else None
 
 
 class OpenQuote(Exception):
-    """A quote is open at the end of a text that ends where a record should."""
+    """A quote is open at the end of a text, where a record should end."""
 
 
 def records(data: str, text: Text, is_last: bool = True) -> Iterator[Record]:
-    """The records of a text that begins at the start of one. `is_last` False: the text goes on behind it with another
-    record; raises OpenQuote where a quote is open then."""
+    """The records of a text that begins with a record. `is_last` False: more records follow after the text; a quote
+    that is open at its end then raises OpenQuote.
+    """
     if not text.multi_line or '"' not in data:
         return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
     return (record for _, record in _multi_line(data, text.delimiter, text.empty, is_last))
 
 
 def record_starts(data: str, text: Text) -> Iterator[int]:
-    """Where each of the `records` of a text with line ends inside quotes begins in it."""
+    """The offset of each record in a text that may have line ends inside quotes."""
     return (start for start, _ in _multi_line(data, text.delimiter, text.empty, True))
 
 
@@ -56,7 +58,7 @@ def _single_line(text: str, delimiter: str, skip_bare_return: bool, empty: Optio
         if at < 0:
             line, start = text[start:], end
         else:
-            # A carriage return is part of the line end only where a line feed follows.
+            # A carriage return is part of the line end only if a line feed follows.
             line = text[start : at - 1] if at > start and text[at - 1] == "\r" else text[start:at]
             blank = at == start or (skip_bare_return and not line)
             start = at + 1
@@ -72,7 +74,7 @@ def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
     fields: Record = []
     at = 0
     while True:
-        # A quote that is still open at the line end is one of the field's characters.
+        # A quote that is still open at the line end is an ordinary character of the field.
         close = _closing_quote(line, at + 1) if line.startswith('"', at) else -1
         if close >= 0:
             end = line.find(delimiter, close + 1)
@@ -95,8 +97,7 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str], is_last: bool) 
             if close < 0:
                 if not is_last:
                     raise OpenQuote
-                # The open quote is one of the field's characters, and the rest of the text one record, with its line
-                # ends.
+                # The open quote is an ordinary character, and the rest of the text is one record, line ends included.
                 rest = text[at:-1] if text.endswith("\n") else text[at:]
                 fields += [field or empty for field in rest.split(delimiter)]
                 yield start, fields
@@ -142,7 +143,7 @@ def widened(names: Sequence[str], width: int) -> List[str]:
 
 
 def distinct(names: Sequence[str]) -> List[str]:
-    """The names, repeats with the first free number behind them."""
+    """The names; repeats get the first free number as their ending."""
     taken = set(names)
     seen = set()
     numbers: Dict[str, int] = {}

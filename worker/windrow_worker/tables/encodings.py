@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 
 class Encoding(NamedTuple):
-    """How text lies in a file. `unit`: bytes of a character, at least; `newline`: the line end, at a multiple of
-    it."""
+    """An encoding. `unit`: the fewest bytes of a character; `newline`: the line end, at a multiple of that."""
 
     name: str
     unit: int
@@ -27,14 +26,13 @@ ENCODINGS = {
     "utf-32-le": Encoding("utf-32-le", 4, b"\n\0\0\0", codecs.BOM_UTF32_LE),
 }
 
-# Five bytes that Python's cp1252 refuses stand for control characters, as browsers read them.
+# Python's cp1252 refuses five bytes, which browsers read as control characters.
 _WINDOWS_1252 = bytes(range(256)).decode("cp1252", "replace")
 _WINDOWS_1252 = "".join(chr(at) if char == "\ufffd" else char for at, char in enumerate(_WINDOWS_1252))
 
 
 def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
-    """Decode a slice that begins `offset` bytes into its file. Raises ValueError, naming the byte that is no valid
-    text."""
+    """Decodes a slice that begins `offset` bytes into its file. Raises ValueError, which names the invalid byte."""
     if encoding == "windows-1252":
         return codecs.charmap_decode(data, "strict", _WINDOWS_1252)[0]
     try:
@@ -47,7 +45,7 @@ def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
 
 
 def to_utf8(data: bytes, encoding: str, offset: int = 0) -> bytes:
-    """A slice as UTF-8, the way the fast reader wants it. Raises ValueError as `to_text` does."""
+    """A slice as UTF-8, for the fast reader. Raises ValueError as `to_text` does."""
     if encoding in ("utf-8", "windows-1252") and data.isascii():
         return data
     text = to_text(data, encoding, offset)

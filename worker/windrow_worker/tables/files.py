@@ -1,8 +1,8 @@
-"""Reading a part of a file that must still be what it was when it was listed, and must begin and end at records.
+"""Reads a part of a file that must not have changed since it was listed, and must begin and end at records.
 
-The planner cuts by its own scanner. What it has cut is checked here by rules of the reader's: the bytes at the ends of
-a slice (`read_slice`), quotes that are open at its end (`delimited`), and the number of its records, where the
-recipe tells it (`check_records`).
+The planner cuts with its own scanner. The reader checks the cuts by its own rules: the bytes at the ends of a slice
+(`read_slice`), quotes that are open at its end (`delimited`), and the number of its records, if the recipe has it
+(`check_records`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windrow_worker.loaded import InputChanged, InputMisread
 from windrow_worker.tables.encodings import ENCODINGS, Encoding
 
 PATH = "Path"
-"""The column that `include_path_column` adds: the file of each row, as `printable` makes it."""
+"""The column that `include_path_column` adds: the file of each row, as `printable` returns it."""
 
 
 def open_listed(name: str, buffering: int = -1) -> BinaryIO:
-    """Open a file of the listing; `buffering` as in `open`. Raises OSError, whose text says what may be wrong."""
+    """Opens a listed file; `buffering` as in `open`. Raises OSError, whose text says what may be wrong."""
     try:
         return open(os.fsencode(name), "rb", buffering)
     except OSError as error:
@@ -29,7 +29,7 @@ def open_listed(name: str, buffering: int = -1) -> BinaryIO:
 
 
 def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None:
-    """Raise InputChanged if the open file has another size or time than its listing says."""
+    """Raises InputChanged if the open file has another size or time than listed."""
     now = os.fstat(file.fileno())
     if now.st_size != size:
         raise InputChanged(
@@ -44,10 +44,10 @@ def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None
 
 
 def read_slice(recipe: Dict[str, Any], encoding: str) -> bytes:
-    """The bytes `begin` to `end` of a recipe's text file: whole lines. Raises InputChanged, InputMisread, and
+    """The bytes `begin` to `end` of a recipe's text file, which are whole lines. Raises InputChanged, InputMisread, and
     OSError if it cannot be read.
 
-    Of a file in remote storage the agent has fetched just these bytes, to `local`.
+    From a file in remote storage, the agent has fetched exactly these bytes, into `local`.
     """
     how = ENCODINGS[encoding]
     begin, end = recipe["begin"], recipe["end"]
@@ -64,28 +64,28 @@ def misread(recipe: Dict[str, Any], what: str) -> InputMisread:
     """The error for a slice that was cut wrongly: its file, its bytes, and `what` is wrong with it."""
     return InputMisread(
         "The part of %s from byte %d to %d was cut wrongly, and none of it was run: it %s. This is a fault of Windrow, "
-        "not of the script. Run the job anew, so that its input is divided again; if that fails, too, report it, with "
+        "not of the script. Run the job again, so that its input is divided again; if that fails too, report it, with "
         "the version of Python that the master runs with."
         % (printable(recipe["file"]), recipe["begin"], recipe["end"], what)
     )
 
 
 def check_records(recipe: Dict[str, Any], found: int) -> None:
-    """Raise InputMisread where a recipe tells how many `records` it has, and so many were not found."""
+    """Raises InputMisread if a recipe says how many `records` it has, and another number was found."""
     planned = recipe.get("records", found)
     if planned == found:
         return
-    what = "has %d records, and not the %d that were counted when the input was divided" % (found, planned)
+    what = "has %d records, not the %d that were counted when the input was divided" % (found, planned)
     if "row_group" not in recipe:
         raise misread(recipe, what)
     raise InputMisread(
-        "Row group %d of %s %s, and none of it was run. Was the file replaced? Run the job anew when it is at rest; if "
-        "that fails, too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
+        "Row group %d of %s %s, and none of it was run. Was the file replaced? Run the job again when it does not "
+        "change; if that fails too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
     )
 
 
 def _read_range(recipe: Dict[str, Any], how: Encoding) -> bytes:
-    """The bytes of a slice, in front of which a line must end."""
+    """The bytes of a slice; a line must end before it."""
     if "local" in recipe:
         with open(os.fsencode(recipe["local"]), "rb", buffering=0) as file:
             data = file.readall()
@@ -107,11 +107,11 @@ def _read_range(recipe: Dict[str, Any], how: Encoding) -> bytes:
                 break
             parts.append(part)
             begin += len(part)
-        # Once more, so that what was written while it was read is noticed too.
+        # Checked again, so that a change during the reading is noticed too.
         check_unchanged(file, name, recipe["size"], recipe["mtime_ns"])
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def printable(file: str) -> str:
-    """A path as text that any writer can take: bytes that are no UTF-8 escaped."""
+    """A path as text that any writer accepts: bytes that are not UTF-8 are escaped."""
     return os.fsencode(file).decode("utf-8", "backslashreplace")

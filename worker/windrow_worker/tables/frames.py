@@ -1,5 +1,4 @@
-"""DataFrames from columns of plain values, with the types that Arrow's own conversion gives, also where pyarrow is
-absent."""
+"""Makes DataFrames from columns of plain values, with the types of Arrow's own conversion, but without pyarrow."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ import pandas
 
 _TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
 TYPES_WITHOUT_NULLS = {"int": "int64", "bool": "bool"}
-"""Types of columns that hold objects where nulls are among whole numbers (with `exact_integers`) or booleans, and
-what they are where there are none, as numpy names it."""
+"""Types of columns that hold objects if there are nulls among integers (with `exact_integers`) or booleans, and the
+numpy type that they have without nulls."""
 _NOT_A_TIME = -(2**63)
 
 
@@ -27,8 +26,9 @@ def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_intege
 
 
 def settled(rows: pandas.DataFrame, types: Mapping[str, str]) -> pandas.DataFrame:
-    """Rows of which steps have left some, with the types that they would have had they been read alone. `types`: see
-    :data:`TYPES_WITHOUT_NULLS`."""
+    """Rows that steps have left, with the types that they would have if only they had been read. `types`: see
+    `TYPES_WITHOUT_NULLS`.
+    """
     held = {}
     for name in rows.columns:
         if name in types and rows[name].dtype == object:

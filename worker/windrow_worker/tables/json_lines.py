@@ -15,7 +15,7 @@ from windrow_worker.tables.files import PATH, check_records, printable, read_sli
 
 
 class InvalidLine(ValueError):
-    """A line is no JSON object."""
+    """A line is not a JSON object."""
 
 
 def _refuse(constant: str) -> Any:
@@ -27,18 +27,19 @@ _OF_PYTHON = json.JSONDecoder()
 
 
 def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
-    """The objects of a text that begins at a line start; lines of length zero are skipped. Raises InvalidLine."""
+    """The objects of a text that begins with a line; empty lines are skipped. Raises InvalidLine."""
     return (value for _, value in _numbered(data, drop_invalid))
 
 
 def records(data: str) -> Iterator[Dict[str, Any]]:
-    """The same as Python's own reader has them: NaN and Infinity are floats, since its writer writes them."""
+    """The same, read as Python's own reader does: NaN and Infinity are floats, since its writer writes them."""
     return (value for _, value in _numbered(data, None))
 
 
 def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count.
-    `drop_invalid` None: those of no table."""
+    """The objects with the numbers of their lines, from 0; empty lines do not count. `drop_invalid` None: the input is
+    not a table.
+    """
     decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
     counted = -1
     for number, line in enumerate(data.split("\n"), 1):
@@ -48,7 +49,7 @@ def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Di
         try:
             value, _ = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except (ValueError, RecursionError) as error:
             if drop_invalid:
                 continue
@@ -85,7 +86,7 @@ class JsonLinesLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
         from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS as KNOWN
 
         return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
@@ -124,7 +125,7 @@ class JsonLinesLoader:
             return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
 
         value = frame(made, len(rows), self._exact_integers)
-        # Of a slice whose lines are all invalid, and left out, no row is left.
+        # If all lines of a slice are invalid and left out, no row is left.
         return Loaded(value, len(value), misfits, None, places, is_void=not rows)
 
 
@@ -149,7 +150,7 @@ class RecordsLoader:
 
 
 def _fits(kind: str) -> Callable[[Any], bool]:
-    """Whether a value is of a kind, or null."""
+    """Whether a value is of this kind, or null."""
     if kind == "int":
         return lambda value: value is None or (type(value) is int and -(2**63) <= value < 2**63)
     return lambda value: value is None or kind in ("any", kind_of(value))

@@ -41,12 +41,12 @@ class ParquetLoader:
         self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
         self._path_column: bool = reader["path_column"]
-        # A footer describes all row groups: where there are many, reading it anew for each would cost more than they.
+        # A footer describes all row groups. If there are many, reading it for each would cost more than they do.
         self._footer: Tuple[Any, Any] = (None, None)
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Of whole numbers and booleans, by column: see :data:`~windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
         types = pyarrow.types
         fields = [field for field in self._schema if types.is_integer(field.type) or types.is_boolean(field.type)]
         return {
@@ -59,7 +59,7 @@ class ParquetLoader:
         """One mini-batch. Raises InputChanged, InputMisread, OSError, and pyarrow's errors for a damaged file."""
         where = json.loads(recipe)
         name = where["file"]
-        # Of a file in remote storage, the agent has fetched the row group and the footer, to where they stand in it.
+        # From a file in remote storage, the agent has fetched the row group and the footer, at their offsets.
         fetched = "local" in where
         listed = (name, where["size"], where["etag"] if fetched else where["mtime_ns"])
         with open_listed(where["local"] if fetched else name) as file:
@@ -112,7 +112,7 @@ def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:
     """A column of one file as the type that was pinned for all, as (column, misfits, first misfit): times beyond the
     range of a finer unit, which become null. Raises ArrowException for types of which there is no such way.
     """
-    # It takes a while to import, and is needed only where files differ.
+    # Slow to import, and needed only if files differ.
     from pyarrow import compute
 
     # Whole numbers beyond 2**53 are rounded where other files hold floats, times are cut where their unit is coarser.

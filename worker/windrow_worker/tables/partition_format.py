@@ -1,7 +1,7 @@
-"""`extract_columns_from_partition_format`: columns whose values stand in the paths of files.
+"""`extract_columns_from_partition_format`: columns whose values are in the paths of files.
 
-A format such as `{store}/{day:yyyy-MM-dd}/*.csv` is compiled once, by `compile_format`; the client checks with
-it, the planner groups files by it, and the worker fills columns by it. What it means:
+`compile_format` compiles a format such as `{store}/{day:yyyy-MM-dd}/*.csv`. The client checks it, the planner groups
+files by it, and the worker fills columns from it. It means:
 
 * `{name}`: text of one path part, at least one character, dots included; the same name again matches, and captures
   nothing.
@@ -48,8 +48,8 @@ class PartitionFormat(NamedTuple):
         return self.pattern.search(path) is not None
 
     def values(self, path: str) -> Tuple[Any, ...]:
-        """The columns' values: text, and nanoseconds since 1970 for the date; None where the path does not match, or
-        has no such date.
+        """The columns' values: text, and nanoseconds since 1970 for the date; None if the path does not match, or has
+        no such date.
 
         `path` is absolute, as of `os.fsdecode`.
         """
@@ -64,7 +64,7 @@ class PartitionFormat(NamedTuple):
 
 
 class PathColumns:
-    """The columns that some formats take from a path, and partition keys among them."""
+    """The columns that some formats take from a path, and the partition keys among them."""
 
     def __init__(self, formats: Sequence[PartitionFormat]) -> None:
         self.formats = tuple(formats)
@@ -84,7 +84,7 @@ class PathColumns:
         return tuple(found[key] for key in keys)
 
     def key_value(self, path: str, keys: Sequence[str]) -> Dict[str, Any]:
-        """The columns `keys` as a script is told them: text, dates as `datetime`, None."""
+        """The columns `keys` as a script gets them: text, dates as `datetime`, None."""
         found = self.values(path)
         return {
             key: date_of(found[key]) if key in self.dates and found[key] is not None else found[key] for key in keys
@@ -92,7 +92,7 @@ class PathColumns:
 
 
 def compile_format(text: str) -> PartitionFormat:
-    """Compile a format. Raises FormatError."""
+    """Compiles a format. Raises FormatError."""
     regex = ""
     names: List[str] = []
     date: Optional[str] = None
@@ -132,8 +132,9 @@ def compile_format(text: str) -> PartitionFormat:
 
 
 def key_value(keys: Sequence[str], stored: Sequence[Any]) -> Dict[str, Any]:
-    """The values of partition keys as a script is told them, from their JSON form: dates are in lists of one number,
-    of nanoseconds."""
+    """The values of partition keys as a script gets them, from their JSON form, where a date is a list of one number of
+    nanoseconds.
+    """
     return {key: date_of(value[0]) if isinstance(value, list) else value for key, value in zip(keys, stored)}
 
 
@@ -143,7 +144,7 @@ def date_of(nanoseconds: int) -> datetime:
 
 
 def _split(text: str) -> List[Tuple[str, Optional[str]]]:
-    """The format as (text before, inside of braces), the last one without braces. Doubled braces are text."""
+    """The format as pairs of text and the braces after it; the last has no braces. Doubled braces are text."""
     found: List[Tuple[str, Optional[str]]] = []
     literal, at = "", 0
     while at < len(text):
@@ -204,5 +205,5 @@ def _nanoseconds(found: Dict[str, Optional[str]]) -> Optional[int]:
 
 
 def _writable(text: str) -> str:
-    """Text that any writer can take: bytes of a name that are no UTF-8 escaped, as in the column `Path`."""
+    """Text that any writer accepts: bytes that are not UTF-8 are escaped, as in the column `Path`."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")

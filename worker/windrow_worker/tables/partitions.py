@@ -1,5 +1,4 @@
-"""Mini-batches of tables that are divided by keys of which each file has one value: all files of a group, one after the
-other."""
+"""Mini-batches of tables that are divided by keys with one value per file: all files of a group, concatenated."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FileGroupTableLoader:
-    """Reads the parts of a group by another loader. A recipe: `key` (values of the partition keys), `parts`."""
+    """Reads the parts of a group with another loader. A recipe: `key` (values of the partition keys), `parts`."""
 
     def __init__(self, loader: Loader, keys: List[str]) -> None:
         self._loader = loader
@@ -40,20 +39,20 @@ class FileGroupTableLoader:
         key = key_value(self._keys, where["key"])
         packed = where["parts"][0].get("constants")
         if packed:
-            # Files of Delta tables, whose values JSON cannot tell all.
+            # Files of Delta tables, some of whose values JSON cannot hold.
             from windrow_worker.tables.parquet import unpack_constants
 
             constants = unpack_constants(packed)
             key = {name: constants[name].as_py() if name in constants else value for name, value in key.items()}
-        # Only steps, and invalid lines that are left out, leave none of the rows of a group.
+        # A group is empty only because of steps, or of invalid lines that are left out.
         return Loaded(value, len(value), told, key, is_void=not len(value))
 
 
 def concatenated(frames: List[pandas.DataFrame]) -> pandas.DataFrame:
-    """Frames with the same columns as one, as if their rows had been read at once."""
+    """Joins frames with the same columns, as if their rows had been read at once."""
     if len(frames) == 1:
         return frames[0]
-    # Column by column: joined as whole frames, columns that are null in one part would change the types of others.
+    # Column by column: if whole frames were joined, a column that is null in one part would change types.
     columns: Dict[str, Any] = {}
     for name in frames[0].columns:
         parts = [frame[name] for frame in frames]

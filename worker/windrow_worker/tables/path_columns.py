@@ -1,4 +1,4 @@
-"""Columns of a table that stand in the paths of its files, put among those of a DataFrame."""
+"""Adds columns whose values are in the paths of files to a DataFrame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow_worker.tables.path_values import PathColumnsPlan
 
 
 class PathColumnsLoader:
-    """Mini-batches of another loader, with columns from the path of their file."""
+    """Mini-batches of another loader, with added columns from the path of their file."""
 
     def __init__(self, loader: Any, plan: Dict[str, Any]) -> None:
         self._loader = loader
@@ -32,7 +32,7 @@ class PathColumnsLoader:
 def with_path_columns(
     rows: pandas.DataFrame, plan: PathColumnsPlan, file: str
 ) -> Tuple[pandas.DataFrame, List[Tuple[str, int, str]]]:
-    """Rows of a file with the columns of its path put in, and what did not fit its type."""
+    """The rows of a file with the columns from its path added, and values that did not fit their type."""
     values = plan.values(file)
     made = frame([(column.name, column.type, [value] * len(rows)) for column, value, _ in values], len(rows))
     made.index = rows.index

@@ -1,4 +1,4 @@
-"""The values, of their pinned types, that columns from paths have for a file. Standard library only."""
+"""The typed values of columns from paths, for a file. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from windrow_worker.tables.partition_format import PathColumns, compile_format
 
 
 class PathColumnsPlan:
-    """Where the columns of some formats go, and of which types they are.
+    """Which columns come from paths, their types, and where they go.
 
-    Its JSON form: `formats`, `columns` (`Column`, one a name; dates as they are), `at` (position of the
-    first one in the DataFrame; None: behind all).
+    Its JSON form: `formats`, `columns` (`Column`, one for each name; dates unchanged), `at` (position of the first one
+    in the DataFrame; None: after all others).
     """
 
     def __init__(self, document: Dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Where the records of a slice stand in their file: numbers that do not depend on how the file is cut."""
+"""The places of a slice's records in their file: numbers that do not depend on how the file is cut."""
 
 from __future__ import annotations
 

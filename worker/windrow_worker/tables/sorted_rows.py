@@ -1,10 +1,10 @@
-"""Mini-batches of a table that is divided by columns of its data: runs of a file of sorted rows, which is mapped.
+"""Mini-batches of a table that is divided by columns of its data: runs of rows in a sorted file, which is mapped.
 
-Making a DataFrame costs as much for ten rows as for ten thousand. So when one mini-batch after the other comes from
-one batch of the file, the batch is made a DataFrame once, and cut; but for columns of which a part would come out
-otherwise than the whole (whole numbers and booleans beside nulls), or would share values that can be changed.
+A DataFrame of ten rows costs as much as one of ten thousand. So if several mini-batches come from one batch of the
+file, the batch becomes a DataFrame once, which is then cut. This excludes columns whose part would differ from the
+whole (integers and booleans beside nulls), or would share mutable values.
 
-Each batch is verified when it is read, by the checksums that stand beside the file.
+Each batch is verified when it is read, with the checksums beside the file.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class SortedRowsLoader:
         if len(value) != where["rows"]:
             raise InputMisread(
                 "Rows %d to %d of the sorted rows in %s are not there: %d of them were found, and none was run. Run "
-                "the job anew, so that the rows are sorted again."
+                "the job again, so that the rows are sorted again."
                 % (begin, end, printable(self._reader["file"]), len(value))
             )
         return Loaded(value, len(value), (), key)
 
     def _cut(self, batch: Any, begin: int, end: int) -> pandas.DataFrame:
-        """A run of rows of a batch, cut from its DataFrame."""
+        """A run of rows, cut from the DataFrame of their batch."""
         if self._frame is None:
             alike = [column.name for column in batch.schema if _cuts_alike(batch.column(column.name))]
             own = [name for name in batch.schema.names if name not in alike or name in self._json_columns]
@@ -119,13 +119,13 @@ class SortedRowsLoader:
             check_unchanged(file, name, self._reader["size"], self._reader["mtime_ns"])
         self._sums = SortedSums(name, self._reader["sums_crc32"])
         self._map = pyarrow.memory_map(name)
-        # By what stands before and behind them, the batches are found.
+        # Batches are found by the parts before and after them.
         self._verify(0)
         self._verify(len(self._sums) - 1)
         return pyarrow.ipc.open_file(self._map)
 
     def _verify(self, part: int) -> None:
-        """Raise InputChanged where a part of the file is not what was written."""
+        """Raises InputChanged if a part of the file is not what was written."""
         assert self._sums is not None
         self._sums.verify(part, self._read)
 
@@ -135,7 +135,7 @@ class SortedRowsLoader:
 
 
 def _cuts_alike(column: Any) -> bool:
-    """Whether a part of a column comes out as the same part of the whole, and shares nothing that can be changed."""
+    """Whether a part of a column equals that part of the whole, and shares no mutable values."""
     kind, types = column.type, pyarrow.types
     if types.is_integer(kind) or types.is_boolean(kind):
         return bool(column.null_count == 0)

@@ -1,4 +1,4 @@
-"""The checksums that stand beside a file of sorted rows. The standard library alone."""
+"""The checksums beside a file of sorted rows. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.files import open_listed, printable
 
 SUMS = ".sums"
-"""Added to the name of the file: that of its checksums."""
+"""The ending that the checksum file's name adds to the name of the file."""
 SUM = struct.Struct("<QI")
-"""Of a part of the file: where it ends, and its crc32."""
+"""An entry for a part of the file: where it ends, and its crc32."""
 
 
 class SortedSums:
-    """One a part: what is before the first batch, each batch, what is behind the last."""
+    """One entry per part: what is before the first batch, each batch, what is after the last."""
 
     def __init__(self, name: str, sums_crc32: int) -> None:
-        """`name`: the file of sorted rows; `sums_crc32`: of that of its checksums. Raises InputChanged, OSError."""
+        """`name`: the file of sorted rows; `sums_crc32`: of the checksum file. Raises InputChanged, OSError."""
         self._name = name
         with open_listed(name + SUMS) as file:
             sums = file.read()
@@ -31,7 +31,8 @@ class SortedSums:
         return len(self._sums)
 
     def verify(self, part: int, read: Callable[[int, int], Any]) -> None:
-        """Raise InputChanged where a part of the file is not what was written. `read`: bytes from, and how many."""
+        """Raises InputChanged if a part of the file is not what was written. `read`: reads bytes, by offset and
+        length."""
         begin = self._sums[part - 1][0] if part else 0
         end, expected = self._sums[part]
         if crc32(read(begin, end - begin)) != expected:

@@ -1,4 +1,4 @@
-"""A loader of tables whose MLTable file has steps after the one that reads."""
+"""The loader of tables whose MLTable file has steps after the reading step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from windrow_worker.tables.steps import Step, apply
 
 
 class SteppedLoader:
-    """Reads as another loader does, and carries the steps out. A mini-batch may be left without rows."""
+    """Reads with another loader, then carries out the steps. A mini-batch may have no rows afterwards."""
 
     def __init__(self, loader: Any, steps: Sequence[Step], exact_integers: bool = False) -> None:
-        """`loader`: of a table, with exact integers, which come out as such where `exact_integers` is True."""
+        """`loader`: of a table, with exact integers. They stay so in the result if `exact_integers`."""
         self._loader = loader
         self._steps = steps
         self._types: Dict[str, str] = dict(loader.types_without_nulls)

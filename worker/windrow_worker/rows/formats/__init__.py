@@ -1,5 +1,5 @@
-"""Rows of files of a format (`--append_row_format`): CSV, JSON lines, Parquet. What `run()` returns is a DataFrame
-or a list of dicts; each is turned into what the master can put behind each other without looking at single rows.
+"""Rows of files with a format (`--append_row_format`): CSV, JSON lines, Parquet. `run()` returns a DataFrame or a list
+of dicts; both become bytes that the master can concatenate without looking at single rows.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
         """Writes what `run()` returned in one format."""
 
         def write(self, value: Any, write: Callable[[Any], None]) -> Written:
-            """Writes the rows of a DataFrame or a sequence. Raises BadReturn for what the format cannot hold."""
+            """Writes the rows of a DataFrame or a sequence. Raises BadReturn for values that the format cannot hold."""
             ...
 
 
 class Written(NamedTuple):
-    """`header`: what all mini-batches of the step must agree on; `rows`: how many were written."""
+    """`header`: what must be the same for all mini-batches of the step; `rows`: how many were written."""
 
     header: bytes
     rows: int
 
 
 def make_format_writer(name: str, to_csv: Dict[str, Any]) -> FormatWriter:
-    """The writer of a format. `to_csv`: arguments of `DataFrame.to_csv` that a CSV file leaves free.
+    """Makes the writer of a format. `to_csv`: arguments of `DataFrame.to_csv` that a CSV file leaves open.
 
-    Raises MissingLibrary where Parquet is wanted and pyarrow is not installed, ValueError for another name.
+    Raises MissingLibrary if Parquet is wanted and pyarrow is not installed, ValueError for an unknown name.
     """
     if name == "csv":
         from windrow_worker.rows.formats.csv_rows import CsvWriter

@@ -1,4 +1,4 @@
-"""Rows of a CSV file: comma, quoting after RFC 4180, one header that travels apart; lines end with a line feed."""
+"""Rows of a CSV file: commas, quoting as in RFC 4180, lines that end with a line feed, and the header apart."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CsvWriter:
             frame_names(frame, "csv")
         if len(frame) and not frame.shape[1]:
             raise BadReturn(
-                "The DataFrame that run() returned has rows and no columns, of which a file of format csv would hold "
-                "blank lines. The index is not written: make it columns by reset_index()"
+                "The DataFrame that run() returned has rows but no columns; a file of format csv would hold only "
+                "blank lines. The index is not written: turn it into columns with reset_index()"
             )
         if self._frames is None:
             from windrow_worker.rows.dataframe import DataFrameWriter
@@ -62,6 +62,6 @@ def _line(values: List[Any]) -> str:
     fields = ["" if is_missing(value) else str(value) for value in values]
     fields = ['"' + field.replace('"', '""') + '"' if _SPECIAL.search(field) else field for field in fields]
     if fields == [""]:
-        # Else a blank line, which readers pass over.
+        # Otherwise this would be a blank line, which readers skip.
         return '""\n'
     return ",".join(fields) + "\n"

@@ -1,4 +1,4 @@
-"""Rows of a JSON lines file: one object a row; what is missing, and what JSON does not know (NaN), is null."""
+"""Rows of a JSON lines file: one object per row; missing values, and those that JSON lacks (NaN), are null."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _line(row: Mapping[Any, Any], index: int) -> bytes:
         try:
             text = _ENCODER.encode(plain)
         except ValueError:
-            # NaN, or an infinite number; or a structure that holds itself, which fails again.
+            # NaN or infinity; or a structure that contains itself, which fails again.
             text = _ENCODER.encode(_finite(plain))
         try:
             return text.encode("utf-8") + b"\n"
         except UnicodeEncodeError:
-            # A lone surrogate, as in the name of a file: JSON can say it in ASCII alone.
+            # A lone surrogate, as in a file name: JSON can only have it as an ASCII escape.
             return json.dumps(json.loads(text), separators=(",", ":")).encode("ascii") + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise BadReturn(
@@ -75,7 +75,7 @@ def _line(row: Mapping[Any, Any], index: int) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, as something that it has one for. Raises TypeError."""
+    """Turns a value that JSON lacks into one that it has. Raises TypeError."""
     import datetime
     import decimal
     import pathlib
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (decimal.Decimal, uuid.UUID, pathlib.PurePath, datetime.timedelta)):
         return str(value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        # numpy: a scalar or an array. What stays a numpy value (a date) is text, but for a float with more digits.
+        # A numpy scalar or array. What stays a numpy value (a date) becomes text, except a float with more digits.
         plain = value.tolist()
         if type(plain) is type(value) and value.dtype.kind == "f":
             return float(value)

@@ -1,4 +1,4 @@
-"""Rows that `run()` returned as dicts, and what all formats ask of them."""
+"""Rows that `run()` returned as dicts: the checks that all formats share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def check_rows(values: Any, row_format: str) -> None:
-    """Raises BadReturn where an element is no dict."""
+    """Raises BadReturn if an element is not a dict."""
     for index, element in enumerate(values):
         if not isinstance(element, Mapping):
             raise BadReturn(
                 f"Element {index} of what run() returned is of type {type(element).__name__}; rows of format "
                 f"{row_format} have named columns. Return a pandas DataFrame, or a list with one dict for each row; or "
-                "take --append_row_format out to get lines of text"
+                "remove --append_row_format to get lines of text"
             )
 
 
 def column_names(rows: Any) -> List[str]:
-    """The keys of all rows, in order of first appearance. Raises BadReturn for one that is no text."""
+    """The keys of all rows, in order of first appearance. Raises BadReturn for a key that is not text."""
     names: Dict[Any, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
@@ -39,11 +39,12 @@ def column_names(rows: Any) -> List[str]:
 
 
 def frame_names(frame: Any, row_format: str) -> List[str]:
-    """The names of a DataFrame's columns, as text. Raises BadReturn where two are equal, or have several levels."""
+    """The names of a DataFrame's columns, as text. Raises BadReturn if two are equal, or if they have several
+    levels."""
     if frame.columns.nlevels > 1:
         raise BadReturn(
             f"The returned DataFrame has column names of {frame.columns.nlevels} levels; a file of format {row_format} "
-            "has one. Flatten them, for example by df.columns = ['_'.join(map(str, name)) for name in df.columns]"
+            "has one. Flatten them, for example with df.columns = ['_'.join(map(str, name)) for name in df.columns]"
         )
     names = [str(name) for name in frame.columns]
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
@@ -56,7 +57,7 @@ def frame_names(frame: Any, row_format: str) -> List[str]:
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN of any kind of number, NaT, and pandas' NA."""
+    """Whether it is None, NaN of any number type, NaT, or pandas' NA."""
     kind = type(value)
     if kind is float:
         return bool(value != value)
@@ -65,7 +66,7 @@ def is_missing(value: Any) -> bool:
     pandas = sys.modules.get("pandas")
     if pandas is not None and (value is getattr(pandas, "NaT", None) or value is getattr(pandas, "NA", None)):
         return True
-    # What is missing equals nothing, itself neither: a float32, a Decimal, a datetime64.
+    # A missing value does not equal itself: a float32, a Decimal, a datetime64.
     if not isinstance(value, Number) and getattr(value, "shape", None) != ():
         return False
     try:

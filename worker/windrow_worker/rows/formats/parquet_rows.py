@@ -1,8 +1,8 @@
-"""Rows of a Parquet file: the master writes it; from here each mini-batch's rows come as an Arrow IPC stream, and their
-columns, by name and type, as its header.
+"""Rows of a Parquet file, which the master writes. A worker sends the rows of a mini-batch as an Arrow IPC stream, and
+the names and types of their columns as its header.
 
-The header is JSON: a list of [name, type as text, the column's Arrow schema in base64]. Types that Parquet or other
-mini-batches would see otherwise are made plain: categories become their values, large texts texts.
+The header is JSON: a list of [name, type as text, the column's Arrow schema in base64]. Types that would differ in
+Parquet or in other mini-batches are simplified: categories become their values, large texts become texts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.parquet
 
 from windrow_worker.rows.formats import Written
 from windrow_worker.rows.formats.mappings import check_rows, column_names, frame_names, is_missing
-from windrow_worker.rows.return_values import CLEANING, BadReturn, is_dataframe, unwritable_letter
+from windrow_worker.rows.return_values import CLEANING, BadReturn, is_dataframe, unwritable_character
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ParquetRowsWriter:
 
 
 class _Target:
-    """A file that only takes bytes, for Arrow."""
+    """A write-only file, for Arrow."""
 
     closed = False
 
@@ -81,7 +81,7 @@ class _Target:
         return len(piece)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Does nothing: there is no buffer."""
 
     def close(self) -> None:
         self.closed = True
@@ -111,7 +111,7 @@ def _table_of_rows(rows: Any) -> Any:
     for name in names:
         try:
             values = [row.get(name) for row in rows]
-            # Arrow takes NaN of a Python float for missing, and of no other kind of number.
+            # Arrow treats NaN as missing for Python floats, and for no other number type.
             arrays.append(pyarrow.array([None if is_missing(value) else value for value in values], from_pandas=True))
         except UnicodeEncodeError as error:
             raise BadReturn(_surrogate(error)) from error
@@ -125,7 +125,7 @@ def _table_of_rows(rows: Any) -> Any:
 
 def _surrogate(error: UnicodeEncodeError) -> str:
     return (
-        f"The text {error.object[:80]!r} in what run() returned holds {unwritable_letter(error)}, which no Parquet "
+        f"The text {error.object[:80]!r} in what run() returned holds {unwritable_character(error)}, which no Parquet "
         f"file can hold. {CLEANING}"
     )
 
@@ -141,7 +141,7 @@ def _plain(table: Any) -> Any:
             )
         fields.append(pyarrow.field(field.name, kind))
     schema = pyarrow.schema(fields)
-    # pandas' own notes on its index are nothing for a file of many mini-batches.
+    # pandas' metadata about its index is useless in a file of many mini-batches.
     table = table.replace_schema_metadata()
     try:
         return table.cast(schema) if table.schema != schema else table
@@ -162,6 +162,6 @@ def _plain_type(kind: Any) -> Any:
     if types.is_timestamp(kind) and kind.unit == "s":
         return pyarrow.timestamp("ms", kind.tz)
     if types.is_decimal(kind) and kind.bit_width <= 128:
-        # How many digits there are is the values' affair, and another mini-batch's may have more.
+        # The number of digits depends on the values, and another mini-batch may need more.
         return pyarrow.decimal128(38, kind.scale)
     return kind

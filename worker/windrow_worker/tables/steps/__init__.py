@@ -1,6 +1,6 @@
-"""Steps after the one that reads: what an MLTable file says is to be done with the rows, in order.
+"""Steps of an MLTable file after the reading step: what is done with the rows, in order. Not the steps of a job.
 
-A step is a small JSON document of the reader, in which the planner has resolved what takes knowing all columns:
+A step is a small JSON document in the reader. The planner has resolved everything that needs all columns:
 
     {"step": "keep_columns", "columns": [name, ...]}                   drop_columns too
     {"step": "filter", "tree": ..., "text": ...}                       tree: see `filtering`
@@ -9,8 +9,8 @@ A step is a small JSON document of the reader, in which the planner has resolved
     {"step": "extract_columns", ...}                               from the path: see `path_values`
     {"step": "take" | "skip", "number": n}
 
-What takes counting all rows is in the recipe: `ranges` holds, for each take and skip in turn, which of the rows that
-come to it pass ([first, behind the last]; absent: all do); `salt` stands for the file in samples.
+What needs a count of all rows is in the recipe. `ranges` has an entry for each take and skip in turn: which of the rows
+that reach it pass, as [first, after the last]; all pass if it is absent. `salt` identifies the file in samples.
 Reference: docs/reference/azure-ml/mltable.md#paths, #columns, #filters, #samples.
 """
 
@@ -44,14 +44,14 @@ def apply(
 ) -> Tuple[pandas.DataFrame, List[Misfit]]:
     """The rows of one slice after all steps, numbered from 0, and the values that could not be converted.
 
-    `positions`: where each row as it was read stands in its file. `passing_range`, of the planner: asked at each
-    take and skip which of so many rows pass, in place of the recipe's `ranges`. Raises ValueError for what a filter
-    cannot judge.
+    `positions` returns the place in the file of each row that was read. `passing_range` replaces the recipe's `ranges`
+    for the planner: it is called at each take and skip with a number of rows, and returns which pass. Raises ValueError
+    for values that a filter cannot handle.
     """
     misfits: List[Misfit] = []
     ranges = iter(recipe.get("ranges", ()))
     given = rows
-    # The index tells which row as read each one is.
+    # The index identifies each row as it was read.
     rows.index = pandas.RangeIndex(len(rows))
     for step in steps:
         kind = step["step"]
@@ -76,7 +76,7 @@ def apply(
         else:
             raise ValueError("unknown step %r of a table" % kind)
     if rows is not given:
-        # Also so that older versions of pandas do not warn a script that adds a column to a part of a frame.
+        # Otherwise older versions of pandas warn a script that adds a column to a part of a frame.
         rows = rows.reset_index(drop=True)
     return rows, misfits
 
@@ -92,7 +92,7 @@ def _converted(
         made[column.name] = series
         if count:
             value = rows[column.name].iloc[first]
-            # numpy's own numbers show themselves as such.
+            # numpy numbers have another repr.
             value = value.item() if isinstance(value, numpy.generic) else value
             example = "%s: row %d: %.200r is no %s" % (_slice(recipe), rows.index[first] + 1, value, column.type)
             misfits.append((column.name, count, example))

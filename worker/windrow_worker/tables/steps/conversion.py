@@ -20,15 +20,16 @@ _NONE = (None, False)
 
 
 def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series, int, int]:
-    """The column with the type of `column`, how many values became null because they have no such meaning, and where
-    the first of those stands (-1: nowhere)."""
+    """The column converted to the type of `column`, how many values became null because they cannot be converted, and
+    the index of the first of those (-1: none).
+    """
     kind = _kind(given)
     if kind == column.type:
         return given, 0, -1
     if kind == "int" and column.type == "float":
         return given.astype("float64"), 0, -1
     if kind == "int" and column.type == "text":
-        # Common, as of identities, and much faster than value by value.
+        # Common for ids, and much faster than value by value.
         return series("text", list(map(str, given.tolist()))).set_axis(given.index), 0, -1
     values = _plain(given)
     if kind == "text":
@@ -40,7 +41,7 @@ def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series,
 
 
 def _kind(given: pandas.Series) -> str:
-    """The kind of all values, as in `Column`; `any` where they have to be looked at one by one."""
+    """The type of all values, as in `Column`; `any` if they have to be checked one by one."""
     if pandas.api.types.is_bool_dtype(given.dtype):
         return "bool"
     if given.dtype == "int64":
@@ -85,7 +86,7 @@ def _each(values: List[Any], read: Callable[[Any], Tuple[Any, bool]]) -> Tuple[L
 
 
 def _reader(column: Column) -> Callable[[Any], Tuple[Any, bool]]:
-    """From a value that is not null to (value, whether it has a meaning in the type)."""
+    """A function from a value that is not null to (value, whether it can be converted)."""
     target = {
         "text": _to_text,
         "int": _to_int,
@@ -168,7 +169,7 @@ def _to_datetime(value: Any) -> Tuple[Any, bool]:
 
 
 def _nanoseconds(value: Any) -> Optional[int]:
-    """A time as nanoseconds since 1970-01-01 UTC; None if it is none, or outside of what 64 bits can tell."""
+    """A time as nanoseconds since 1970-01-01 UTC; None if it is not a time, or does not fit into 64 bits."""
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         value = datetime.datetime(value.year, value.month, value.day)
     if not isinstance(value, (datetime.datetime, numpy.datetime64)):
@@ -176,7 +177,7 @@ def _nanoseconds(value: Any) -> Optional[int]:
     try:
         time = pandas.Timestamp(value)
         time = time if time.tzinfo is None else time.tz_convert(None)
-        # Before version 2 there is no unit but nanoseconds.
+        # Before version 2, the only unit is nanoseconds.
         return int(time.as_unit("ns").value if hasattr(time, "as_unit") else time.value)
     except (ValueError, OverflowError):
         return None

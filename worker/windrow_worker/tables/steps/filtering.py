@@ -21,11 +21,11 @@ _WORDS = {BOOL: "true or false", NUMBER: "a number", TEXT: "text", TIME: "a time
 
 
 class FilterFailed(Exception):
-    """A filter that cannot judge a row; says why."""
+    """A filter cannot handle a row; the text says why."""
 
 
 class Values(NamedTuple):
-    """One value a row. `data` is anything where `null`."""
+    """One value per row. `data` is undefined where `null` is true."""
 
     kind: str
     data: numpy.ndarray
@@ -79,7 +79,7 @@ def _literal(value: Any, rows: int) -> Values:
 
 
 def _nulls(kind: str, like: Values) -> Values:
-    """Null in every row; what other kind the values are of no longer matters."""
+    """Null in every row: their type does not matter."""
     return Values(kind, numpy.zeros(len(like.null)), numpy.ones(len(like.null), dtype=bool))
 
 
@@ -103,7 +103,7 @@ def _column(series: pandas.Series) -> Values:
     if found == "boolean":
         return Values(BOOL, numpy.where(null, False, data).astype(bool), null)
     if found == "integer":
-        # Whole numbers beside nulls; Arrow's largest are beyond 64 bits with a sign, JSON's have any length.
+        # Integers beside nulls. Arrow's may exceed signed 64 bits, JSON's may have any length.
         whole = numpy.where(null, 0, data)
         small = not len(whole) or (whole.min() >= -(2**63) and whole.max() < 2**63)
         return Values(NUMBER, whole.astype("int64") if small else whole, null)
@@ -116,7 +116,7 @@ def _column(series: pandas.Series) -> Values:
 
 
 def _must_be(kind: str, values: Values, what: str) -> None:
-    """Nulls alone are of any kind."""
+    """Whether all are null, so that the type does not matter."""
     if values.kind != kind and not values.null.all():
         raise FilterFailed("%s is %s, where %s is needed" % (what, _WORDS[values.kind], _WORDS[kind]))
 
@@ -124,7 +124,7 @@ def _must_be(kind: str, values: Values, what: str) -> None:
 def _and(tree: List[Any], rows: pandas.DataFrame) -> Values:
     left = _evaluate(tree[1], rows)
     _must_be(BOOL, left, "what stands before `and`")
-    # False and null settle it.
+    # False and null decide it.
     needed = _truth(left)
     data, null = needed.copy(), left.null.copy()
     if needed.any():
@@ -162,7 +162,7 @@ def _or(tree: List[Any], rows: pandas.DataFrame) -> Values:
 
 
 def _alternatives(tree: List[Any]) -> List[List[Any]]:
-    """What a chain of `or` joins, from left to right."""
+    """The operands of a chain of `or`, from left to right."""
     parts = []
     while tree[0] == "or":
         parts.append(tree[2])
@@ -171,7 +171,7 @@ def _alternatives(tree: List[Any]) -> List[List[Any]]:
 
 
 def _truth(values: Values) -> numpy.ndarray:
-    """Where a bool is true; false where it is null."""
+    """True where a bool is true and not null."""
     truth: numpy.ndarray = ~values.null
     truth[truth] = values.data[truth].astype(bool)
     return truth
@@ -242,7 +242,7 @@ def _calculated(sign: str, left: Values, right: Values) -> Values:
 
 
 def _whole(first: numpy.ndarray, second: numpy.ndarray) -> numpy.ndarray:
-    """Whole numbers are cut toward zero, decimals rounded down."""
+    """Integers are truncated toward zero, decimals are rounded down."""
     if first.dtype.kind in "iu" and second.dtype.kind in "iu":
         rest = numpy.fmod(first, second)
         return (first - rest) // second  # type: ignore[no-any-return]

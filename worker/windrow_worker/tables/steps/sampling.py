@@ -1,4 +1,4 @@
-"""Which rows a sample takes: each row decides by itself, from the seed, its file and its place there.
+"""Which rows a sample takes: decided for each row alone, from the seed, its file and its place there.
 
 So the same rows are taken however the data is cut, on whichever node.
 Reference: docs/reference/azure-ml/mltable.md#samples.
@@ -16,7 +16,7 @@ _MASK = 2**64 - 1
 
 def sampled(step: Dict[str, Any], salt: int, positions: numpy.ndarray) -> numpy.ndarray:
     """Which of the rows at these places of a file are in the sample, as an array of bool."""
-    # The number tells two samples of one table apart that have the same seed.
+    # The number distinguishes two samples of one table with the same seed.
     key = _mixed(_mixed(_mixed(step["seed"] & _MASK) ^ step["number"]) ^ salt)
     state = positions.astype("uint64") * numpy.uint64(_GOLDEN) + numpy.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -27,7 +27,7 @@ def sampled(step: Dict[str, Any], salt: int, positions: numpy.ndarray) -> numpy.
 
 
 def _mixed(value: int) -> int:
-    """splitmix64: equal seeds give equal numbers on every machine; neighbouring ones nothing alike."""
+    """splitmix64: equal inputs give equal numbers on every machine; neighbouring inputs give unrelated ones."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
