@@ -98,13 +98,13 @@ CONFIG_ROWS: Rows = {
     "mini_batch_size": [
         ("mini_batch_size: 5", TAKEN),
         ("mini_batch_size: '5'", TAKEN),
-        ("mini_batch_size: 10 kb", "directly behind it"),
-        ("mini_batch_size: 10kbmb", "directly behind it"),
-        ("mini_batch_size: -5", "directly behind it"),
+        ("mini_batch_size: 10 kb", "optionally followed directly by kb"),
+        ("mini_batch_size: 10kbmb", "optionally followed directly by kb"),
+        ("mini_batch_size: -5", "optionally followed directly by kb"),
     ],
     "partition_keys": [
         ("partition_keys: []", TAKEN),
-        ("partition_keys: [a, b]\n  mini_batch_size: 5", "excludes mini_batch_size"),
+        ("partition_keys: [a, b]\n  mini_batch_size: 5", "cannot be combined with mini_batch_size"),
         ("partition_keys: [a, a]", "more than once"),
         ("partition_keys: a", "a list of text"),
         ("partition_keys: [[a]]", "a list of text"),
@@ -133,7 +133,7 @@ STEP_ROWS: Rows = {
         ("type: ParallelRunStep", TAKEN),
         ("type: parallelrunstep", TAKEN),
         ("type: ParalelRunStep", 'Did you mean "ParallelRunStep"?'),
-        ("type: DatabricksStep", "does not carry out"),
+        ("type: DatabricksStep", "does not support"),
         ("type:", "is missing"),
     ],
     "name": [

@@ -26,7 +26,7 @@ _KEYS: dict[str, Field] = {
     "path": _TEXT,
     "description": _TEXT,
     "tags": Field("map"),
-    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "properties": Field("node", effect="properties are not kept; use tags"),
     "creation_context": _NODE,
     "id": _NODE,
     "latest_version": _NODE,

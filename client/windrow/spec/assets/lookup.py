@@ -32,8 +32,8 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
         context.problems.error(
             node,
             key,
-            f"{shown(node)} names a registered asset, and there is no registry here to ask; give a path, or name the "
-            "master that has it.",
+            f"{shown(node)} names a registered asset, but there is no registry to look it up in; give a path, or name "
+            "the master that has it.",
         )
         return None
     wanted = None if sign == "@" else version
@@ -48,10 +48,10 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
 
 def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLookup) -> str:
     what = "model" if kind == MODEL else "data asset"
-    versions = [*lookup.versions(DATA, name), *lookup.versions(MODEL, name)]
+    versions = list(dict.fromkeys([*lookup.versions(DATA, name), *lookup.versions(MODEL, name)]))
     if versions:
         return (
-            f"{shown(node)} is a version that is not registered; of {name} there are: "
+            f"{shown(node)} is not a registered version; the versions of {name} are: "
             f"{', '.join(versions[:10])}{', …' if len(versions) > 10 else ''}."
         )
     known = [*lookup.names(DATA), *lookup.names(MODEL)]

@@ -149,7 +149,7 @@ class _Reader:
                 if name == "pip":
                     self._pip(lines)
                 else:
-                    problems.error(item, self._key, f'"{name}" is no installer that is known; allowed is pip.')
+                    problems.error(item, self._key, f'"{name}" is not a known installer; only pip is allowed.')
         elif isinstance(item, Scalar) and isinstance(item.value, str) and item.text.strip():
             self._conda(item.text.strip(), item.place)
         else:
@@ -190,7 +190,7 @@ class _Reader:
             self._context.problems.error(
                 place,
                 self._key,
-                f'"{text[:120]}" is no dependency that can be read; write a name and versions, as in numpy=1.26 or '
+                f'"{text[:120]}" is not a dependency that can be read; write a name and versions, as in numpy=1.26 or '
                 '"numpy>=1.24,<2".',
             )
             return
@@ -212,7 +212,7 @@ class _Reader:
                 self._context.problems.error(
                     place,
                     self._key,
-                    f'"{text}" asks for "{version}", which is no version of Python; write it as in python=3.10 or '
+                    f'"{text}" asks for "{version}", which is not a version of Python; write it as in python=3.10 or '
                     '"python>=3.9,<3.12".',
                 )
                 return

@@ -139,7 +139,9 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
     if conda is None or is_null(conda):
         if image is not None and not is_null(image):
             context.problems.warn(
-                image, f"{key}.{what}", f"{named}has no effect: workers are no containers. The environment {_NO_LIST}."
+                image,
+                f"{key}.{what}",
+                f"{named}has no effect: workers do not run in containers. The environment {_NO_LIST}.",
             )
         else:
             context.problems.warn(node, key, f"{_NO_LIST}.")
@@ -148,8 +150,8 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.warn(
             image,
             f"{key}.{what}",
-            f"{named}has no effect: workers are no containers. What its image would bring has to be in conda_file, or "
-            "on the nodes.",
+            f"{named}has no effect: workers do not run in containers. What its image would bring has to be in "
+            "conda_file, or on the nodes.",
         )
     return _conda(conda, f"{key}.conda_file", context)
 
@@ -176,7 +178,7 @@ def _v1(python: Mapping, key: str, context: Context) -> Environment | None:
     entries = {name.replace("_", "").casefold(): value for name, value in python.entries.items()}
     managed = entries.get("usermanageddependencies")
     if isinstance(managed, Scalar) and managed.value is True:
-        context.problems.warn(managed, key, f"the dependencies are its user's to see to, so nothing is built: {_OWN}.")
+        context.problems.warn(managed, key, f"the dependencies are managed by its user, so nothing is built: {_OWN}.")
         return None
     for name in ("condadependencies", "condadependenciesfile"):
         conda = entries.get(name)

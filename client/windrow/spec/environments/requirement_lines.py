@@ -101,7 +101,9 @@ def _read_nested(
 ) -> None:
     if not value or "://" in value:
         context.problems.error(
-            place, key, f'"{option} {value}" names no file of this machine; put its lines here, or name a local file.'
+            place,
+            key,
+            f'"{option} {value}" does not name a file on this machine; put its lines here, or name a local file.',
         )
         return
     path = os.path.normpath(os.path.join(place.source.folder, value))
@@ -133,7 +135,9 @@ def _text_of(path: str, place: Place, key: str, context: Context, depth: int) ->
     except ValueError as error:
         why = str(error)
     context.problems.error(
-        place, key, f'"{path}" is to be a requirements file, and {why}; paths are relative to the file that holds them.'
+        place,
+        key,
+        f'"{path}" should be a requirements file, but {why}; paths are relative to the file that holds them.',
     )
     return None
 
@@ -162,16 +166,16 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
         return
     if name not in _VALUED:
         known = listed([*(option for option in _VALUED if option.startswith("--")), *_FLAGS])
-        context.problems.warn(place, key, f'"{text}" has no effect; of the options of pip there are: {known}.')
+        context.problems.warn(place, key, f'"{text}" has no effect; these options of pip are supported: {known}.')
         return
     option = f"--{_VALUED[name]}={value}"
     if not is_option(option):
-        context.problems.error(place, key, f'"{text}" has no value, or one with blanks in it.')
+        context.problems.error(place, key, f'"{text}" has no value, or one that contains spaces.')
         return
     address = _VALUED[name] in ("index-url", "extra-index-url", "find-links")
     if address and not value.startswith(("http:", "https:", "$")):
         context.problems.error(
-            place, key, f'"{text}" names no web address, and agents do not have the files of this machine.'
+            place, key, f'"{text}" names no web address, and agents cannot read the files of this machine.'
         )
         return
     _warn_of_credentials(text, place, key, context)
@@ -193,7 +197,7 @@ def _why_not(text: str) -> str:
     pin = _CONDA_PIN.fullmatch(text)
     if pin:
         return f"is conda's way to pin a version; in a pip list write {pin[1]}=={pin[2]}."
-    return "is no requirement that pip can read; write a name and versions, as in numpy or numpy>=1.24,<2."
+    return "is not a requirement that pip can read; write a name and versions, as in numpy or numpy>=1.24,<2."
 
 
 def _warn_of_credentials(text: str, place: Place, key: str, context: Context) -> None:

@@ -182,7 +182,7 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
         advice = "Copy the data to a local or shared folder, or to s3://, gs:// or abfss://."
         checks.error(value, key, f"{shown(value)} is remote, and cannot be reached. {advice}")
     elif not text or "\0" in text:
-        checks.error(value, key, f"{shown(value)} is no path.")
+        checks.error(value, key, f"{shown(value)} is not a path.")
     elif kind != "pattern" and any(char in text for char in "*?"):
         checks.error(value, key, f"{shown(value)} holds a wildcard; write `pattern:` instead of `{kind}:`.")
     else:
@@ -201,7 +201,7 @@ def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: 
             checks.error(
                 value,
                 key,
-                f"{shown(value)} is no address of a datastore; write azureml://datastores/<name>/paths/<path>.",
+                f"{shown(value)} is not the address of a datastore; write azureml://datastores/<name>/paths/<path>.",
             )
             return None
         text = str(found)

@@ -29,7 +29,7 @@ def read_extract_columns(checks: ValueChecks, value: Node, key: str) -> ExtractC
     try:
         return ExtractColumns(compile_format(text), value.place)
     except FormatError as error:
-        checks.error(value, key, f'"{text}" is no partition format: {error}.')
+        checks.error(value, key, f'"{text}" is not a valid partition format: {error}.')
         return None
 
 

@@ -225,7 +225,7 @@ def check_partition_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]
             counted = "take" if isinstance(step, Take) else "skip"
         elif isinstance(step, SelectPartitions):
             if counted:
-                checks.error(step.place, key, f"stands behind {counted}, which is not carried out; put it before.")
+                checks.error(step.place, key, f"comes after {counted}, which is not supported; put it before.")
             if left is not None and step.numbers and step.numbers[-1] >= left:
                 text = f"names partition {step.numbers[-1]}, but an earlier select_partitions leaves {left}, from 0 on."
                 checks.error(step.place, key, text)

@@ -39,12 +39,12 @@ def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
         return None
     for name in root.entries:
         if name not in TOP_KEYS:
-            known = "a schedule is not carried out" if name == "Schedule" else "it is no key of v1"
+            known = "schedules are not supported" if name == "Schedule" else "it is not a key of v1"
             context.problems.warn(root.key_places[name], name, f"has no effect: {known}.")
     key = next(name for name in TOP_KEYS if name in root.entries)
     node = root.entries[key]
     if is_null(node):
-        context.problems.error(node, key, "is empty; what it holds has to stand below it.")
+        context.problems.error(node, key, "is empty; put its content below it.")
         return None
     return _pipeline(node, context) if key == "pipeline" else _lone_config(node, sets, context)
 

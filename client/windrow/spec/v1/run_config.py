@@ -53,7 +53,7 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
         return config
     if root is not None:
         context.problems.error(
-            root, "parallel_run_config", "is missing; the file of a ParallelRunConfig has this key on top."
+            root, "parallel_run_config", "is missing; it has to be the first key of a ParallelRunConfig's file."
         )
     return None
 
@@ -137,7 +137,7 @@ def _partition_keys(config: Mapping, key: str, context: Context) -> Node | None:
         return None
     if names and entry(config, "mini_batch_size") is not None:
         context.problems.error(
-            node, key, "excludes mini_batch_size: both say what a mini-batch is; remove one of the two."
+            node, key, "cannot be combined with mini_batch_size: both say what a mini-batch is; remove one of the two."
         )
         return None
     return node

@@ -63,7 +63,7 @@ SCRIPT_STEP: dict[str, Field] = {
     # Not of v1's files: what `windrow.ml.v1` has of a run configuration.
     "environment": _NODE,
     "runconfig": _TEXT,
-    "runconfig_parameters": Field("node", effect="parameters of a run configuration are not carried out"),
+    "runconfig_parameters": Field("node", effect="parameters of a run configuration are not supported"),
 }
 
 DATA_REFERENCE: dict[str, Field] = {

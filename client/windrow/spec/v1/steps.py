@@ -52,7 +52,7 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
     found = next((name for name in STEP_TYPES if name.casefold() == kind.casefold()), None)
     if found is None:
         if kind in _OTHER_TYPES:
-            what = f"is {kind}, which Windrow does not carry out; do its work in a PythonScriptStep"
+            what = f"is {kind}, which Windrow does not support; do its work in a PythonScriptStep"
         else:
             what = f"is {shown(written)}.{did_you_mean(kind, STEP_TYPES)} " if written else "is missing; "
             what += f"allowed is {' or '.join(STEP_TYPES)}"
@@ -64,7 +64,7 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
         context.problems.error(
             name,
             f"{key}.name",
-            f"is {shown(name)}; allowed are 3 to 32 small letters, digits and dashes, beginning with a letter and not "
+            f"is {shown(name)}; allowed are 3 to 32 small letters, digits and dashes, starting with a letter and not "
             "ending with a dash.",
         )
         called = fallback

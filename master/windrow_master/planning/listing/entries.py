@@ -101,7 +101,7 @@ def pattern_entry(start: bytes, text: bytes, roots: Roots | None) -> Entry:
     pattern = compile_pattern(text)
     folder = os.path.normpath(os.path.join(start, pattern.base))
     if not stat.S_ISDIR(_stat(folder, readable, roots).st_mode):
-        raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is no folder.')
+        raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is not a folder.')
     return Entry(folder, readable, roots, pattern=pattern)
 
 
@@ -132,5 +132,5 @@ def _stat(path: bytes, text: str, roots: Roots | None) -> os.stat_result:
     except OSError as error:
         named = "" if shown(path).endswith(text) else f' (from "{text}")'
         missing = isinstance(error, FileNotFoundError)
-        what = "does not exist on the machine of the master" if missing else f"cannot be looked at: {error.strerror}"
+        what = "does not exist on the machine of the master" if missing else f"cannot be accessed: {error.strerror}"
         raise PlanningError(f"The input {shown(path)}{named} {what}. Check the path.") from error

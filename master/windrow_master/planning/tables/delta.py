@@ -182,7 +182,7 @@ def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
                 table = DeltaTable(f"{url.root}/{quote(url.key)}", storage_options=store_options(url))
     except TableNotFoundError as error:
         raise PlanningError(
-            f"{shown(folder)} is no Delta table: it has no _delta_log. Name the folder of a table."
+            f"{shown(folder)} is not a Delta table: it has no _delta_log. Name the folder of a table."
         ) from error
     except (DeltaError, OSError, ValueError) as error:
         if url is None:

@@ -122,7 +122,7 @@ def plain_read(name: bytes, path: bytes) -> Read:
     if table_files.is_compressed(os.fsdecode(name)):
         raise PlanningError(f"{shown(name)} is compressed, which cannot be cut. Decompress it first.")
     holder = (
-        "is no folder with an MLTable file, and its name"
+        "is not a folder with an MLTable file, and its name"
         if name == path
         else (f"holds no MLTable file, and the name of {shown(name)}")
     )
