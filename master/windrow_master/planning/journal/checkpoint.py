@@ -1,4 +1,4 @@
-"""How far planning has come: what a planner started again needs to go on with exactly the same mini-batches."""
+"""Checkpoints: what a restarted planner needs to continue with exactly the same mini-batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 class Checkpoint(NamedTuple):
     """A point between two mini-batches. Source: docs/contracts.md, section 3.
 
-    `recipes_bytes` and `listing_bytes` are lengths that are on disk, with their checksums (`checked.BlockSums`);
+    `recipes_bytes` and `listing_bytes` are lengths that are on disk, with their checksums (`block_checksums`);
     `position` belongs to the strategy that made it.
     """
 
