@@ -33,12 +33,12 @@ _KEYS: dict[str, Field] = {
     "datastore": Field("text", effect="write the path as azureml://datastores/NAME/paths/PATH"),
     "flavors": Field("node", effect="flavors of a model are not read; a script loads what lies at its path"),
     "stage": Field("text", effect="stages of a model are not kept; use tags"),
-    "job_name": Field("text", effect="which job has written it, is kept of outputs that jobs register themselves"),
+    "job_name": Field("text", effect="Windrow records the job only for outputs that a job registers itself"),
 }
 
 
 class AssetFile(NamedTuple):
-    """What a file says of an asset; `folder`: where relative paths begin. What it does not say is empty."""
+    """The content of an asset's file; `folder`: what relative paths are relative to. Missing values are empty."""
 
     name: str
     version: str

@@ -1,7 +1,7 @@
-"""The environment of a step: which version of Python and which packages its scripts need.
+"""The environment of a step: the version of Python and the packages that its scripts need.
 
-A conda or pip list becomes a virtual environment on each node; a name or an image alone means the Python that the
-node has, and is told. Reference: parallel-job.md, sections 1.3 and 1.5; client.md, rule 4.
+A conda or pip list becomes a virtual environment on each node. A name or an image alone means the node's own Python,
+with a warning. Reference: parallel-job.md, sections 1.3 and 1.5; client.md, rule 4.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _KEYS = (
 def read_environment(node: Node | None, key: str, context: Context) -> Environment | None:
     """Reads an environment as a step names it: by name, as the path of a file, or inline.
 
-    None: nothing has to be built, the agents' own Python is used (warnings tell why), or an error was noted.
+    None: an error was noted, or nothing has to be built and the agents' own Python is used (a warning says why).
     """
     if node is None or is_null(node):
         return None
@@ -85,7 +85,7 @@ def is_path(text: str, folder: str) -> bool:
 
 
 def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
-    """An environment, a conda file or a list for pip, by its path; `is_conda`: not the first."""
+    """An environment, a conda file or a list for pip, by its path; `is_conda`: it is not an environment's file."""
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"

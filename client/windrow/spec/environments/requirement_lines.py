@@ -1,7 +1,7 @@
-"""pip's requirement lines: what an environment has to hold, and where it is looked for.
+"""pip's requirement lines: the packages of an environment, and where pip looks for them.
 
-What is kept are the lines themselves, checked as far as can be told without an index: whoever builds the environment
-reads them again. Reference: parallel-job.md, section 1.3 (`conda_file`); pip's format of requirements files.
+The lines are kept as they are, checked as far as is possible without an index; the environment's builder reads them
+again. Reference: parallel-job.md, section 1.3 (`conda_file`); pip's format of requirements files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VALUED = {
 }
 _FLAGS = {"--no-index": "no-index", "--pre": "pre"}
 _NESTED_MAX = 10
-"""Requirements files may name others so deep."""
+"""The deepest nesting of requirements files that name each other."""
 
 
 class Requirements(NamedTuple):
@@ -53,14 +53,14 @@ class Requirements(NamedTuple):
 
     @classmethod
     def none(cls) -> Requirements:
-        """No line yet."""
+        """No lines yet."""
         return cls([], [], [])
 
 
 def read_requirement(line: str, place: Place, key: str, found: Requirements, context: Context, depth: int = 0) -> None:
-    """Reads one line of a pip list; `depth`: in how many files that name each other it stands.
+    """Reads one line of a pip list; `depth`: the nesting of requirements files that contain it.
 
-    Notes an error for one that pip could not read either, or that names what only this machine has.
+    Notes an error for a line that pip could not read either, or that names something only this machine has.
     """
     text = " ".join(_COMMENT.sub("", line).split())
     if not text:
@@ -143,7 +143,7 @@ def _text_of(path: str, place: Place, key: str, context: Context, depth: int) ->
 
 
 def _split_option(text: str) -> tuple[str, str]:
-    """An option and its value, however they are separated: `-r x`, `--requirement=x`, `-rx`."""
+    """An option and its value, in any notation: `-r x`, `--requirement=x`, `-rx`."""
     if not text.startswith("-"):
         return "", text
     if text.startswith("--"):
@@ -183,7 +183,7 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
 
 
 def _why_not(text: str) -> str:
-    """Why a text is no requirement, as the rest of a sentence about it; "" where it is one."""
+    """Why a text is not a requirement, as the rest of a sentence about it; "" if it is one."""
     if _URL.fullmatch(text) or (_AT_URL.fullmatch(text) and not re.search(r"@\s*(?:file:|[./])", text)):
         return ""
     local = text.startswith((".", "/", "~", "file:")) or re.search(r"@\s*(?:file:|[./])", text)

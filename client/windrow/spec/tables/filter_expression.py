@@ -28,10 +28,10 @@ Tree: TypeAlias = "list[str | int | float | bool | Tree]"
 
 OPERATORS = ("or", "and", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "**", "startswith")
 DEPTH_MAX = 50
-"""Parentheses, signs and `not` may be nested so deep."""
+"""The deepest nesting of parentheses, signs and `not`."""
 
 TERMS_MAX = 500
-"""An expression may have so many operators, columns and values: trees are walked by recursion."""
+"""The most operators, columns and values of an expression: trees are walked by recursion."""
 
 DIGITS_MAX = 40
 """A whole number with more digits fits into 64 bits only with leading zeros."""
@@ -60,7 +60,7 @@ _FUNCTIONS = "col, datetime and startswith"
 
 
 class FilterSyntaxError(ValueError):
-    """Text that is no filter expression; says what is wrong, where, and what to write."""
+    """Text that is not a filter expression; says what is wrong, where, and what to write."""
 
 
 class Expression(NamedTuple):

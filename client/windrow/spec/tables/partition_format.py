@@ -15,7 +15,7 @@ PARTITION_FORMAT = "partition_format"
 
 
 class ExtractColumns(NamedTuple):
-    """`extract_columns_from_partition_format`: columns whose values stand in the paths of the files."""
+    """`extract_columns_from_partition_format`: columns whose values are parts of the files' paths."""
 
     format: PartitionFormat
     place: Place

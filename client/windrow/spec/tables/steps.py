@@ -1,4 +1,4 @@
-"""The steps of an MLTable file beside the one that reads: what each is, and how it is read and checked.
+"""The steps of an MLTable file other than `read_*`: what each does, and how it is read and checked.
 
 Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 2, 5 and 7, rule 10.
 """
@@ -16,7 +16,7 @@ from windrow.spec.tables.partition_format import ExtractColumns, read_extract_co
 from windrow.spec.tables.value_checks import ValueChecks
 
 SEED_DEFAULT = 0
-"""Of a sample without a seed, so that every run takes the same rows. Source: reference/mltable.md, rule 10."""
+"""The seed of a sample without one, so that every run takes the same rows. Source: reference/mltable.md, rule 10."""
 
 
 PATH = "Path"
@@ -55,14 +55,14 @@ class Filter(NamedTuple):
 
 
 class KeepColumns(NamedTuple):
-    """`keep_columns`: these alone, in the order of the table."""
+    """`keep_columns`: only these columns, in the order of the table."""
 
     columns: ColumnChoice
     place: Place
 
 
 class DropColumns(NamedTuple):
-    """`drop_columns`: all but these."""
+    """`drop_columns`: all columns but these."""
 
     columns: ColumnChoice
     place: Place
@@ -76,7 +76,7 @@ class ConvertColumnTypes(NamedTuple):
 
 
 class SelectPartitions(NamedTuple):
-    """`select_partitions`: these alone, ascending, numbered from 0 as the vendor's reader cuts the data."""
+    """`select_partitions`: only these, ascending, numbered from 0 as the vendor's reader cuts the data."""
 
     numbers: tuple[int, ...]
     place: Place
@@ -96,7 +96,7 @@ def read_step(name: str, value: Node | None, item: Node, key: str, checks: Value
 
 
 def unknown_step(name: str, others: tuple[str, ...]) -> str:
-    """What to say about a step that does not exist; `others` exist beside those of this module."""
+    """The message for an unknown step; `others`: steps that exist besides those of this module."""
     known = (*others, *STEPS)
     return f'there is no step "{name}".{did_you_mean(name, known)} Known are {", ".join(known)}.'
 
@@ -195,7 +195,7 @@ STEPS = tuple(_STEPS)
 
 
 def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
-    """Note what a step on the list of files, before it is read, cannot do there."""
+    """Note an error for a step that makes no sense on a list of files."""
     only = f'a list of files has only the column "{PATH}"'
     match step:
         case Filter():
@@ -217,8 +217,7 @@ def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
 
 
 def check_partition_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]) -> None:
-    """Note what is wrong with `select_partitions` among the steps on rows, as far as it shows before the data is
-    seen."""
+    """Note errors of `select_partitions` among the steps on rows that show without the data."""
     counted, left = "", None
     for key, step in steps:
         if isinstance(step, (Take, Skip)):

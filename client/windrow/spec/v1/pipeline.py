@@ -18,7 +18,7 @@ from windrow.spec.v1.schema import PIPELINE
 from windrow.spec.v1.steps import StepText, parallel_step, script_step, step_text
 
 CONFIG_STEP, CONFIG_INPUT, CONFIG_OUTPUT = "parallel_run_step", "input", "output"
-"""What a ParallelRunConfig that is run by itself calls its step, its input and its output."""
+"""Names of the step, input and output when a ParallelRunConfig is run by itself."""
 
 
 TOP_KEYS = ("pipeline", "parallel_run_config")

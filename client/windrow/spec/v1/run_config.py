@@ -39,7 +39,7 @@ class RunConfig(NamedTuple):
     append_row: bool
     spelled: dict[str, str]
     is_whole: bool
-    """Nothing is missing that a step needs."""
+    """Whether it has everything that a step needs."""
 
 
 NO_CONFIG = RunConfig({}, {}, [], append_row=False, spelled={}, is_whole=False)

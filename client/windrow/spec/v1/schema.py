@@ -123,4 +123,4 @@ RESERVED_ARGUMENTS = (
     "append_row_file_name",
     "partition_keys",
 )
-"""Names that the runtime takes from the ParallelRunConfig: refused among a step's arguments (2.1)."""
+"""Names that the runtime takes from the ParallelRunConfig; a step's arguments may not use them (2.1)."""

@@ -46,7 +46,7 @@ class StepText(NamedTuple):
 
 
 def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepText | None:
-    """What kind of step this is, and its name. None, with an error, for kinds that are not carried out."""
+    """What kind of step this is, and its name. None, with an error, for kinds that are not supported."""
     written = text_of(node, "type", key, context)
     kind = written.text.strip() if written else ""
     found = next((name for name in STEP_TYPES if name.casefold() == kind.casefold()), None)
@@ -254,7 +254,7 @@ def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Envir
 
 
 def _names(node: Mapping, outputs: dict[str, Node]) -> Names:
-    """What a step's arguments can refer to: all that is written, also where an error was noted for it."""
+    """The names that a step's arguments can refer to, including those with errors."""
 
     def names(key: str) -> list[str]:
         there = entry(node, key)
@@ -268,7 +268,7 @@ def _compute(node: Mapping, key: str, context: Context) -> Scalar | None:
 
 
 def _input_data(names: list[str], place: Node) -> Node | None:
-    """The input or inputs that are divided."""
+    """The divided inputs."""
     bound = [scalar(f"${{{{inputs.{name}}}}}", place.place) for name in names]
     return None if not bound else bound[0] if len(bound) == 1 else sequence(bound, place.place)
 
