@@ -247,8 +247,8 @@ def _list_delta(
 
     if source.mltable is not None and source.mltable.before:
         raise PlanningError(
-            f"{source.mltable.before[0].place}: a step that stands before read_delta_lake has no files to work on; put "
-            "it behind it, where it works on rows."
+            f"{source.mltable.before[0].place}: a step before read_delta_lake has no files to work on; put it after "
+            "read_delta_lake, where it applies to rows."
         )
     table = DeltaSource(source.entries, read, request.roots)
     partitions = _partitions(source, read)

@@ -114,13 +114,13 @@ class DeltaSource:
         if protocol.min_reader_version > 3 or unknown:
             what = ", ".join(unknown) or f"version {protocol.min_reader_version} of the reader protocol"
             raise PlanningError(
-                f"{named} uses {what}, which cannot be read right. Write the table anew without it, or export it as "
+                f"{named} uses {what}, which cannot be read right. Rewrite the table without it, or export it as "
                 "Parquet files and use read_parquet."
             )
         if "deletionVectors" in (protocol.reader_features or ()) and _has_deletion_vectors(self._table):
             raise PlanningError(
-                f"{named} has deletion vectors: rows that are deleted, but still in its files. They cannot be honoured "
-                "yet. Rewrite the table without them (REORG TABLE … APPLY (PURGE)), then submit the job again."
+                f"{named} has deletion vectors: rows that are deleted, but still in its files. That is not "
+                "supported. Rewrite the table without them (REORG TABLE … APPLY (PURGE)), then submit the job again."
             )
 
 
