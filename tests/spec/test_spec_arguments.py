@@ -205,8 +205,8 @@ def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str
     ("arguments", "said"),
     [
         ("--resource_monitor_interval 20", []),
-        ("--c mine", ["beginning of --copy_logs_to_parent"]),
-        ("--resource_monitor_interva 20", ["read as that"]),
+        ("--c mine", ["read as --copy_logs_to_parent"]),
+        ("--resource_monitor_interva 20", ["which it abbreviates"]),
         ("--copy_logs_to_parent True", []),
         ("--push_metrics_to_parent True --metrics_name_prefix x", []),
         ("--profiling_module cProfile", []),

@@ -144,7 +144,7 @@ def test_outputs_with_a_name_are_registered(
 @pytest.mark.parametrize(
     ("output", "key", "words"),
     [
-        ("{name: 'a b'}", "name", "allowed are at most 255 letters"),
+        ("{name: 'a b'}", "name", "allowed are at most 255 ASCII letters"),
         ("{name: a, version: latest}", "version", "not the word latest"),
         ("{name: [a]}", "name", "is a list"),
     ],

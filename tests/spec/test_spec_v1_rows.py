@@ -223,7 +223,7 @@ OUTPUT_ROWS: Rows = {
         ("bind_mode: upload", TAKEN),
         ("bind_mode: download", "one of mount, upload"),
     ],
-    "register_as": [("register_as: scores", TAKEN), ("register_as: a b", "letters, digits and _ . -")],
+    "register_as": [("register_as: scores", TAKEN), ("register_as: a b", "letters, digits, _, . and -")],
     "type": [("type: uri_folder", TAKEN)],
     "path_on_compute": [("path_on_compute: x", TAKEN)],
     "overwrite": [("overwrite: true", TAKEN)],

@@ -193,7 +193,7 @@ def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
     """The error for a folder that cannot be listed."""
     advice = {
         errno.EACCES: "Let the user that Windrow runs as read it (chmod a+rx), or take it out of the input.",
-        errno.ENOENT: "It was removed while the input was being listed; submit the job again when nothing changes there any more.",
+        errno.ENOENT: "It was removed while the input was being listed; submit the job again.",
         errno.ENAMETOOLONG: "The folders are nested too deep for the operating system; move the data up.",
     }.get(error.errno or 0, "Check the disk or the share it lies on.")
     return PlanningError(f"The folder {shown(path)} of the input cannot be read: {error.strerror}. {advice}")
