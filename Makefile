@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PROTOS := $(shell cd proto && find . -name '*.proto' | sed 's,^\./,,' | sort)
 # pytest's own choice of tests and switches, as in: make test PYTEST="tests/worker -x"
 PYTEST ?=
+# Of pages and code, without containers.
+DOCUMENTATION_TESTS := $(filter-out tests/containers/%,$(wildcard tests/*/test_*_documentation.py)) tests/reference tests/core/test_core_transitions.py
 # The order of the tests: a number of its own each time. To have an order again: make test SEED=<the number that was told>
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
 # Test processes side by side: most tests wait for processes of their own.
@@ -43,8 +45,16 @@ demo: setup ## Run an example end to end and show the first lines of its output
 demo-cluster: setup ## Run a cluster in containers, kill its master in the middle of a job, and check the output
 	@$(BIN)/python examples/cluster/demo.py
 
+# Side by side; what each says stays together.
+side-by-side = $(MAKE) --no-print-directory --jobs --output-sync=target $(1)
+
+.PHONY: check
+check: setup ## Lint, types, import rules, stubs, documentation: seconds where little has changed, else a minute
+	@$(call side-by-side,types style layers check-stubs check-docs)
+
 .PHONY: test
-test: check-stubs lint ## Lint, types, import rules, stubs, and all tests
+test: setup ## All of `check`, and all tests
+	@$(call side-by-side,types style layers check-stubs)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --randomly-seed=$(SEED) $(PYTEST)
 
 .PHONY: bench
@@ -65,8 +75,16 @@ proto: setup ## Generate the gRPC stubs from proto/
 	@$(call generate-stubs,client)
 
 .PHONY: docs
-docs: setup ## Draw the pages that are made from the code
-	@$(BIN)/python docs/state_machines.py > docs/state-machines.md
+docs: setup ## Write the pages that are made from the code
+	@$(BIN)/python docs/generate
+
+.PHONY: docs-site
+docs-site: setup ## Build the documentation site in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+.PHONY: docs-serve
+docs-serve: setup ## Show the documentation site while you write
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates
@@ -75,11 +93,24 @@ check-stubs: setup ## Fail when the committed stubs are not what proto/ generate
 	@diff -r -x __pycache__ -x __init__.py build/stubs/windrow/rpc/v1 client/windrow/rpc/v1 || \
 	  { echo "client/windrow/rpc/v1 is not what proto/ generates: run 'make proto' and commit the result" >&2; exit 1; }
 
+.PHONY: check-docs
+check-docs: setup ## Fail where a page names what is not there, or is not what the code makes of it
+	@$(BIN)/python -m pytest $(DOCUMENTATION_TESTS)
+
 .PHONY: lint
-lint: setup ## Lint, types, import rules
+lint: style types layers ## Lint, types, import rules
+
+.PHONY: style
+style: setup
 	@$(BIN)/python -m ruff check --quiet .
 	@$(BIN)/python -m ruff format --quiet --check . || { echo "Run 'make format' and commit the result" >&2; exit 1; }
+
+.PHONY: types
+types: setup
 	@$(BIN)/python -m mypy
+
+.PHONY: layers
+layers: setup
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: format

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 import windrow
-from windrow.contexts import access_from_json
+from windrow.rpc.contexts import access_from_json
 
 from benchmarks.programs import ROOT
 from benchmarks.waiting import wait_until

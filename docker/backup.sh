@@ -11,7 +11,7 @@ fi
 
 case "${1-}" in
   "")
-    [ ! -t 1 ] || { say "this would write a tar to your terminal; docs/deploy.md has the command"; exit 2; }
+    [ ! -t 1 ] || { say "this would write a tar to your terminal; docs/how-to/back-up-and-restore.md has the command"; exit 2; }
     [ -e state/windrow.db ] || { say "the volume 'state' holds no database; no master has run here yet"; exit 1; }
     # Last comes this script, as a mark: tar takes a file that was cut between two members for whole.
     tar -c authority state -C / backup.sh

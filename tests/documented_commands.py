@@ -14,7 +14,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     "README.md",
-    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
+    "CONTRIBUTING.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
     "benchmarks/README.md",
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "examples").rglob("README.md")),
 ]
@@ -23,7 +24,7 @@ COMMENTED = [
     ".env.example",
     "docker/backup.sh",
     "docker/agent-requirements.txt",
-    "client/windrow/as_owner.py",
+    "client/windrow/common/as_owner.py",
 ]
 
 
@@ -88,7 +89,21 @@ def block(page: str, first: str) -> Block:
     raise LookupError(f"{page} has no block that begins with {first}")
 
 
-DEPLOY, OPERATIONS, README, PYTHON = "docs/deploy.md", "docs/operations.md", "README.md", "docs/python.md"
+README, TUTORIAL, PYTHON = "README.md", "docs/tutorial.md", "docs/reference/python.md"
+DEPLOY = "docs/how-to/deploy-with-containers.md"
+BACKUP = "docs/how-to/back-up-and-restore.md"
+UPGRADE = "docs/how-to/upgrade.md"
+SINCE = "docs/how-to/run-only-what-is-new.md"
+REUSE = "docs/how-to/reuse-results.md"
+RETRY = "docs/how-to/retry-a-job.md"
+WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
+API_KEY = "docs/how-to/use-an-api-key.md"
+GROUPS = "docs/how-to/train-a-model-per-group.md"
+GPUS = "docs/how-to/run-on-gpus.md"
+STORAGE = "docs/how-to/use-object-storage.md"
+DAMAGED = "docs/how-to/repair-a-damaged-state.md"
+CLUSTER = "docs/how-to/run-a-cluster.md"
+TLS = "docs/how-to/use-tls-and-tokens.md"
 
 IN_A_CLUSTER = [
     (README, "docker compose build"),
@@ -97,10 +112,10 @@ IN_A_CLUSTER = [
     (DEPLOY, "docker compose run --rm client job create job.yml --stream"),
     (DEPLOY, "docker compose run --rm -T client context export | windrow context add local -"),
     (DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"),
-    (DEPLOY, "docker compose stop master"),
-    (DEPLOY, "docker compose down"),
-    (DEPLOY, "git pull && docker compose build && docker compose up -d"),
-    (DEPLOY, "docker compose up -d --no-deps master"),
+    (BACKUP, "docker compose stop master"),
+    (BACKUP, "docker compose down"),
+    (UPGRADE, "git pull && docker compose build && docker compose up -d"),
+    (UPGRADE, "docker compose up -d --no-deps master"),
 ]
 """Run in a clone, with the job of the README: tests/containers/test_containers_documentation.py."""
 
@@ -124,21 +139,31 @@ SINGLE_IN_A_CLUSTER = [
 
 IN_A_PROJECT = [
     (README, "windrow run job.yml"),
-    (OPERATIONS, "windrow run job.yml --since last"),
-    (OPERATIONS, "windrow job retry JOB"),
-    (OPERATIONS, "windrow mb list JOB --only failed"),
+    (SINCE, "windrow run job.yml --since last"),
+    (RETRY, "windrow job retry JOB"),
+    (WHY_FAILED, "windrow mb list JOB --only failed"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
+    (API_KEY, "from pathlib import Path"),
+    (GROUPS, "import argparse"),
     (PYTHON, "import windrow"),
     (PYTHON, "from windrow.ml import Input, MLClient, Output"),
 ]
 """Run in a folder with the job of the README: tests/examples/test_examples_commands.py."""
 
+AS_A_WHOLE = [TUTORIAL]
+"""Pages all of whose blocks run, one after another: tests/examples/test_examples_tutorial.py."""
+
 _OTHER_MACHINES = "needs other machines, and folders that are this one's own"
 ELSEWHERE = {
-    (
-        README,
-        '"""Tells the number of lines and characters of each file."""',
-    ): "the script of the job that all others run",
+    (API_KEY, "MY_SERVICE_KEY=... windrow agent --master ... --pass-env MY_SERVICE_KEY"): (
+        "an agent that goes on; tests/agent has variables that are passed through"
+    ),
+    (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
+    (GPUS, "def init():"): "needs a GPU and torch",
+    (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
+    (README, "from pathlib import Path"): "the script of the job that all others run",
+    ("CONTRIBUTING.md", "make setup"): "runs this test",
+    ("CONTRIBUTING.md", "@fault(7)"): "a part of tests/simulation",
     (README, "make demo"): "tests/examples/test_examples_end_to_end.py does what it does",
     (README, "make test"): "runs this test",
     (README, "pip install ."): "tests/packaging installs the wheel, alone and with its extras",
@@ -148,21 +173,24 @@ ELSEWHERE = {
         "--folder /var/lib/windrow --user nobody",
     ): f"{_OTHER_MACHINES}; tests/master joins by the same command over loopback",
     (
-        OPERATIONS,
+        DAMAGED,
         "windrow state check DIR",
     ): "tests/integration/test_integration_damaged_database.py has the same commands",
-    (OPERATIONS, "settings: {force_rerun: false}"): "keys of a job file; tests/integration/test_integration_reuse.py",
+    (REUSE, "settings: {force_rerun: false}"): "keys of a job file; tests/integration/test_integration_reuse.py",
     (
-        OPERATIONS,
+        CLUSTER,
         "windrow master --state /var/lib/windrow --listen 0.0.0.0:8470 --datastore default=/data "
         "--join-token-file /etc/windrow/join-token",
     ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
-    (OPERATIONS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
+    (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),
     ("benchmarks/README.md", "make bench"): "takes half an hour",
     ("examples/README.md", "pip install -e '.[dev]'"): "`make setup` does the same for these tests",
-    ("examples/cluster/README.md", "make demo-cluster"): "takes minutes; its commands are those of docs/deploy.md",
+    (
+        "examples/cluster/README.md",
+        "make demo-cluster",
+    ): "takes minutes; its commands are those of docs/how-to/deploy-with-containers.md",
     ("examples/digits/README.md", "python examples/digits/train.py"): "tests/examples/test_examples_end_to_end.py",
     ("examples/iris/README.md", "python examples/iris/train.py"): "tests/examples/test_examples_end_to_end.py",
 }

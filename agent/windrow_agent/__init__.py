@@ -1,14 +1,20 @@
 """The node agent: registers with the master, leases mini-batches, and runs them in worker processes.
 
-Where to look:
+From the top down; a package imports only from those below it:
 
-- ``leases``   what is held: the ledger, how much to hold ahead, how steps share the slots. Pure: no I/O, no clock.
-- ``workers``  worker processes: spawning, channels, deadlines, causes of death, captured output.
-- ``session``  the way to the master: registration, the Work stream, heartbeats, large rows, logs.
-- ``node``     this machine: identity, resources, GPUs, strays of an earlier incarnation.
-- ``steps``    what a step needs on this node: its code, folders and workers.
-- ``dispatch`` joins them: assignments to workers, results to the outbox.
-- ``agent``    the life of the process: start, drain, end.
+- `agent`          the life of the process: start, drain, end. `replay` runs one mini-batch again, without a master.
+- `session`        the link to the master: registration, the Work stream, heartbeats, logs.
+- `control`        carries out what the master says: takes, prepares and ends steps, takes leases, reports capacity.
+- `supervision`    the workers of all steps: their number, start, leases, deadlines, and ends.
+- `results`        what workers send: results become completions; large rows and stored outputs are uploaded first.
+- `fetching`       brings what mini-batches need from remote storage, before a worker gets them.
+- `steps`          a step on this node: folder, copies of the code, logs.
+- `environments`   builds and keeps the Python environments that steps ask for.
+- `outgoing`       what waits for the master: completions until acknowledged, everything else until sent.
+- `workers`        one worker process: channels, page, captured output, cause of death.
+- `fetch_process`  the process that moves bytes between remote storage and this node.
+- `leases`         the leases held, and how many to hold ahead. Pure: no I/O, no clock.
+- `node`           this machine: identity, resources, GPUs, processes left behind by an earlier agent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""``python -m windrow_agent --config FILE`` (``-``: standard input): runs an agent with a JSON configuration
-(AgentConfig).
-"""
+"""`python -m windrow_agent --config FILE`: runs an agent; FILE is an AgentConfig as JSON, `-` is standard input."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ _USAGE = "usage: python -m windrow_agent --config FILE    (FILE: a JSON document
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 left in order, 1 failed, 2 bad usage or configuration."""
+    """Runs the agent. Exit codes: 0 it left in good order, 1 it failed, 2 bad usage or configuration."""
     if len(arguments) != 2 or arguments[0] != "--config":
         print(_USAGE, file=sys.stderr)
         return 2
@@ -35,9 +33,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(config: AgentConfig) -> int:
-    # Imported when the configuration is known to be good.
-    from windrow.journal import log, open_journal
-    from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
+    # Not at the top: a bad configuration is reported without waiting for imports.
+    from windrow.common import garbage_collector
+    from windrow.common.journal import log, open_journal
+    from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
     from windrow_agent.agent import Agent
     from windrow_agent.node import kernel, resources
@@ -59,7 +58,9 @@ def _serve(config: AgentConfig) -> int:
         print(f"windrow agent: {error}", file=sys.stderr)
         return 1
     if identity.strays_killed:
-        log.log(logging.WARNING, "killed %d processes that an earlier agent had left behind", identity.strays_killed)
+        log.log(logging.WARNING, "killed %d processes left behind by an earlier agent", identity.strays_killed)
+
+    garbage_collector.resume()
 
     async def run() -> int:
         return await Agent(config, identity, slots, open_files).run()

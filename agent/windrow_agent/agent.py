@@ -1,16 +1,16 @@
-"""The agent's life: it starts, serves, drains, leaves.
+"""The life of the agent's process: it starts, serves, drains and ends.
 
-States and edges::
+States::
 
-    SERVING ──SIGTERM, or the master's word──► DRAINING ──all delivered or released, or grace over──► ENDED (exit 0)
+    SERVING ──SIGTERM, or the master says so──► DRAINING ──all delivered or released, or grace over──► ENDED (exit 0)
                                                   └──────── a second SIGTERM or SIGINT ─────────────► ENDED at once
 
 Invariants:
 
-1. No worker outlives the agent: they are killed at its end, and tied to its life by the kernel.
-2. Draining takes nothing new; what has not started is handed back at once, what runs has ``drain_grace_s``.
-3. The node keeps its Work stream while draining until everything is acknowledged or released, within the grace period:
-   also what the master handed out before it heard of the drain, which is why its answer is waited for.
+1. No worker outlives the agent: the agent kills them when it ends, and the kernel kills them if the agent is killed.
+2. A draining agent takes nothing new. It hands back at once what has not started; what runs has `drain_grace_s`.
+3. While draining, the agent keeps its Work stream until everything is acknowledged or released, within the grace
+   period. The master may have handed out leases before it heard of the drain, so the agent waits for its answer.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.health_file import HealthFile
-from windrow.journal import Condition, say
+from windrow.common.health_file import HealthFile
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
 
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import AgentConfig
-from windrow_agent.dispatch import BUSY_S, Dispatcher
+from windrow_agent.control.controller import BUSY_S, Controller
+from windrow_agent.link import Link, LinkLost
 from windrow_agent.node import kernel, resources
+from windrow_agent.node.gpus import GpuIndices, find_gpus
 from windrow_agent.node.identity import Identity
-from windrow_agent.node.monitor import Monitor
-from windrow_agent.pool import Node, Pool
-from windrow_agent.session.link import Link, LinkLost
+from windrow_agent.outgoing.outbox import Outbox
+from windrow_agent.outgoing.queue import OutgoingQueue
+from windrow_agent.results.row_uploads import RowUploads
 from windrow_agent.session.log_pushes import LogPushes
-from windrow_agent.session.outbox import Outbox
 from windrow_agent.session.session import Session
-from windrow_agent.session.uploads import Uploads
-from windrow_agent.session.upward import Upward
-from windrow_agent.workers.gpus import GpuIndices, find_gpus
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.steps.resource_monitor import ResourceMonitor
+from windrow_agent.supervision.worker_config import boot_path
+from windrow_agent.supervision.workforce import NodeFacts, Workforce
 
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
@@ -56,18 +57,8 @@ _LONGEST_PAUSE_S = 60.0
 _LAST_LOGS_S = 2.0
 
 
-def boot_path() -> Path:
-    """``boot.py`` of the worker, found without importing it. Raises FileNotFoundError."""
-    from importlib.machinery import PathFinder
-
-    spec = PathFinder.find_spec("windrow_worker")
-    if spec is None or not spec.origin:
-        raise FileNotFoundError("windrow_worker is not installed beside windrow_agent; install windrow again")
-    return Path(spec.origin).with_name("boot.py")
-
-
 class Agent:
-    """One agent process. ``slots``: workers at a time; ``open_files``: soft limit of open files that they get."""
+    """One agent process. `slots`: workers at a time; `open_files`: the soft limit of open files that workers get."""
 
     def __init__(self, config: AgentConfig, identity: Identity, slots: int, open_files: int) -> None:
         self.config = config
@@ -78,18 +69,18 @@ class Agent:
         if config.gpu_count is not None:
             devices = devices[: config.gpu_count] if devices else tuple(map(str, range(config.gpu_count)))
         self.outbox = Outbox(folder, memory_max=config.memory_rows_bytes_max, held_max=config.held_rows_bytes_max)
-        self.upward = Upward(self.outbox)
-        node = Node(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
-        self.pool = Pool(config, node, GpuIndices(devices), os.environ)
+        self.outgoing = OutgoingQueue(self.outbox)
+        node = NodeFacts(config.node_id, identity.node_incarnation, slots, boot_path(), open_files)
+        self.workforce = Workforce(config, node, GpuIndices(devices), os.environ)
         self.code = CodeCache(folder / "code", self._download)
-        self.uploads = Uploads(self._link, self.upward.complete)
+        self.uploads = RowUploads(self._link, self.outgoing.complete)
         builds = config.environments == "build" and config.python is None
-        self.dispatcher = Dispatcher(
-            self.pool,
-            self.upward,
+        self.controller = Controller(
+            self.workforce,
+            self.outgoing,
             folder,
             self.code.unpack,
-            self.uploads.stage,
+            self.uploads,
             config.fetched_bytes_max,
             self._make_environments if builds else None,
         )
@@ -97,19 +88,19 @@ class Agent:
             config,
             identity,
             resources.offered(slots, len(devices)),
-            self.dispatcher,
-            self.upward,
+            self.controller,
+            self.outgoing,
             self._admitted,
             self.drain,
         )
-        self.logs = LogPushes(self.dispatcher, self.session.link)
+        self.logs = LogPushes(self.controller, self.session.link)
         if config.served:
             self.session.health = HealthFile(folder)
         self._drain = asyncio.Event()
         self._now = asyncio.Event()
 
     async def run(self) -> int:
-        """Serves until it is told to leave; returns the exit code."""
+        """Serves until the agent is told to leave; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -119,7 +110,7 @@ class Agent:
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
             asyncio.create_task(
-                Monitor(self.dispatcher.steps.values, self.config.folder, self.dispatcher.at_work.wait).run()
+                ResourceMonitor(self.controller.steps.values, self.config.folder, self.controller.at_work.wait).run()
             ),
         ]
         ending = asyncio.create_task(self._until_drained())
@@ -128,7 +119,7 @@ class Agent:
             done, _ = await asyncio.wait([*tasks, ending, at_once], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if task in tasks:
-                    # None of these ever ends by itself: this raises what has ended it.
+                    # None of these ends by itself: this raises the exception that ended it.
                     await task
             return 0
         finally:
@@ -136,25 +127,25 @@ class Agent:
                 task.cancel()
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
-            self.dispatcher.kill_all()
+            self.controller.kill_all()
             self.outbox.close()
             if self.session.health is not None:
                 self.session.health.remove()
             say(logging.INFO, "agent ended")
 
     def drain(self) -> None:
-        """Take nothing new, finish or hand back, leave. Again: leave now."""
+        """Takes nothing new, finishes or hands back what is held, then ends the agent."""
         if self._drain.is_set():
             return
         say(logging.INFO, "draining", grace_s=self.config.drain_grace_s)
         self._drain.set()
-        self.dispatcher.drain()
+        self.controller.drain()
 
     def _signalled(self, number: int) -> None:
         if self._drain.is_set():
             say(
                 logging.WARNING,
-                f"{signal.Signals(number).name} again: ending at once; what runs is lost and will run again",
+                f"{signal.Signals(number).name} again: ending at once; mini-batches in work will run again",
             )
             self._now.set()
         else:
@@ -167,12 +158,12 @@ class Agent:
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(_SETTLE_S)
-        if self.dispatcher.workers_alive:
-            self.dispatcher.abandon()
-        # What was given back, and the last lines of the logs, still want to be told: a short while, if anyone listens.
+        if self.controller.workers_alive:
+            self.controller.abandon()
+        # Released leases and the last log lines still have to reach the master: wait a moment, if there is one.
         deadline = time.monotonic() + _LAST_LOGS_S
         while self.session.connected and time.monotonic() < deadline:
-            if self._idle() and self.upward.empty:
+            if self._idle() and self.outgoing.empty:
                 try:
                     await asyncio.wait_for(self.logs.push_all(), _LAST_LOGS_S)
                 except (grpc.aio.AioRpcError, LinkLost, OSError, TimeoutError):
@@ -182,49 +173,49 @@ class Agent:
 
     def _idle(self) -> bool:
         return (
-            not self.dispatcher.workers_alive
+            not self.controller.workers_alive
             and not len(self.outbox)
             and not self.uploads.pending
-            and not self.dispatcher.saving
-            and not self.dispatcher.ledger.unfinished
-            # Without a master only results are worth waiting for: what else waits, it learns from this node's silence.
-            and ((self.upward.empty and self.session.drain_heard) or not self.session.connected)
+            and not self.controller.saving
+            and not self.controller.ledger.unfinished
+            # Without a master only results are worth waiting for: the rest it learns when this node stays silent.
+            and ((self.outgoing.empty and self.session.drain_heard) or not self.session.connected)
         )
 
     async def _tick(self) -> None:
         lost = False
         tick_fails = Condition(
-            logging.ERROR, "workers are not looked after; please report this", "workers are looked after again"
+            logging.ERROR, "workers are not being supervised; please report this", "workers are supervised again"
         )
         loop = asyncio.get_running_loop()
         stirred = asyncio.Event()
 
         def stir() -> None:
-            # While anything is held, the next tick is near enough.
+            # While leases are held, the next tick is near enough.
             if due_s - loop.time() > BUSY_S:
                 stirred.set()
 
-        self.dispatcher.stirred = stir
+        self.controller.stirred = stir
         while True:
-            due_s = loop.time() + min(self.dispatcher.plan_tick(), self._until_given_up())
+            due_s = loop.time() + min(self.controller.plan_tick(), self._until_given_up())
             stirred.clear()
             if await _is_set_within(stirred, due_s - loop.time()):
                 continue
             try:
-                self.dispatcher.tick()
+                self.controller.tick()
                 tick_fails.is_over()
             except Exception:
-                # Looking after workers must go on whatever one of them has brought about.
+                # Supervision must go on, whatever a single worker causes.
                 tick_fails.goes_on(why=traceback.format_exc())
             silent_s = time.monotonic() - self.session.last_contact
             if self.config.on_master_lost == "stop" and silent_s > self.session.silence_max_s:
                 if not lost:
                     say(
                         logging.WARNING,
-                        "no master for the life of a lease: stopping what runs",
+                        "no master for the lifetime of a lease: stopping the workers",
                         silent_s=round(silent_s, 1),
                     )
-                    self.dispatcher.abandon()
+                    self.controller.abandon()
                 lost = True
             else:
                 lost = False
@@ -237,18 +228,18 @@ class Agent:
         after_s = self.config.give_up_after_s
         if after_s is None:
             return _LONGEST_PAUSE_S
-        # As soon as it is past that moment.
+        # A little later, so that the moment has passed.
         return max(0.01, min(_LONGEST_PAUSE_S, self.session.last_contact + after_s - time.monotonic() + 0.01))
 
     def _admitted(self, response: rpc.RegisterResponse) -> None:
-        self.pool.inline_rows_bytes_max = response.inline_rows_bytes_max or self.pool.inline_rows_bytes_max
+        self.workforce.inline_rows_bytes_max = response.inline_rows_bytes_max or self.workforce.inline_rows_bytes_max
         if self._retired_steps is not None:
-            # Not before: deleting an earlier incarnation's files is in nobody's way now.
+            # Not earlier: deleting an earlier agent's files must not delay the start.
             threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
             self._retired_steps = None
 
     def _make_environments(self) -> Environments:
-        """At the first need: most steps ask for none."""
+        """Called for the first step that asks for an environment; most ask for none."""
         from windrow_agent.environments.provider import Environments, folder_of
 
         config = self.config
@@ -260,11 +251,11 @@ class Agent:
         )
 
     def _link(self) -> asyncio.Future[Link]:
-        """The present connection: the session comes after who needs it."""
+        """The current connection. (The session is created after the objects that use it.)"""
         return self.session.link()
 
     async def _download(self, digest: str, partial: Path) -> None:
-        """Gets the rest of an archive; goes on where it broke off, for as long as the master may come back."""
+        """Downloads the rest of an archive. After a break it resumes, for as long as the master may come back."""
         waits = Condition(logging.WARNING, "code is not downloaded yet", "code is downloaded", from_times=3)
         while True:
             link = await self.session.link()
@@ -289,7 +280,7 @@ class Agent:
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, so long at most."""
+    """Waits for an event, at most `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, seconds))
     except TimeoutError:
@@ -298,7 +289,7 @@ async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _set_aside(folder: Path) -> Path | None:
-    """Steps, staged rows and pages of an earlier incarnation are of no use: out of the way at once, deleted later."""
+    """Moves the steps and staged rows of an earlier agent out of the way; they are deleted later."""
     retired = folder / f"retired-{time.time_ns()}"
     found = [folder / name for name in ("steps", "staged") if (folder / name).exists()]
     found += folder.glob("retired-*")

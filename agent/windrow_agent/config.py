@@ -1,4 +1,4 @@
-"""The agent's configuration: what ``windrow agent`` and the embedded mode hand over, as one JSON document."""
+"""The agent's configuration: one JSON document from `windrow agent` or from the embedded mode."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def default_node_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Everything an agent needs to know at its start.
+    """The settings of one agent.
 
-    - ``folder``: the agent's own folder: lock, code, logs, scratch; one agent a folder.
-    - ``master_addresses``: gRPC targets, best first: ``host:port`` or ``unix:/path``.
-    - ``join_token``: the secret that admits nodes; empty in the embedded mode. The text, not a file: what a script of
-      the same user could read, a script could send away.
-    - ``tls_ca_file``: certificates that vouch for the master; null: no TLS.
-    - ``node_id``: name of this node, the host's name by default.
-    - ``slots``: worker processes at a time; by default one a processor that the agent may use.
-    - ``gpu_count``: GPUs to hand out; by default those that the driver shows.
-    - ``python``: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
-    - ``environments``: ``build`` what steps ask for, or let all scripts run in the node's ``own`` Python, as they do
-      where ``python`` is given.
-    - ``environments_folder``: where those that are built are kept; by default the user's cache, else ``folder``.
-    - ``drain_grace_s``: how long work may go on after SIGTERM before it is handed back.
-    - ``on_master_lost``: ``finish`` what is held while the master is away, or ``stop`` when the leases have ended.
-    - ``give_up_after_s``: end the agent when no master has been reachable for so long; null: never.
-    - ``passed_environment``: further variables of the agent's environment that workers may see.
-    - ``node_rank``: AZUREML_CR_NODE_RANK of the workers.
-    - ``served``: started by somebody for good (`windrow agent`), not by `windrow run`: the log goes to stderr, too.
-    - ``memory_rows_bytes_max``: unacknowledged inline rows in memory; more goes to disk.
-    - ``held_rows_bytes_max``: unacknowledged rows in all (staged ones included); beyond it nothing new is started.
-    - ``fetched_bytes_max``: data of mini-batches that is brought from remote storage, ahead of the workers.
+    - `folder`: the agent's own folder, with its lock, code, logs and scratch files. One agent per folder.
+    - `master_addresses`: gRPC targets, best first: `host:port` or `unix:/path`.
+    - `join_token`: the secret that admits nodes; empty in the embedded mode. The text itself, not a file: a script of
+      the same user could read a file, and send it away.
+    - `tls_ca_file`: certificates that vouch for the master; null: no TLS.
+    - `node_id`: name of this node, the host's name by default.
+    - `slots`: worker processes at a time; by default one for each processor that the agent may use.
+    - `gpu_count`: GPUs for workers; by default all that the driver shows.
+    - `python`: interpreter for user scripts; by default the active virtual or conda environment's, else our own.
+    - `environments`: `build` the environments that steps ask for, or run all scripts in the node's `own` Python, as
+      when `python` is set.
+    - `environments_folder`: where built environments are kept; by default the user's cache, or else `folder`.
+    - `drain_grace_s`: how long mini-batches may run on after SIGTERM before they are handed back.
+    - `on_master_lost`: while the master is away, `finish` what is held, or `stop` when the leases have ended.
+    - `give_up_after_s`: the agent ends when no master was reachable for so long; null: never.
+    - `passed_environment`: further variables of the agent's environment that workers may see.
+    - `node_rank`: AZUREML_CR_NODE_RANK of the workers.
+    - `served`: started as a service (`windrow agent`), not by `windrow run`: the log also goes to stderr.
+    - `memory_rows_bytes_max`: unacknowledged inline rows kept in memory; the rest goes to disk.
+    - `held_rows_bytes_max`: all unacknowledged rows, staged ones included; beyond this, nothing new is started.
+    - `fetched_bytes_max`: data fetched from remote storage ahead of the workers.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ class AgentConfig:
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise BadConfig(f"The agent's configuration is no JSON: {error}") from error
+            raise BadConfig(f"The agent's configuration is not valid JSON: {error}") from error
         if not isinstance(document, dict):
             raise BadConfig("The agent's configuration must be a JSON object")
         known = {f.name: f for f in dataclasses.fields(cls)}
@@ -115,7 +115,7 @@ class AgentConfig:
         return config
 
     def to_json(self) -> str:
-        """The document that ``parse`` reads."""
+        """The document that `parse` reads."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     def _check(self) -> None:

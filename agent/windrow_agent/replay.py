@@ -1,13 +1,13 @@
-"""``python -m windrow_agent.replay FILE``: runs one mini-batch again, in this terminal, beside its job.
+"""`python -m windrow_agent.replay FILE`: runs one mini-batch again in this terminal, apart from its job.
 
-Does with the agent's own parts what an agent does before a worker gets a mini-batch (code, the step's environment, side
-inputs, data from stores, the worker's configuration), then becomes the worker's replay host. Nothing is said to a
+It does what an agent does before a worker gets a mini-batch: it gets the code, the step's environment, side inputs and
+data from stores, and writes the worker's configuration. Then it becomes the worker's replay host. It contacts no
 master.
 
-FILE is a JSON object: ``folder`` (for all that is made), ``step`` and ``assignment`` (StepSpec and Assignment of
-GetReplay, base64), ``inputs`` (name to path), ``archive`` (the code's) or ``code`` (a folder to be used as it is),
-``python`` (in place of the step's environment), ``pdb``, ``write_outputs``, ``kept`` (``folder`` stays when all is
-over, for messages), ``master`` (its address, for messages).
+FILE is a JSON object: `folder` (for all files), `step` and `assignment` (StepSpec and Assignment of GetReplay, base64),
+`inputs` (name to path), `archive` (of the code) or `code` (a folder that is used as it is), `python` (replaces the
+step's environment), `pdb`, `write_outputs`, `kept` (whether `folder` stays afterwards; for messages), `master` (its
+address; for messages).
 """
 
 from __future__ import annotations
@@ -21,44 +21,45 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, NoReturn
 
-from windrow.interpreter import NoInterpreter, check_interpreter, find_interpreter
-from windrow.recipe_files import local_files
+from windrow.common.interpreter import NoInterpreter, check_interpreter, find_interpreter
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.storage.recipe_files import local_files
 from windrow.storage.urls import is_remote
 
-from windrow_agent.agent import boot_path
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.config import default_node_id
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.libraries import needed_libraries
 from windrow_agent.environments.provider import Environments, Held, folder_of
-from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
-from windrow_agent.flow import packet_of
 from windrow_agent.leases.lease import Lease
-from windrow_agent.pool import as_config, hosting, now_ns, said_to_script
-from windrow_agent.steps import BadStep, Lineage, Step
+from windrow_agent.node.gpus import find_gpus
+from windrow_agent.node.strays import mark_of
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
+from windrow_agent.steps.step import BadStep, Lineage, Step
+from windrow_agent.supervision.distributor import packet_of
+from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, script_config
 from windrow_agent.workers import frames
-from windrow_agent.workers.environment import mark_of, worker_environment
-from windrow_agent.workers.gpus import find_gpus
 from windrow_agent.workers.page import Page
+from windrow_agent.workers.variables import worker_environment
 
 LEASE_ID = 1
 FETCHED_BYTES_MAX = 1 << 50
 INLINE_ROWS_BYTES_MAX = 256 << 10
 MISSING_SHOWN = 5
 PASSED = ("PYTHONBREAKPOINT", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR")
-"""What a terminal's user expects to reach the debugger, besides what workers get."""
+"""Variables that reach the script besides those of workers: users of a terminal and a debugger expect them."""
 
 
 class CannotReplay(Exception):
-    """The mini-batch cannot be run here; the text says what is missing, why, and what to do."""
+    """The mini-batch cannot run here; the text says what is missing, why, and what to do."""
 
 
 def main(arguments: list[str]) -> int:
-    """Becomes the worker, and does not return; 1 where it cannot be prepared, 2 for bad usage."""
+    """Becomes the worker and does not return; returns 1 if it cannot be prepared, 2 for bad usage."""
     if len(arguments) != 1:
         print("usage: python -m windrow_agent.replay FILE    (FILE: a JSON document)", file=sys.stderr)
         return 2
@@ -74,12 +75,12 @@ def main(arguments: list[str]) -> int:
 
 
 async def _prepare(given: dict[str, Any]) -> NoReturn:
-    """Makes everything ready, then becomes the worker. Raises CannotReplay and what main tells."""
+    """Prepares everything, then becomes the worker. Raises CannotReplay, and what `main` reports."""
     folder = Path(given["folder"])
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
-    step = Step.open(spec, folder, default_node_id(), 1, now_ns(), Lineage())
+    step = Step.open(spec, folder, default_node_id(), 1, monotonic_ns(), Lineage())
     if given.get("code"):
         code = Path(given["code"])
     else:
@@ -91,7 +92,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     python = str(built.python) if built is not None else find_interpreter(given.get("python"), os.environ)
     if built is None:
         check_interpreter(python)
-    recipe = await _bring(step, assignment)
+    recipe = await _fetch(step, assignment)
     _become(python, built, given, step, code, assignment, recipe, places)
 
 
@@ -103,7 +104,7 @@ async def _no_download(digest: str, partial: Path) -> None:
 
 
 async def _environment(step: Step, code: Path) -> Held:
-    """What the step's script runs in, found in this user's cache or built. Raises CannotReplay."""
+    """The step's environment, found in this user's cache or built. Raises CannotReplay."""
 
     def begin() -> None:
         print("Building the step's environment (--python PATH: none is built) ...", file=sys.stderr)
@@ -136,7 +137,7 @@ async def _environment(step: Step, code: Path) -> Held:
             f"Its environment has no {' and '.join(held.missing)}, which it needs for its table: add what is missing "
             "to the dependencies of its conda_file, and submit the job again; or replay it with --python PATH"
         )
-    # It is held for as long as the process lives that this one becomes.
+    # The lock is held for as long as the process that this one becomes.
     os.set_inheritable(held.lock.descriptor, True)
     return held
 
@@ -145,7 +146,7 @@ async def _environment(step: Step, code: Path) -> Held:
 
 
 def _output_places(spec: work.StepSpec, scratch: Path, *, write_outputs: bool) -> dict[str, str]:
-    """Where the script's outputs go, by name: below `scratch`, or where they are in the job."""
+    """Paths of the script's outputs, by name: below `scratch`, or as in the job."""
     places: dict[str, str] = {}
     for output in spec.stored_outputs:
         if write_outputs and not is_remote(output.address):
@@ -157,7 +158,7 @@ def _output_places(spec: work.StepSpec, scratch: Path, *, write_outputs: bool) -
 
 
 def _make_outputs(spec: work.StepSpec, places: Mapping[str, str]) -> str:
-    """Makes the outputs' folders; returns the one that the script is told as its own ("": it has none)."""
+    """Makes the folders of outputs; returns the step's own output folder, "" if it has none."""
     told = ""
     for output in spec.stored_outputs:
         place = Path(places[output.name])
@@ -172,7 +173,7 @@ def _make_outputs(spec: work.StepSpec, places: Mapping[str, str]) -> str:
 
 
 async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> None:
-    """Raises CannotReplay for what the nodes see and this machine does not."""
+    """Raises CannotReplay if something that it reads is not on this machine."""
     needed = [path for path in given.get("inputs", {}).values() if not is_remote(path)]
     named = "\0".join((step.spec.command, *step.spec.arguments))
     divided = [os.fsdecode(path) for path in local_files(step.reader, recipe)]
@@ -182,7 +183,7 @@ async def _check_visible(step: Step, recipe: bytes, given: dict[str, Any]) -> No
         more = f" and {len(missing) - MISSING_SHOWN:,} more" if len(missing) > MISSING_SHOWN else ""
         where = f" of the master at {given['master']}" if given.get("master") else ""
         raise CannotReplay(
-            f"What it reads is not on this machine: {shown}{more}. The nodes{where} see these paths; or they were "
+            f"What it reads is not on this machine: {shown}{more}. The nodes{where} may see these paths, or they were "
             "moved or removed since. Replay it on a node, or where the same folders are mounted"
         )
 
@@ -191,9 +192,10 @@ def _missing(paths: list[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if not os.path.exists(path)]  # noqa: PTH110  may be no UTF-8
 
 
-async def _bring(step: Step, assignment: work.Assignment) -> bytes:
-    """Brings what lies in stores, or what workers get copies of, as an agent does; the recipe for the worker. Raises
-    CannotReplay, NotFetched."""
+async def _fetch(step: Step, assignment: work.Assignment) -> bytes:
+    """Fetches data from stores, and copies, as an agent does; returns the recipe for the worker. Raises CannotReplay,
+    NotFetched.
+    """
     if not step.spec.side_inputs and not step.needs_fetching:
         return bytes(assignment.recipe)
     loop = asyncio.get_running_loop()
@@ -209,7 +211,9 @@ async def _bring(step: Step, assignment: work.Assignment) -> bytes:
     try:
         for side in step.spec.side_inputs:
             print(f"Fetching input {side.name} from {side.address} ...", file=sys.stderr)
-            step.side_inputs[side.name] = await fetcher.bring(step, side.name, side.address, writable=side.writable)
+            step.side_inputs[side.name] = await fetcher.fetch_input(
+                step, side.name, side.address, writable=side.writable
+            )
         if not step.needs_fetching:
             return bytes(assignment.recipe)
         print("Fetching the mini-batch ...", file=sys.stderr)
@@ -254,7 +258,7 @@ def _become(
     logs.mkdir(parents=True, exist_ok=True)
     work_near, work_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     result_near, result_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    # All that it will ever be sent; it finds the rest of the channel closed behind it.
+    # Everything that it will ever be sent; after that it finds the channel closed.
     work_near.send(packet_of(_lease(step, assignment, recipe), scratch))
     work_near.send(frames.shutdown_packet())
     document = {
@@ -265,7 +269,7 @@ def _become(
         "page_path": str(Page(step.scratch / "process000.page").path),
         "inline_rows_bytes_max": INLINE_ROWS_BYTES_MAX,
         "install_hint": os.environ.get("WINDROW_INSTALL_HINT", ""),
-        **said_to_script(step, places),
+        **script_config(step, places),
         "output_path": output_path,
         "replay": {
             "pdb": bool(given.get("pdb")),
@@ -294,7 +298,7 @@ def _become(
     for end in (work_near, work_far, result_near, result_far):
         os.set_inheritable(end.fileno(), True)
     os.chdir(code)
-    # The loop of asyncio has one of its own for it, which must not stay ignored in what comes after.
+    # asyncio has replaced this handler; the worker must not inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.flush()
     sys.stderr.flush()

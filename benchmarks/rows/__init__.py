@@ -1,4 +1,4 @@
-"""One module a row of the table of aims (docs/architecture.md, what it must cost); each offers `ROW`."""
+"""One module a row of the table of aims (docs/explanation/architecture.md, what it must cost); each offers `ROW`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windrow: runs a script over one big input on many processes and machines, each row exactly once.
+"""Windrow runs a script over one big input on many processes and machines, each row exactly once.
 
 `windrow.run("job.yml")` runs a job on this machine; `windrow.Client(address)` talks to a master.
 Importing this package is cheap: everything else is imported at first use.
@@ -8,31 +8,31 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing costs 4 ms on the way to the first run()
 if TYPE_CHECKING:
-    from windrow.asset import Asset
-    from windrow.client import Client
-    from windrow.embedded.run import Run, run
     from windrow.errors import WindrowError
-    from windrow.job import Job, JobState
-    from windrow.node import Node
+    from windrow.sdk.asset import Asset
+    from windrow.sdk.client import Client
+    from windrow.sdk.job import Job, JobState
+    from windrow.sdk.node import Node
+    from windrow.sdk.run import Run, run
 
 __version__ = "0.1.0"
 
 __all__ = ["Asset", "Client", "Job", "JobState", "Node", "Run", "WindrowError", "__version__", "run"]
 
 _LAZY = {
-    "Asset": "windrow.asset",
-    "Client": "windrow.client",
-    "Job": "windrow.job",
-    "JobState": "windrow.job",
-    "Node": "windrow.node",
-    "Run": "windrow.embedded.run",
+    "Asset": "windrow.sdk.asset",
+    "Client": "windrow.sdk.client",
+    "Job": "windrow.sdk.job",
+    "JobState": "windrow.sdk.job",
+    "Node": "windrow.sdk.node",
+    "Run": "windrow.sdk.run",
     "WindrowError": "windrow.errors",
-    "run": "windrow.embedded.run",
+    "run": "windrow.sdk.run",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for."""
+    """Import a public name when it is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -90,7 +90,7 @@ def main() -> None:
         show("export", f"WINDROW_AGENTS={AGENTS}")
         os.environ["WINDROW_AGENTS"] = str(AGENTS)
         run(*docker_compose, "up", "-d")
-        # What the build has replaced, and nothing uses any more: docs/deploy.md.
+        # What the build has replaced, and nothing uses any more: docs/how-to/deploy-with-containers.md.
         run("docker", "image", "prune", "--force", "--filter", "label=org.opencontainers.image.title=windrow")
         export = [*docker_compose, "run", "--rm", "-T", "client", "context", "export"]
         show(*export, "|", "windrow", "context", "add", "demo", "-")

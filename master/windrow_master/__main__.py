@@ -7,7 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
-from windrow.open_files import TooFewOpenFiles, need_open_files, raise_open_files
+from windrow.common.open_files import TooFewOpenFiles, need_open_files, raise_open_files
 
 from windrow_master.config import guard_process, parse
 
@@ -22,7 +22,7 @@ def main() -> int:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
     raise_open_files()
-    from windrow.journal import open_journal, say
+    from windrow.common.journal import open_journal, say
 
     from windrow_master.files.errors import StateError
     from windrow_master.service import MasterService

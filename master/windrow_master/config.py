@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windrow.common.command_line import CommandLine
 from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 
@@ -80,35 +81,47 @@ def _secret(file: Path | None) -> str:
     return token
 
 
-def parse(arguments: list[str]) -> MasterConfig:
-    """Read the command line; exits with 2 and a message when it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="windrow master",
-        description="Runs the master: it owns the queue of mini-batches and gathers their rows.",
-        epilog="example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470 --datastore default=/data",
+def command_line() -> CommandLine:
+    """The options of `windrow master`."""
+    parser = CommandLine(
+        "windrow master",
+        description="Run a master, which owns the queue of mini-batches and gathers their rows.",
+        epilog="Example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470 --datastore default=/data",
     )
-    parser.add_argument("--state", required=True, type=Path, help="folder of the durable state; a local file system")
-    parser.add_argument("--listen", default="127.0.0.1:8470", help="host:port or unix:/path [%(default)s]")
-    parser.add_argument("--embedded", action="store_true", help="serve one machine through a unix socket")
+    parser.add_argument(
+        "--state", required=True, type=Path, metavar="DIR", help="State folder, on a local file system."
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:8470", metavar="ADDRESS", help="host:port or unix:/path. [default: %(default)s]"
+    )
+    parser.add_argument("--embedded", action="store_true", help="Serve one machine through a unix socket.")
     parser.add_argument(
         "--datastore",
         action="append",
         default=[],
         metavar="NAME=PLACE",
-        help="folder, or place in storage (s3://bucket/path), whose data jobs may name",
+        help="What azureml://datastores/NAME means: a folder, or a place in storage (s3://…). Repeatable.",
     )
-    parser.add_argument("--join-token-file", type=Path, help="agents must bring what this file holds")
-    parser.add_argument("--client-token-file", type=Path, help="clients must bring what this file holds")
-    parser.add_argument("--tls-file", type=Path, help="serve over TLS only: PEM file of key and certificate")
+    parser.add_argument("--join-token-file", type=Path, metavar="FILE", help="Token that agents must bring.")
+    parser.add_argument("--client-token-file", type=Path, metavar="FILE", help="Token that clients must bring.")
+    parser.add_argument(
+        "--tls-file", type=Path, metavar="FILE", help="Serve over TLS only, with this key and certificate (PEM)."
+    )
     parser.add_argument(
         "--job-logs-max",
         type=int,
         default=JOB_LOGS_MAX,
         metavar="BYTES",
-        help="most bytes kept of what workers and agents log for one job [%(default)s]",
+        help="Keep at most this many bytes of logs per job. [default: %(default)s]",
     )
     # From the embedded mode, as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+def parse(arguments: list[str]) -> MasterConfig:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:
         parser.error(f"--job-logs-max {given.job_logs_max}: say a number of bytes; 0 keeps none")

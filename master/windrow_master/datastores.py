@@ -1,4 +1,7 @@
-"""The datastores of a master: names for folders and for places in remote storage. Source: parallel-job.md, 1.4."""
+"""The datastores of a master: names for folders and for places in remote storage.
+
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.health_file import TOLD_EVERY_S, HealthFile
-from windrow.journal import say
+from windrow.common import garbage_collector
+from windrow.common.health_file import TOLD_EVERY_S, HealthFile
+from windrow.common.journal import say
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
@@ -31,16 +31,15 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
-from windrow_master.placed_data import UPLOADS, PlacedData
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.authorization import Authorization
+from windrow_master.rpc.damaged_state import DamagedStateHandler, DamageInterceptor
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.refusal_log import RefusalLog
-from windrow_master.rpc.standing_still import StandingStill, TellDamage
 from windrow_master.rpc.tls import server_credentials
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
@@ -56,6 +55,7 @@ from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
 from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.uploaded_data import UPLOADS, UploadedData
 from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class MasterService:
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
         artifacts = ArtifactFolder(files.artifacts)
-        data = PlacedData(artifacts, default, files.uploads)
+        data = UploadedData(artifacts, default, files.uploads)
         earlier = EarlierJobs(store.reader(), files, data)
         reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, files, places, readable)
@@ -169,7 +169,7 @@ class MasterService:
         agents = AgentService(
             writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
         )
-        guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [TellDamage()]
+        guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [DamageInterceptor()]
         if not config.embedded:
             guards[:0] = [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
@@ -200,7 +200,7 @@ class MasterService:
         writer.start()
         health = None if config.embedded else HealthFile(files.folder)
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
-        gc.freeze()
+        garbage_collector.resume()
         await server.start()
         uploads.start()
         if not config.embedded:
@@ -283,7 +283,7 @@ class MasterService:
             loop.add_signal_handler(number, self._stop.set)
 
     async def _stand_still(self, damage: StateDamaged) -> None:
-        """Serve nothing but the reason, until told to end: see rpc.standing_still."""
+        """Serve nothing but the reason, until told to end: see rpc.damaged_state."""
         from grpc_health.v1 import health_pb2_grpc
         from windrow.rpc.health import Health
 
@@ -293,7 +293,7 @@ class MasterService:
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[guard])
         address = self._bind(server)
         health_pb2_grpc.add_HealthServicer_to_server(Health([], lambda: False), server)
-        server.add_generic_rpc_handlers((StandingStill(damage),))
+        server.add_generic_rpc_handlers((DamagedStateHandler(damage),))
         self._handle_signals()
         await server.start()
         health = HealthFile(config.state)

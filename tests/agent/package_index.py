@@ -34,7 +34,7 @@ def wheel(name: str, version: str, text: str, suffix: str) -> bytes:
 
 
 class PackageIndex:
-    """``asked``: paths asked for. While ``gate`` is not set, nothing is answered; ``status``: for all, if not 200."""
+    """`asked`: paths asked for. While `gate` is not set, nothing is answered; `status`: for all, if not 200."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -47,7 +47,7 @@ class PackageIndex:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 index.asked.append(self.path)
-                index.gate.wait(60)
+                index.gate.wait(600)
                 status, content = index.answer(self.path)
                 self.send_response(status)
                 self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/zip")

@@ -12,18 +12,18 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from windrow import code_archive
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2, artifact_service_pb2_grpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow.transfer import code_archive
 
 DEADLINE_S = 180.0
 STEP = 7
 
 
 class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_service_pb2_grpc.ArtifactServiceServicer):
-    """Records everything an agent says; sends what the test wants. ``seen`` outlives a restart of the server."""
+    """Records everything an agent says; sends what the test wants. `seen` outlives a restart of the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,7 +136,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
         self._down.put_nowait(response)
 
     def assign(self, count: int = 1, *, step_id: int = STEP, recipe: bytes = b"item", **fields: Any) -> list[int]:
-        """Assigns new mini-batches; returns their lease ids. ``recipe``: one for all, ``%d`` in it is the lease id."""
+        """Assigns new mini-batches; returns their lease ids. `recipe`: one for all, `%d` in it is the lease id."""
         ids = list(range(self._leases + 1, self._leases + 1 + count))
         self._leases += count
         self.send(

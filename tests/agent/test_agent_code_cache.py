@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from windrow import code_archive
-from windrow_agent.code_cache import CodeCache, CodeUnavailable
+from windrow.transfer import code_archive
+from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
 
 
 class Downloads:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.environments.failures import failure_of
 from windrow_agent.environments.libraries import needed_libraries
 from windrow_agent.environments.provider import folder_of
 from windrow_agent.environments.recipe import build_variables, recipe_of
-from windrow_agent.environments.verdict import failure_of
 
 
 def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:

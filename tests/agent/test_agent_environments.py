@@ -11,7 +11,7 @@ from typing import Any
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
-from windrow.journal import REPEATED_TIMES
+from windrow.common.journal import REPEATED_TIMES
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
@@ -183,7 +183,7 @@ async def test_a_step_that_waits_for_another_one_s_build_says_so(rig: Rig) -> No
         await eventually(lambda: logs[waits].read_text().count("\n") > 1, "uv's words about its own build")
         index.gate.set()
         await rig.master.until(lambda: waits in rig.master.capacities and rig.master.capacities[waits].leases_max)
-        assert "the environment is whole" in logs[waits].read_text()
+        assert "the environment is complete" in logs[waits].read_text()
 
 
 @scenario

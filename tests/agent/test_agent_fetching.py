@@ -14,11 +14,12 @@ from agent_rig import eventually
 from scripted_master import DEADLINE_S
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.errors import StorageError
+from windrow_agent.fetch_process.messages import Decoder, Part, encode
+from windrow_agent.fetch_process.transfers import Transfers, failure_of
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
-from windrow_agent.fetching.messages import Decoder, Part, encode
-from windrow_agent.fetching.recipes import local_reader, needs_fetching, read_recipe
-from windrow_agent.fetching.transfers import Transfers, failure_of
-from windrow_agent.steps import Lineage, Step
+from windrow_agent.fetching.recipes import read_recipe
+from windrow_agent.steps.reader import local_reader, needs_fetching
+from windrow_agent.steps.step import Lineage, Step
 
 FOLDER = Path("/node/fetched/7")
 
@@ -130,7 +131,7 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
 
 def fetch_processes() -> list[psutil.Process]:
     """Those of this process; it may have other children, of other tests."""
-    return [child for child in psutil.Process().children() if "windrow_agent.fetching" in child.cmdline()]
+    return [child for child in psutil.Process().children() if "windrow_agent.fetch_process" in child.cmdline()]
 
 
 @pytest.mark.parametrize("restarts", [True, False])
@@ -141,7 +142,7 @@ def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.Mon
 
     async def bring() -> Path:
         fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)
-        bringing = asyncio.create_task(fetcher.bring(step, "data", str(tmp_path / "data"), writable=False))
+        bringing = asyncio.create_task(fetcher.fetch_input(step, "data", str(tmp_path / "data"), writable=False))
         try:
             await eventually(fetch_processes)
             (step.fetched / "input-data").mkdir(parents=True)  # what the killed one has left

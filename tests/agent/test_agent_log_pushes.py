@@ -9,9 +9,9 @@ from typing import Any, cast
 from agent_rig import Rig, scenario
 from scripted_master import ScriptedMaster
 from windrow.rpc.v1 import agent_service_pb2 as rpc
-from windrow_agent.session.link import Link
+from windrow_agent.link import Link
 from windrow_agent.session.log_pushes import LogPushes
-from windrow_agent.steps import Lineage, Step
+from windrow_agent.steps.step import Lineage, Step
 
 
 async def admitted(master: ScriptedMaster) -> Link:
@@ -33,7 +33,7 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     log = ended.log_file(rpc.LOG_KIND_STDOUT, 0)
     log.path.parent.mkdir(parents=True)
     log.path.write_bytes(written)
-    steps: Any = SimpleNamespace(steps={}, endings=SimpleNamespace(ended=[ended]))
+    steps: Any = SimpleNamespace(steps={}, ended_steps=SimpleNamespace(ended=[ended]))
 
     async def linked() -> Link:
         return link
@@ -41,5 +41,5 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     pushes = LogPushes(steps, cast("Any", linked))
     await asyncio.gather(pushes.push(), pushes.push_all())
     assert rig.master.logs[rpc.LOG_KIND_STDOUT, 0] == written
-    assert not steps.endings.ended and not ended.folder.exists()
+    assert not steps.ended_steps.ended and not ended.folder.exists()
     await link.close()

@@ -13,22 +13,23 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agent_rig import eventually
-from windrow.interpreter import NoInterpreter, find_interpreter
+from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.config import AgentConfig, BadConfig
-from windrow_agent.node.monitor import Monitor
+from windrow_agent.node.gpus import GpuIndices, find_gpus
+from windrow_agent.node.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
-from windrow_agent.steps import Lineage, Step, StepState
+from windrow_agent.steps.resource_monitor import ResourceMonitor
+from windrow_agent.steps.step import Lineage, Step, StepState
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
-from windrow_agent.workers.environment import MARK, worker_environment
-from windrow_agent.workers.gpus import GpuIndices, find_gpus
-from windrow_agent.workers.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.workers.page import Look, Phase
+from windrow_agent.workers.variables import MARK, worker_environment
 
 S = 10**9
 LIMITS = Limits(run_s=60, load_s=600)
@@ -197,6 +198,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
         spec = work.StepSpec(step_id=step_id, resource_monitor_interval=1)
         steps.append(Step.open(spec, tmp_path, "node-1", 1, 0, Lineage()))
         steps[-1].state = StepState.SERVING
+        steps[-1].workers[1] = SimpleNamespace(pid=0, process_number=0)  # type: ignore[assignment]
     files = [step.log_file(rpc.LOG_KIND_PROCESS_RESOURCES, 0).path for step in steps]
 
     def told(file: Path) -> list[float]:
@@ -207,7 +209,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
         return [float(percent) for percent in found if percent]
 
     async def look() -> None:
-        looking = asyncio.create_task(Monitor(lambda: steps, tmp_path, lambda: asyncio.sleep(0)).run())
+        looking = asyncio.create_task(ResourceMonitor(lambda: steps, tmp_path, lambda: asyncio.sleep(0)).run())
         await eventually(lambda: len(told(files[1])) >= 3)
         looking.cancel()
 

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
-from windrow_agent.session.outbox import Outbox
-from windrow_agent.session.upward import Upward
+from windrow_agent.outgoing.outbox import Outbox
+from windrow_agent.outgoing.queue import OutgoingQueue
 
 
 def encoded(lease_id: int, size: int = 10) -> bytes:
@@ -133,18 +133,41 @@ def test_staged_rows_count_until_they_are_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_message_is_one_work_request(tmp_path: Path) -> None:
-    upward = Upward(Outbox(tmp_path, memory_max=10**6, held_max=10**9))
-    upward.complete(5, encoded(5, 2000))
-    upward.capacity(1, 3, 2)
-    upward.capacity(1, 4, 2)
-    upward.release([8, 9])
-    upward.drain()
-    message = rpc.WorkRequest.FromString(upward.take(1 << 20))
+    outgoing = OutgoingQueue(Outbox(tmp_path, memory_max=10**6, held_max=10**9))
+    outgoing.complete(5, encoded(5, 2000))
+    outgoing.capacity(1, 3, 2)
+    outgoing.capacity(1, 4, 2)
+    outgoing.release([8, 9])
+    outgoing.drain()
+    message = rpc.WorkRequest.FromString(outgoing.take(1 << 20))
     assert [c.lease_id for c in message.completions] == [5]
     assert [(c.step_id, c.leases_max, c.workers) for c in message.capacities] == [(1, 4, 2)]
     assert (list(message.released_lease_ids), message.draining) == ([8, 9], True)
-    assert upward.empty
-    upward.begin_stream()
-    again = rpc.WorkRequest.FromString(upward.take(1 << 20))
+    assert outgoing.empty
+    outgoing.begin_stream()
+    again = rpc.WorkRequest.FromString(outgoing.take(1 << 20))
     assert [c.lease_id for c in again.completions] == [5] and again.draining
     assert not again.released_lease_ids, "the hello says what is held; a release of before means nothing any more"
+
+
+def test_a_failure_in_a_message_that_was_not_written_goes_with_the_next_stream(tmp_path: Path) -> None:
+    outgoing = OutgoingQueue(Outbox(tmp_path, memory_max=10**6, held_max=10**9))
+
+    def numbers(message: bytes) -> list[int]:
+        return [failure.process_number for failure in rpc.WorkRequest.FromString(message).worker_failures]
+
+    for number in range(12):
+        outgoing.fail(rpc.WorkerFailure(step_id=number % 2, process_number=number))
+    assert numbers(outgoing.take(1 << 20)) == list(range(10))
+    assert not outgoing.empty, "it is not written yet"
+    outgoing.begin_stream()
+    assert numbers(outgoing.take(1 << 20)) == list(range(10)), "the stream before it broke"
+    outgoing.written()
+    assert numbers(outgoing.take(1 << 20)) == [10, 11]
+    outgoing.forget(0)
+    outgoing.begin_stream()
+    assert numbers(outgoing.take(1 << 20)) == [11], "the master's state does not have step 0"
+    outgoing.written()
+    assert outgoing.empty
+    outgoing.begin_stream()
+    assert outgoing.empty, "what was written is not said twice"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import work_pb2 as work
-from windrow_agent.fetching.messages import Save
-from windrow_agent.fetching.saves import Changed, Saves
-from windrow_agent.outputs.folder import OutputFolder
+from windrow_agent.fetch_process.messages import Save
+from windrow_agent.fetch_process.saves import Changed, Saves
+from windrow_agent.workers.output_folder import OutputFolder
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def folder(tmp_path: Path) -> OutputFolder:
 
 def new(folder: OutputFolder) -> dict[str, str]:
     """Addresses of what is new, by name; it counts as saved."""
-    look = folder.look()
-    assert not look.refused
-    folder.saved(look)
-    return {save.name: save.address for save in look.new}
+    listing = folder.list_files()
+    assert not listing.refused
+    folder.saved(listing)
+    return {save.name: save.address for save in listing.new}
 
 
 def test_what_is_new_or_has_changed(folder: OutputFolder) -> None:
@@ -53,9 +53,9 @@ def test_many_changes_right_after_a_look_are_all_seen(folder: OutputFolder) -> N
 def test_what_init_left_is_owed_until_it_is_saved(folder: OutputFolder) -> None:
     place = Path(folder.places["made"])
     (place / "of init").write_text("1")
-    folder.owe(folder.look())
+    folder.owe(folder.list_files())
     (place / "of run").write_text("1")
-    folder.passed_over(folder.look())
+    folder.passed_over(folder.list_files())
     assert list(new(folder)) == ["made/of init"]
     assert new(folder) == {}
 
@@ -69,7 +69,7 @@ def test_what_has_become_a_link_is_not_read(folder: OutputFolder, link: str) -> 
     """The one who saves has credentials in its environment; a script may try to have that saved."""
     place = Path(folder.places["made"])
     (place / "environ").write_text("1")
-    (one,) = folder.look().new
+    (one,) = folder.list_files().new
     if link == "the file":
         (place / "environ").unlink()
         (place / "environ").symlink_to("/proc/self/environ")
@@ -91,7 +91,7 @@ def test_what_has_become_a_link_is_not_read(folder: OutputFolder, link: str) -> 
 def test_what_is_written_meanwhile_is_not_saved(folder: OutputFolder) -> None:
     file = Path(folder.places["made"]) / "a"
     file.write_text("1")
-    (one,) = folder.look().new
+    (one,) = folder.list_files().new
     file.write_text("22")
     with pytest.raises(Changed, match="made/a has changed"):
         save(folder, one)

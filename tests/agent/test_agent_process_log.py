@@ -8,7 +8,7 @@ from pathlib import Path
 from windrow_agent.leases.lease import Lease
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.frames import FrameType, Result
-from windrow_agent.workers.process_log import TOLD_FIRST, ProcessLog
+from windrow_agent.workers.process_log import LISTED_FIRST, ProcessLog
 
 BEGIN_US = 1_777_000_000_000_000
 
@@ -45,16 +45,16 @@ def test_a_line_a_mini_batch_with_items_and_times(tmp_path: Path) -> None:
 def test_short_mini_batches_are_counted_after_the_first(tmp_path: Path) -> None:
     file = tmp_path / "process000.txt"
     log = ProcessLog(CapturedFile(file))
-    for number in range(TOLD_FIRST):
-        assert log.tells
+    for number in range(LISTED_FIRST):
+        assert log.lists_each
         log.add(lease(number), result(), "")
-    assert not log.tells
+    assert not log.lists_each
     log.count(4_000, 8_000_000)
     log.count(96, 192_000)
     log.flush()
     log.flush()
     lines = file.read_text().splitlines()
-    assert len(lines) == TOLD_FIRST + 1
+    assert len(lines) == LISTED_FIRST + 1
     assert "4096 short mini-batches done, 8.192000 s" in lines[-1]
 
 

@@ -387,7 +387,7 @@ async def test_a_connection_that_has_stopped_is_left_for_one_that_goes_through(r
         await rig.master.until(lambda: rig.master.heartbeats)
         relay.stall()
         await rig.master.until(lambda: len(rig.master.hellos) == 2)
-        assert "the connection has stopped" in (rig.root / "agent" / "agent.log").read_text()
+        assert "the connection has stalled" in (rig.root / "agent" / "agent.log").read_text()
         assert {lease.lease_id for lease in rig.master.hellos[1].held_leases} == set(ids)
         gate.touch()
         await rig.master.until(lambda: rig.master.done(ids))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from windrow_agent.leases.allot import Demand, allot
-from windrow_agent.leases.holding import (
+from windrow_agent.leases.pace import (
     DEPTH_MAX,
     RESULTS_GATHER_BYTES,
     Pace,
     depth_for,
     may_gather,
     shares,
-    worth_telling,
+    worth_reporting,
 )
+from windrow_agent.supervision.allotment import Demand, allot
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_shares_are_even_and_within_bounds(loads: list[int], queued: int, depth:
     ("told", "wanted", "tells"), [(4, 4, False), (0, 1, True), (1, 0, True), (100, 110, False), (100, 125, True)]
 )
 def test_capacity_is_told_when_it_matters(told: int, wanted: int, tells: bool) -> None:
-    assert worth_telling(told, wanted) is tells
+    assert worth_reporting(told, wanted) is tells
 
 
 def demand(step: int, *, priority: int = 0, weight: int = 1, most: int = 8, explicit: bool = False) -> Demand:

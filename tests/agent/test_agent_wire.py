@@ -12,7 +12,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from windrow_agent import completions
+from windrow_agent.outgoing import completions
 from windrow_agent.workers import frames
 from windrow_agent.workers.frames import BadFrame, FrameReader
 from windrow_agent.workers.page import NOTHING, Page, Phase
@@ -32,7 +32,7 @@ def worker_module(name: str) -> ModuleType:
 
 
 def frame(kind: int, lease_id: int, rows: bytes, header: bytes = b"", side: bytes = b"", flags: int = 0) -> bytes:
-    their = worker_module("frames")
+    their = worker_module("protocol.frames")
     body = rows + b"\0" if flags else rows
     return their.FRAME.pack(
         their.MAGIC, len(header), kind, flags, 0, lease_id, 3, 2, 2, 99, 123456, 50, 40, 30, 20, len(rows), len(side)
@@ -112,7 +112,7 @@ def test_whatever_comes_beside_a_result_it_is_one(kind: int, side: bytes) -> Non
 
 
 def test_a_packet_names_its_lease() -> None:
-    their = worker_module("frames")
+    their = worker_module("protocol.frames")
     packet = frames.run_packet(2, 2**63 + 5, 11, 22, 33, b"recipe")
     assert their.PACKET.unpack_from(packet) == (1, 0, 0, 2, 2**63 + 5, 11, 22, 33)
     assert packet[their.PACKET.size :] == b"recipe"
@@ -123,7 +123,7 @@ def test_a_packet_names_its_lease() -> None:
 def test_the_page_shows_what_the_worker_writes(tmp_path: Path) -> None:
     page = Page(tmp_path / "page")
     assert page.look().phase is Phase.NONE
-    theirs = worker_module("page").Page(str(page.path))
+    theirs = worker_module("protocol.page").Page(str(page.path))
     theirs.completed = 4
     start = theirs.enter(5, 77, 6, 12)
     look = page.look()

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import windrow
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 MAIN = "from windrow.cli import main; main()"
 
 SCRIPT = """

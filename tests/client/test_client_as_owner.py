@@ -18,12 +18,12 @@ def as_owner(folder: Path, secrets: Path, *command: str) -> subprocess.Completed
     dropped = ("setpriv", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid", "--no-new-privs")
     files = {"WINDROW_TOKEN_FILE": str(secrets / "token"), "WINDROW_CA_FILE": str(secrets / "ca.pem")}
     return subprocess.run(
-        [*dropped, sys.executable, "-m", "windrow.as_owner", str(folder), *command],
+        [*dropped, sys.executable, "-m", "windrow.common.as_owner", str(folder), *command],
         cwd=folder,
         env={**os.environ, **files},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

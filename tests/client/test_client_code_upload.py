@@ -11,7 +11,7 @@ from pathlib import Path
 
 SUBMIT = """
 import sys
-from windrow.client import Client
+from windrow.sdk.client import Client
 from windrow.spec import load_job
 
 with Client(sys.argv[2], patience_s=300) as client:
@@ -31,7 +31,7 @@ jobs:
     input_data: ${{inputs.data}}
     task: {type: run_function, code: ./code, entry_script: score.py, append_row_to: "${{outputs.rows}}"}
 """
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def holds_a_nameless_file(pid: int, folder: Path) -> bool:

@@ -112,7 +112,7 @@ def test_a_node_is_set_aside_and_taken_back_by_the_sdk(fleet: Fleet) -> None:
         try:
             assert (node.state, node.cordoned) == ("ready", True)
             [row] = [line for line in command(fleet, "node", "list").stdout.splitlines() if line.startswith("one ")]
-            assert "ready,cordoned" in row and row.endswith("gets nothing new until `windrow node uncordon one`.")
+            assert "ready,cordoned" in row and row.endswith("gets no new work until `windrow node uncordon one`.")
         finally:
             assert not client.cordon_node("one", cordoned=False).cordoned
         with pytest.raises(RequestRefused, match="windrow node drain one") as refused:
@@ -215,8 +215,8 @@ def test_no_master_at_the_address_is_exit_code_5(workspace: Workspace) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    from windrow.client import Client
     from windrow.errors import MasterUnreachable
+    from windrow.sdk.client import Client
 
     with Client(address, patience_s=0.2) as client, pytest.raises(MasterUnreachable, match=address) as caught:
         client.master()

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import windrow
 from client_workspace import Workspace, served_master
-from windrow.cli.place import place_options
-from windrow.contexts import Access, Contexts, access_from_json, find_access
+from windrow.cli.master_choice import master_options
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, Contexts, access_from_json, find_access
 from windrow_master.setup.authority import Authority
 
 TOKEN = "5ec2e7" * 10
@@ -43,7 +43,7 @@ def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
@@ -205,7 +205,7 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
     (workspace.folder / "ca.pem").write_text(content)
     done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
     assert done.returncode == 2
-    assert "What ca.pem holds is no certificate" in done.stderr
+    assert "What ca.pem holds is not a certificate" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_options_by_which_a_later_command_finds_the_place_again(
     Contexts().add("used", Access("used:1"))
     if not in_use:
         Contexts().use("none")
-    assert place_options(master, Path(state) if state else None) == options
+    assert master_options(master, Path(state) if state else None) == options
 
 
 def test_the_sdk_takes_names_too(places: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from windrow.archives import DATA_LIMITS, ArchiveError, ArchiveLimits, data_preamble, unpack
-from windrow.data_archive import DataArchive
+from windrow.common.archives import DATA_LIMITS, ArchiveError, ArchiveLimits, data_preamble, unpack
+from windrow.transfer.data_archive import DataArchive
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from client_workspace import Workspace, end, kill, wait_until
-from windrow.dry_run.ask import ask
+from windrow.dry_run.query import ask
 from windrow.errors import MasterFailed
 from windrow.spec import build_effective, load_job
 

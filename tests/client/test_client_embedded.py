@@ -152,7 +152,7 @@ def test_importing_windrow_is_cheap() -> None:
 def test_what_runs_before_the_start_of_master_and_agent_is_cheap() -> None:
     """The cold start hangs on it: no module of this list may come back before both processes are on their way."""
     program = (
-        "import sys, windrow.cli.early, windrow.embedded.session; "
+        "import sys, windrow.cli.run_start, windrow.embedded.session; "
         "print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     )
     heavy = [

@@ -10,10 +10,10 @@ import pytest
 import windrow
 from client_workspace import Workspace, served_fleet
 from windrow.cli.display.summary import print_summary, retry_command
-from windrow.fetched import fetch_paths, fetch_places
-from windrow.job import job_from_message
 from windrow.rpc.v1 import job_pb2
+from windrow.sdk.job import job_from_message
 from windrow.spec import DocumentError, EffectiveJob, build_effective, load_job
+from windrow.transfer.fetch_places import fetch_paths, fetch_places
 
 CONTENTS = ["a", "b", "c"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from client_workspace import Workspace
-from windrow.interpreter import NoInterpreter, check_interpreter
+from windrow.common.interpreter import NoInterpreter, check_interpreter
 
 
 def executable(path: Path, text: str) -> Path:
@@ -70,10 +70,10 @@ def test_one_that_is_too_old_is_told_by_its_version(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_not_there_is_named() -> None:
-    import windrow.interpreter
+    import windrow.common.interpreter
 
     done = subprocess.run(
-        [sys.executable, windrow.interpreter.LOOK, "", "json", "no_such_library"],
+        [sys.executable, windrow.common.interpreter.PROBE, "", "json", "no_such_library"],
         capture_output=True,
         text=True,
         check=True,

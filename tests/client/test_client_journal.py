@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from windrow import journal
+from windrow.common import journal
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from self_signed import authority_until
-from windrow import journal
-from windrow.journal import REPEATED_EVERY_S, REPEATED_TIMES, Condition, Repeated
+from windrow.common import journal
+from windrow.common.journal import REPEATED_EVERY_S, REPEATED_TIMES, Condition, Repeated
 from windrow.rpc.certificates import LOOK_EVERY_S, CertificateWatch, good_until
 
 DAY_S = 86_400.0

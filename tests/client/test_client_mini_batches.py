@@ -74,7 +74,7 @@ def test_the_list_for_people_leads_on(ended: Workspace) -> None:
     assert done.stdout.splitlines()[0].split() == [
         "MB", "STATE", "TRIES", "CAUSE", "ITEMS", "OK", "NODE", "PROCESS", "BEGAN", "TOOK", "WHY",
     ]  # fmt: skip
-    assert "The first 3 mini-batches; there are more" in done.stdout
+    assert "Only the first 3 mini-batches; --limit N shows more" in done.stdout
     assert done.stdout.splitlines()[-1] == "To look closer: windrow mb show ended 2"
     assert ended.run("mb", "list", "ended", "--cause", "oom").stdout == "Job ended has no such mini-batches.\n"
 
@@ -235,5 +235,5 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
         assert any("running now" in words for words in page.words)
     finally:
         workspace.gate.touch()
-        run.communicate(timeout=60)
+        run.communicate(timeout=240)
     assert run.returncode == 0

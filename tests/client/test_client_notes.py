@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from file_damage import flip_middle
-from windrow.embedded import told, untold
+from windrow.common.notes import NoteDamaged, read_note, render, write_note
+from windrow.embedded import remembered_options, unreported_run
 from windrow.embedded.datastores import gather, known
 from windrow.embedded.state_folder import claim, prepare, read_endpoint
 from windrow.errors import StateFolderError
-from windrow.notes import NoteDamaged, read_note, render, write_note
 
 VALUES = [{}, {"a": 1}, {"text": 'ü "crc32": 7}', "list": [1, {"b": None}], "name": "\udcff"}]
 
@@ -56,19 +56,19 @@ def test_datastores_that_are_damaged_are_not_left_out_in_silence(tmp_path: Path)
 
 
 def test_a_retry_does_not_guess_how_a_run_was_told_to_run(tmp_path: Path) -> None:
-    told.remember(str(tmp_path), "job", "/usr/bin/python3", "build", ["lake=/lake"])
-    assert told.recall(str(tmp_path), "job").python == "/usr/bin/python3"
+    remembered_options.remember(str(tmp_path), "job", "/usr/bin/python3", "build", ["lake=/lake"])
+    assert remembered_options.recall(str(tmp_path), "job").python == "/usr/bin/python3"
     flip_middle(tmp_path / "jobs/job/run.json")
     with pytest.raises(StateFolderError, match=r"run\.json is damaged.*--since job"):
-        told.recall(str(tmp_path), "job")
+        remembered_options.recall(str(tmp_path), "job")
 
 
 def test_a_run_whose_note_is_damaged_counts_as_told(tmp_path: Path) -> None:
-    untold.remember(str(tmp_path), "job")
-    assert untold.remembered(str(tmp_path)) == "job"
+    unreported_run.remember(str(tmp_path), "job")
+    assert unreported_run.remembered(str(tmp_path)) == "job"
     flip_middle(tmp_path / "untold")
-    assert untold.remembered(str(tmp_path)) == ""
-    untold.forget(str(tmp_path), "job")
+    assert unreported_run.remembered(str(tmp_path)) == ""
+    unreported_run.forget(str(tmp_path), "job")
 
 
 def test_nobody_connects_to_where_a_damaged_note_leads(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, progress_line
-from windrow.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
-from windrow.quantities import counted, duration, rate, size
+from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.spec.naming.datastores import read_datastores
 
 

@@ -279,7 +279,7 @@ def test_a_master_that_ends_by_itself_leaves_the_folder_of_its_socket_to_who_sta
         stdout=subprocess.DEVNULL,
         env={**os.environ, "WINDROW_RUN_FOLDER": str(folder)},
     )
-    assert child.wait(30) == 0
+    assert child.wait(240) == 0
     assert child.stdin is not None
     child.stdin.close()
     assert (folder / "agent.json").exists()

@@ -10,7 +10,7 @@ import pytest
 import windrow
 from client_workspace import DEADLINE_S, Workspace, wait_until
 from replays import Terminal, replay
-from windrow.cli.replaying import Replaying
+from windrow.cli.replay import Replaying
 
 SCRIPT = """
 import argparse, os, signal, sys

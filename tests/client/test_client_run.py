@@ -267,9 +267,9 @@ def _interrupt(workspace: Workspace, contents: list[str], *, table: str = "") ->
 
 def _ended(workspace: Workspace) -> int:
     """Mini-batches with an outcome, asked of the live master."""
-    from windrow.client import Client
     from windrow.embedded.state_folder import read_endpoint
     from windrow.errors import WindrowError
+    from windrow.sdk.client import Client
 
     endpoint = read_endpoint(str(workspace.state))
     if endpoint is None:

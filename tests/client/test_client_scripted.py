@@ -8,12 +8,12 @@ import grpc
 import pytest
 from scripted_service import Script
 from windrow.cli.display.jsonlines import JsonDisplay
-from windrow.cli.follow import Follower
-from windrow.client import Client
+from windrow.cli.job_follower import Follower
 from windrow.errors import MasterUnreachable, RequestRefused, UsageError, WindrowError
 from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
 from windrow.rpc.v1 import job_pb2
+from windrow.sdk.client import Client
 
 
 def test_a_short_absence_is_outlived(script: Script, address: str) -> None:

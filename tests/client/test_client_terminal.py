@@ -12,7 +12,7 @@ import termios
 import pytest
 from client_workspace import MAIN, Workspace
 from windrow.cli.display import uploads
-from windrow.upload import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
+from windrow.transfer.local_data import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
 
 
 def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: str) -> str:

@@ -11,7 +11,8 @@ import pytest
 from scripted_service import Script
 from windrow.errors import MasterUnreachable, TransferFailed
 from windrow.rpc.connection import Connection
-from windrow.transfer import Download, FileSource, read_output_file, safe_parts, upload_artifact
+from windrow.transfer.download import Download, read_output_file, safe_parts
+from windrow.transfer.upload import FileSource, upload_artifact
 
 
 def test_an_upload_goes_on_where_it_broke(script: Script, address: str, tmp_path: Path) -> None:

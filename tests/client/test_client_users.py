@@ -20,7 +20,7 @@ BECOME = """\
 import os, sys
 from windrow.errors import UsageError
 from windrow_master.setup.authority import Authority
-from windrow.users import become_user
+from windrow.common.users import become_user
 try:
     become_user(sys.argv[1])
 except UsageError as error:
@@ -35,7 +35,9 @@ except PermissionError:
 
 
 def become(user: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", BECOME, user], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", BECOME, user], capture_output=True, text=True, timeout=240, check=False
+    )
     return done.returncode, done.stdout
 
 

@@ -12,8 +12,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+from job_schema import check_schema_takes
+
 WINDROW = str(Path(sys.executable).with_name("windrow"))
-DEADLINE_S = 100
+DEADLINE_S = 180
 
 
 class CompatibilityJob:
@@ -73,6 +75,8 @@ class CompatibilityJob:
             timeout=DEADLINE_S,
             check=False,
         )
+        if result.returncode == 0:
+            check_schema_takes(self.folder / file, result.stdout)
         return result.returncode, result.stdout
 
     def completed(self, *options: str, **more: str) -> str:

@@ -145,7 +145,8 @@ def test_a_component_writes_its_own_files(job: CompatibilityJob, note: str) -> N
 
 
 def test_a_training_job_returns_nothing_for_its_partitions(job: CompatibilityJob) -> None:
-    """`return []` with `error_threshold: -1` completes, as the sample for model training needs (reference 5.3)."""
+    """`return []` with `error_threshold: -1` completes, as the sample for model training needs
+    (docs/reference/azure-ml/parallel-job.md#thresholds)."""
     job.write(
         "code/score.py",
         """

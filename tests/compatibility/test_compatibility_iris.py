@@ -144,14 +144,16 @@ def write_iris(job: CompatibilityJob, *, place: str, arguments: str = "") -> Pat
 
 
 def mini_batches_of(table: Path) -> int:
-    """Slices of 10 KiB in which a line begins that is not the first one, by the rule of mltable.md, section 5."""
+    """Slices of 10 KiB in which a line begins that is not the first one, by the rule of
+    docs/reference/azure-ml/mltable.md#partitions."""
     lines = table.read_bytes().splitlines(keepends=True)
     offsets = list(accumulate(map(len, lines[:-1])))
     return len({-(-offset // 10240) - 1 for offset in offsets})
 
 
 def expected_flowers() -> str:
-    """A blank between values, no header; the first line of the file is taken for one (reference 4.4)."""
+    """A blank between values, no header; the first line of the file is taken for one
+    (docs/reference/azure-ml/mltable.md#the-mltable-file)."""
     return "".join(
         " ".join(map(repr, line[:4])) + (" long\n" if line[2] > LIMIT else " short\n") for line in flower_lines()[1:]
     )

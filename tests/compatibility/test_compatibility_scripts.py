@@ -157,7 +157,8 @@ def test_a_strict_parser_is_fine_with_its_own_arguments_alone(job: Compatibility
 def test_a_return_of_another_type_is_named(job: CompatibilityJob, returned: str, said: str) -> None:
     write(job, f"def run(mini_batch):\n    return {returned}\n", settings="retry_settings: {max_retries: 0}")
     code, text = job.run()
-    assert code == 1  # no item succeeded, and rows were to be gathered (reference 5.3)
+    # No item succeeded, and rows were to be gathered (docs/reference/azure-ml/parallel-job.md#thresholds).
+    assert code == 1
     assert "should return a list or a pandas DataFrame" in text
     assert said in text
 

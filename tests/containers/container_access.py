@@ -14,7 +14,7 @@ from container_cluster import Cluster, wait_until
 from container_engine import docker
 from windrow.rpc import errors
 
-CALL_S = 20.0
+CALL_S = 90.0
 """For one call."""
 
 
@@ -34,7 +34,7 @@ def in_setup(cluster: Cluster, program: str) -> str:
 def log_of(container: str) -> str:
     """All that it has said."""
     done = subprocess.run(
-        ["docker", "logs", container], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=60
+        ["docker", "logs", container], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=240
     )
     return done.stdout.decode(errors="replace")
 

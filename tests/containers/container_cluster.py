@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from container_engine import REPOSITORY, compose_command, docker
 from windrow import Client, Job, Node
-from windrow.contexts import Access, access_from_json
+from windrow.rpc.contexts import Access, access_from_json
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 LOGS = Path(os.environ.get("WINDROW_TEST_LOGS", "build/container-logs")).absolute()
 """Where the logs of all containers are kept when a test fails."""
 

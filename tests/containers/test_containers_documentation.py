@@ -19,7 +19,7 @@ from subprocess import PIPE
 import pytest
 from container_cluster import free_port, wait_until
 from container_engine import REPOSITORY, docker
-from documented_commands import DEPLOY, README, Block, block, type_line, write_project
+from documented_commands import BACKUP, DEPLOY, README, UPGRADE, Block, block, type_line, write_project
 
 pytestmark = pytest.mark.timeout(900, func_only=True)
 
@@ -218,17 +218,17 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
     clone.take_fetched("results/sizes.table/sizes.csv")
     clone.type_block(block(DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"))
     assert clone.agents() == 2
-    backup = block(DEPLOY, "docker compose stop master")
+    backup = block(BACKUP, "docker compose stop master")
     clone.type_block(backup)
     a_refused_backup_keeps_the_last_one(clone, backup)
     later = clone.newest_job()
     clone.type("windrow job create job.yml --name after-the-backup --stream")
-    clone.type_block(block(DEPLOY, "docker compose down"))
+    clone.type_block(block(BACKUP, "docker compose down"))
     assert clone.agents() == 2
     assert clone.newest_job() == later
     clone.type("windrow job list")
     an_upgrade_leaves_no_image_without_a_name(clone)
-    clone.type_block(block(DEPLOY, "docker compose up -d --no-deps master"))
+    clone.type_block(block(UPGRADE, "docker compose up -d --no-deps master"))
     assert clone.agents() == 2
     clone.nodes_are(2)
 
@@ -248,7 +248,7 @@ def an_upgrade_leaves_no_image_without_a_name(clone: Clone) -> None:
     """The images that it has replaced are gone, and those that run have their names."""
     before = {docker("images", "-q", "--no-trunc", image) for image in clone.images}
     clone.release()
-    clone.type_block(block(DEPLOY, "git pull && docker compose build && docker compose up -d"))
+    clone.type_block(block(UPGRADE, "git pull && docker compose build && docker compose up -d"))
     after = {docker("images", "-q", "--no-trunc", image) for image in clone.images}
     assert not before & after, "it was another version"
     assert clone.unnamed_images() == []
@@ -286,7 +286,7 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     clone.type("docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens")
     clone.type("docker compose restart master agent")
     clone.nodes_are(2)
-    backup = block(DEPLOY, "docker compose stop master")
+    backup = block(BACKUP, "docker compose stop master")
     clone.type_block(backup)
     a_refused_backup_keeps_the_last_one(clone, backup)
     clone.type("docker compose stop")
@@ -296,7 +296,7 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     assert clone.volumes() == volumes, "nothing is gone, and nothing is left"
     kept = docker("volume", "ls", "-q", "--filter", f"name={clone.project}_", "--filter", "label=windrow.keep").split()
     assert {name.removeprefix(f"{clone.project}_") for name in volumes - set(kept)} == {"environments"}
-    clone.type_block(block(DEPLOY, "docker compose down"))
+    clone.type_block(block(BACKUP, "docker compose down"))
     clone.nodes_are(2)
     an_upgrade_leaves_no_image_without_a_name(clone)
     clone.type("docker compose down -v")

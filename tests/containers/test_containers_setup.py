@@ -44,7 +44,7 @@ def run(mini_batch):
 EXPIRED = """\
 from pathlib import Path
 from windrow_master.setup.authority import Authority
-from windrow_master.setup.places import Owner, write_secret
+from windrow_master.setup.owned_files import Owner, write_secret
 folder = Path("/windrow")
 authority = Authority((folder / "authority" / "authority.pem").read_bytes())
 expired = authority.issue(["master", "localhost", "127.0.0.1", "::1"], -1 / 48)

@@ -176,6 +176,12 @@ class CoreDriver:
         snapshot = self.tables.reopen(wanted)
         assert self.do(commands.AdoptJob(snapshot, settings_of(job.document))) == job.job_key
 
+    def cancel(self, job_id: str = "job") -> None:
+        """Cancel a job; all nodes that are told to end its workers do so."""
+        self.do(commands.CancelJob(job_id))
+        for effect in self.sent(fx.EndStep):
+            self.do(commands.ConfirmStepEnd(effect.node_id, effect.stream, effect.step_id))
+
     def finish_step(self, step_id: int = 1, message: str = "") -> None:
         """The output of a step stands."""
         generation = self.job(self.step(step_id).job_key).generation

@@ -294,7 +294,7 @@ def test_verdicts_of_ended_and_unknown_steps() -> None:
     driver.running([1, 1])
     driver.join()
     one, two = driver.held()
-    driver.do(commands.CancelJob("job"))
+    driver.cancel()
     assert driver.complete("n1", completion(one.lease_id)) == {Verdict.JOB_ENDED: [one.lease_id]}
     driver.open(held=(*driver.as_held(two), commands.HeldLease(two.lease_id + 1, StepId(77), 0, 1, 1)))  # type: ignore[arg-type]
     assert driver.complete("n1", completion(two.lease_id), completion(two.lease_id + 1)) == {

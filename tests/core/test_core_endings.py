@@ -179,9 +179,105 @@ def test_rows_that_are_lost_then_run_again_on_the_same_nodes() -> None:
     assert driver.sent(fx.ConcatenateRows)
 
 
-def test_a_job_that_is_cancelled_waits_for_nobody() -> None:
+def test_a_job_whose_workers_end_already_is_cancelled_when_they_have() -> None:
     driver = ending("n1")
     driver.do(commands.CancelJob("job"))
-    assert driver.job().state is JobState.CANCELLED
-    confirm(driver, "n1")
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "n1", unsaved="the store is full")
     assert not driver.sent(fx.ConcatenateRows)
+    assert (driver.job().state, driver.step().state) == (JobState.CANCELLED, StepState.CANCELLED)
+    assert not driver.job().warnings
+
+
+def cancelling(*names: str) -> CoreDriver:
+    """A job that is cancelled while these nodes run it, and another one that has never had it."""
+    driver = CoreDriver()
+    driver.running([1] * 9, compute="cpu")
+    for name in names:
+        driver.join(name, leases_max=1, pool="cpu")
+    driver.join("other", pool="gpu")
+    driver.do(commands.CancelJob("job"))
+    assert {effect.node_id for effect in driver.sent(fx.EndStep)} == {*names, "other"}
+    assert (driver.job().state, driver.step().state) == (JobState.CANCELLING, StepState.CANCELLED)
+    assert driver.job().end_time is None
+    return driver
+
+
+def test_a_job_is_cancelled_when_its_nodes_have_ended_its_workers() -> None:
+    driver = cancelling("n1", "n2")
+    driver.tick_alive(30, "n1", "n2", "other")
+    driver.assert_reload_equals_live()
+    assert driver.do(commands.CancelJob("job")) == 1 and not driver.effects
+    confirm(driver, "n1")
+    confirm(driver, "other")
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "n2", generation=0)
+    assert driver.job().state is JobState.CANCELLED and driver.job().end_time is not None
+    assert fx.NotifyJob(driver.job().job_key, True) in driver.effects
+    driver.assert_reload_equals_live()
+
+
+def test_a_job_that_no_node_has_is_cancelled_at_once() -> None:
+    driver = CoreDriver()
+    driver.running([1], compute="cpu")
+    driver.join("other", pool="gpu")
+    driver.do(commands.CancelJob("job"))
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_nodes_that_are_gone_are_not_waited_for() -> None:
+    driver = cancelling("lost", "leaving", "removed", "replaced", "stays")
+    node = driver.node("removed")
+    driver.do(commands.CloseWork(node.node_id, node.stream))
+    driver.do(commands.RemoveNode(node.node_id))
+    driver.capacity("leaving", 0, draining=True)
+    driver.do(commands.CloseWork(NodeId("leaving"), driver.node("leaving").stream))
+    driver.register("replaced", "b", replaced="a")
+    assert driver.step().ending_on == {"lost", "stays"}
+    driver.tick_alive(20, "stays", "other")
+    assert driver.step().ending_on == {"stays"} and not driver.job().warnings
+    confirm(driver, "stays")
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_a_node_that_comes_back_is_told_again() -> None:
+    driver = cancelling("n1")
+    driver.open("n1", steps=(STEP,))
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP)]
+    confirm(driver, "n1")
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_the_next_master_goes_on_with_cancelling() -> None:
+    driver = cancelling("n1", "away")
+    driver.restart()
+    assert driver.job().state is JobState.CANCELLING and driver.job().message == "Cancelled on request."
+    driver.assert_reload_equals_live()
+    driver.open("other")
+    confirm(driver, "other")
+    driver.open("n1", steps=(STEP,))
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP)]
+    confirm(driver, "n1")
+    assert driver.step().ending_on == {"away"}
+    driver.tick_alive(20, "n1", "other")
+    assert driver.job().state is JobState.CANCELLED
+    driver.assert_reload_equals_live()
+
+
+def test_the_next_master_that_knows_no_node_ends_the_job_at_once() -> None:
+    driver = cancelling("n1")
+    driver.tables.nodes.clear()
+    driver.restart()
+    assert driver.tables.jobs[driver.job().job_key].state is JobState.CANCELLED
+
+
+def test_a_node_that_says_it_has_the_step_is_waited_for_though_it_was_forgotten() -> None:
+    driver = cancelling("n1", "lost")
+    driver.tick_alive(10, "n1", "other")
+    assert driver.known("lost") is None
+    driver.register("lost")
+    driver.open("lost", steps=(STEP,))
+    confirm(driver, "n1")
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "lost")
+    assert driver.job().state is JobState.CANCELLED

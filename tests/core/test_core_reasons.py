@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from core_driver import CoreDriver
+from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, NodeId
-from windrow_master.core.reasons import Reason
+from windrow_master.core.reasons import Code, Reason
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import Cause, NodeState
+from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.rpc.reason_words import words_of
 
 
 def reason(driver: CoreDriver, at: int = 0, job_id: str = "job") -> Reason:
@@ -127,6 +128,23 @@ def paused(driver: CoreDriver) -> None:
     driver.do(commands.PauseJob(JobKey(1), "PlanGroup raised"))
 
 
+def gave_up(driver: CoreDriver) -> None:
+    """The only node that could run it is cordoned."""
+    driver.running([1] * 4)
+    driver.join("n1", leases_max=1)
+    driver.complete("n1", completion(driver.held()[0].lease_id))
+    driver.do(commands.CordonNode(NodeId("n1"), True))
+    driver.do(commands.ReleaseLeases(NodeId("n1"), [lease.lease_id for lease in driver.held()]))
+    driver.join("n2", leases_max=0)
+    driver.init_fails("n2")
+    driver.give_up("n2")
+
+
+def cancelling(driver: CoreDriver) -> None:
+    running(driver)
+    driver.do(commands.CancelJob("job"))
+
+
 def cancelled(driver: CoreDriver) -> None:
     planned(driver)
     driver.do(commands.CancelJob("job"))
@@ -154,6 +172,8 @@ def cancelled(driver: CoreDriver) -> None:
         (gathering, "GATHERING_ROWS", "output is being written"),
         (ending_workers, "ENDING_WORKERS", "Workers end on n1"),
         (paused, "JOB_PAUSED", "windrow job cancel job"),
+        (gave_up, "NODES_GAVE_UP", "No worker could be made ready on n2: init_failed: no model"),
+        (cancelling, "CANCELLING", "Nodes still end its workers: n1."),
         (cancelled, "CANCELLED", "Cancelled on request"),
     ],
 )
@@ -161,15 +181,20 @@ def test_each_situation_is_told_by_its_code(situation: Callable[[CoreDriver], No
     driver = CoreDriver()
     situation(driver)
     found = reason(driver)
-    assert found.code == code and words in found.message, found
+    assert found.code == code and words in words_of(found), found
 
 
 def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> None:
     driver = CoreDriver()
     driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
-    assert reason(driver, 1) == Reason(
-        "b", "WAITS_FOR_STEPS", "It reads outputs of a (running), and begins when these are done."
-    )
+    found = reason(driver, 1)
+    assert found == Reason("b", Code.WAITS_FOR_STEPS, steps=(("a", StepState.RUNNING),))
+    assert words_of(found) == "It reads outputs of a (running), and begins when these are done."
+
+
+def test_each_code_is_put_into_words() -> None:
+    for code in Code:
+        assert words_of(Reason("s", code, "why", limit_s=1.0)), code
 
 
 def test_asking_changes_nothing() -> None:

@@ -231,7 +231,7 @@ def test_a_node_that_held_leases_of_a_job_ended_meanwhile_is_told() -> None:
     driver.running([1])
     driver.join()
     (lease,) = driver.held()
-    driver.do(commands.CancelJob("job"))
+    driver.cancel()
     driver.restart()
     driver.register()
     driver.do(commands.OpenWork(NodeId("n1"), "a", 99, driver.as_held(lease), (StepId(1),)))

@@ -11,6 +11,7 @@ from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.ids import NodeId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState
+from windrow_master.rpc.reason_words import words_of
 
 RETRIED = [
     Cause.EXCEPTION,
@@ -183,7 +184,7 @@ def test_that_a_node_is_set_aside_is_told_everywhere() -> None:
     (warning,) = driver.job().warnings
     assert warning.startswith("Step 'step': node bad was set aside: 5 mini-batches in a row failed there")
     (reason,) = driver.do(commands.ExplainJob("job"))
-    assert "bad is set aside" in reason.message
+    assert [doubt.node_id for doubt in reason.doubts] == ["bad"] and "bad is set aside" in words_of(reason)
     while step.state == StepState.RUNNING:
         succeed(driver, "good")
     driver.finish_step()

@@ -1,4 +1,4 @@
-"""Thresholds, and a step none of whose items succeeded (parallel-job.md, section 5.3)."""
+"""Thresholds, and a step none of whose items succeeded (docs/reference/azure-ml/parallel-job.md#thresholds)."""
 
 from __future__ import annotations
 

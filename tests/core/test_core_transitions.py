@@ -113,6 +113,6 @@ def test_counters_that_do_not_add_up_are_noticed_with_the_next_result(running: C
     core = running.core.state
     (lease,) = core.leases.values()
     core.steps[StepId(1)].counters.succeeded = -2
-    with pytest.raises(commands.StepRaised) as raised:
+    with pytest.raises(commands.StepsRaised) as raised:
         running.core.handle(commands.CompleteAttempts(lease.node_id, [completion(lease.lease_id)]), running.now)
-    assert isinstance(raised.value.__cause__, InvariantBroken)
+    assert isinstance(raised.value.errors[StepId(1)], InvariantBroken)

@@ -1,4 +1,5 @@
-"""Workers that cannot be made ready: given up by node, by all nodes (parallel-job.md, section 5.4)."""
+"""Workers that cannot be made ready: given up by node, by all nodes
+(docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes)."""
 
 from __future__ import annotations
 

@@ -18,16 +18,22 @@ from typing import IO
 
 import pytest
 from documented_commands import (
+    API_KEY,
+    AS_A_WHOLE,
     COMMENTED,
     ELSEWHERE,
+    GROUPS,
     IN_A_CLUSTER,
     IN_A_PROJECT,
-    OPERATIONS,
     PAGES,
     PYTHON,
     README,
+    RETRY,
+    ROOT,
+    SINCE,
     SINGLE_ELSEWHERE,
     SINGLE_IN_A_CLUSTER,
+    WHY_FAILED,
     block,
     blocks_of,
     commented_commands,
@@ -45,6 +51,7 @@ def test_each_block_of_commands_is_run_or_says_why_not() -> None:
     found = [one.name for page in PAGES for one in blocks_of(page)]
     assert len(found) > 20
     listed = [*IN_A_CLUSTER, *IN_A_PROJECT, *ELSEWHERE]
+    listed += [one.name for page in AS_A_WHOLE for one in blocks_of(page)]
     assert sorted(found) == sorted(listed), "list a new block in tests/documented_commands.py"
 
 
@@ -126,14 +133,14 @@ def test_the_run_of_the_readme(project: Project) -> None:
 
 def test_only_what_is_new(project: Project) -> None:
     project.run("windrow run job.yml")
-    for line in block(OPERATIONS, "windrow run job.yml --since last").lines:
+    for line in block(SINCE, "windrow run job.yml --since last").lines:
         assert "taken over" in project.run(line)
 
 
 def test_retries(project: Project) -> None:
     project.fail(17)
     broken = project.folder / FAILS_WHILE
-    for line in block(OPERATIONS, "windrow job retry JOB").lines:
+    for line in block(RETRY, "windrow job retry JOB").lines:
         broken.touch()
         project.run("windrow run job.yml --restart", 1)
         broken.unlink()
@@ -143,7 +150,7 @@ def test_retries(project: Project) -> None:
 def test_looking_closer(project: Project) -> None:
     project.fail(17)
     project.run("windrow run job.yml", 1)
-    for line in block(OPERATIONS, "windrow mb list JOB --only failed").lines:
+    for line in block(WHY_FAILED, "windrow mb list JOB --only failed").lines:
         # What is replayed fails once more, and in the debugger there is nobody.
         told = project.run(line, 1) if "mb replay" in line else project.run(line)
         assert "not now" in told or "report" in line, told
@@ -160,6 +167,28 @@ def test_data_assets_and_models(project: Project) -> None:
         for line in block("docs/job-file.md", "windrow data create --name flowers --path ./flowers").lines
     ]
     assert "flowers:1" in told[0] and "net" in told[1] and "flowers" in told[2]
+
+
+def test_an_api_key_from_a_file(project: Project) -> None:
+    home = project.folder / "home"
+    (home / ".config" / "my-service").mkdir(parents=True)
+    (home / ".config" / "my-service" / "key").write_text("secret\n")
+    project.environment["HOME"] = str(home)
+    (project.folder / "code" / "sizes.py").write_text("\n".join(block(API_KEY, "from pathlib import Path").lines))
+    project.run("windrow run job.yml")
+    assert (project.folder / "sizes.csv").read_text().startswith("00.txt,6\n")
+
+
+def test_a_model_for_each_group(project: Project) -> None:
+    page = (ROOT / GROUPS).read_text()
+    (project.folder / "groups.yml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    (project.folder / "training").mkdir()
+    (project.folder / "training" / "train.py").write_text("\n".join(block(GROUPS, "import argparse").lines))
+    rows = "".join(f"{number % 3},2026-01-01,{number}\n" for number in range(30))
+    (project.folder / "sales.csv").write_text(f"store,day,amount\n{rows}")
+    for line in block(GROUPS, "pip install 'windrow[partition]'").lines[1:]:
+        assert "Completed: 30 items in 3 mini-batches" in project.run(line)
+    assert sorted(file.name for file in (project.folder / "models").iterdir()) == ["0.pkl", "1.pkl", "2.pkl"]
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}"
@@ -151,7 +151,7 @@ def test_readme_names_commands_that_exist(trained: Path, tmp_path: Path) -> None
         for command in commands:
             subprocess.run(
                 command.partition("#")[0], shell=True, check=True, cwd=tmp_path, env=environment,
-                stdin=subprocess.DEVNULL, timeout=100,
+                stdin=subprocess.DEVNULL, timeout=240,
             )  # fmt: skip
 
 

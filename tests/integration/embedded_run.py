@@ -21,7 +21,7 @@ from windrow_master.core.statuses import status_of
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 TYPED = shlex.quote(WINDROW)
 """As it stands in a line for a shell."""
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 T = TypeVar("T")
 
 JOB = """\

@@ -60,7 +60,7 @@ class Fleet:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
             check=False,
         )
 

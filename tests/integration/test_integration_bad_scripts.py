@@ -144,7 +144,7 @@ import os
 import sys
 
 def init():
-    channel = sys.modules["windrow_worker.channels"].ResultChannel
+    channel = sys.modules["windrow_worker.protocol.channels"].ResultChannel
     send = channel.send
     results = []
 
@@ -221,7 +221,8 @@ def marked(mark: str) -> list[int]:
 
 
 def test_an_init_that_never_returns_fails_the_job_after_one_deadline(make: Make) -> None:
-    """The limit is 3 x the run timeout + 30 s (reference 5.4): waited for once, not for three tries of every worker."""
+    """The limit is 3 x the run timeout + 30 s (docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes): waited
+    for once, not for three tries of every worker."""
     run = make(
         "import time\ndef init():\n    time.sleep(1000)\n" + ECHO,
         settings="retry_settings: {max_retries: 0, timeout: 1}",

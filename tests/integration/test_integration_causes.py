@@ -1,7 +1,7 @@
 """Every cause of failure, made to happen in real processes: told apart from all others, charged to its own budget.
 
-Source: parallel-job.md, sections 5.1, 5.2 and 5.5. That a mini-batch is given up after ten lost nodes (`node_killer`)
-is left to tests/core: it takes ten nodes.
+Reference: docs/reference/azure-ml/parallel-job.md#statuses, #retries, #the-end-of-a-job. That a mini-batch is given up
+after ten lost nodes (`node_killer`) is left to tests/core: it takes ten nodes.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def test_killed_at_a_named_point(served: Served, tmp_path: Path, point: str) -> 
         submission = thread.submit(client.submit, job_file)
         served.wait_master_killed()
         served.start_master()
-        ended = client.wait(submission.result(90).job_id, timeout_s=90)
+        ended = client.wait(submission.result(240).job_id, timeout_s=240)
         assert ended.state.succeeded, ended.message
         assert (ended.items.total, ended.items.ok, ended.items.failed) == (FILES, FILES, 0)
     assert (tmp_path / "out.txt").read_bytes() == EXPECTED

@@ -102,7 +102,7 @@ def test_rows_that_come_back_are_read_by_a_retry(stopped: EmbeddedRun) -> None:
     rows.write_bytes(whole)
     (job,) = (path.name for path in (stopped.state / "jobs").iterdir())
     retried = subprocess.run(
-        [WINDROW, "job", "retry", job], cwd=stopped.folder, capture_output=True, text=True, timeout=90, check=False
+        [WINDROW, "job", "retry", job], cwd=stopped.folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert retried.returncode == 0, retried.stdout + retried.stderr
     assert stopped.output.read_text() == EXPECTED

@@ -25,7 +25,7 @@ def index(tmp_path: Path) -> None:
     from uv import find_uv_bin
 
     probe = [find_uv_bin(), "pip", "install", "--dry-run", "--no-cache", "--target", str(tmp_path / "probe")]
-    done = subprocess.run([*probe, "iniconfig==2.0.0"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*probe, "iniconfig==2.0.0"], capture_output=True, text=True, check=False, timeout=240)
     if done.returncode != 0:
         pytest.skip(f"no index of packages can be reached: {done.stderr.strip()[-200:]}")
 

@@ -17,7 +17,8 @@ Make = Callable[..., EmbeddedRun]
 FILES = 12
 SCRIPT = """\
 import gc, os, socket, struct, threading
-from windrow_worker import channels, host, page
+from windrow_worker.protocol import channels, page
+from windrow_worker import host
 
 STRUCK = False
 
@@ -61,7 +62,7 @@ class Fault(NamedTuple):
     in_run: str = "pass"
 
 
-OWN_CODE = "met a fault in its own code"
+OWN_CODE = "failed in its own code"
 SEND = "@spoil(channels.ResultChannel, 'send')\ndef send(old, self, frame):\n    {}\n    return old(self, frame)\n"
 HEAD = "struct.pack('<IIBBHQIIIIqQQQQQI', 0x57524F57, 0, 3, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, 0)"
 

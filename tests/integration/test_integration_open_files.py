@@ -17,7 +17,7 @@ def run_with(run: EmbeddedRun, limit: str, *options: str) -> subprocess.Complete
     """`windrow run` below a shell that has set a limit."""
     command = f"ulimit {limit} && exec {TYPED} run job.yml {' '.join(options)}"
     return subprocess.run(
-        ["sh", "-c", command], cwd=run.folder, capture_output=True, text=True, timeout=90, check=False
+        ["sh", "-c", command], cwd=run.folder, capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -47,7 +47,7 @@ def test_a_master_and_an_agent_tell_it_too(make: Make, role: str) -> None:
         cwd=run.folder,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr

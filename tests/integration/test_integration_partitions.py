@@ -9,7 +9,7 @@ from embedded_run import DEADLINE_S, wait_until
 from served import Served
 from upload_bench import fill
 from windrow.errors import RequestRefused
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 from windrow.spec import load_job
 
 JOB = """\

@@ -52,7 +52,7 @@ def test_a_bad_job_file_is_told_and_nothing_is_left(
     if content is not None:
         (run.folder / name).write_bytes(content)
     process = subprocess.run(
-        [WINDROW, "run", name], cwd=run.folder, capture_output=True, text=True, timeout=90, check=False
+        [WINDROW, "run", name], cwd=run.folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert process.returncode == 2
     check_words(process.stderr, words)
@@ -108,7 +108,7 @@ def test_a_job_file_elsewhere(make: Make, tmp_path: Path) -> None:
         cwd=elsewhere,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -152,7 +152,7 @@ def test_the_same_job_twice_at_once_is_one_run(make: Make) -> None:
         if "Attached to" in line:
             break
     gate.touch()
-    first_text, _ = first.communicate(timeout=90)
+    first_text, _ = first.communicate(timeout=240)
     code, text = run.finish()
     assert (first.returncode, code) == (0, 0), first_text + "".join(lines) + text
     assert run.output.read_text() == EXPECTED
@@ -168,7 +168,7 @@ def test_another_job_in_a_state_folder_in_use_runs_beside(make: Make) -> None:
     code, text = other.run("--state", str(run.state))
     assert code == 0, text
     assert other.output.read_text() == EXPECTED
-    first_text, _ = first.communicate(timeout=90)
+    first_text, _ = first.communicate(timeout=240)
     assert first.returncode == 0, first_text
     assert run.output.read_text() == EXPECTED
 
@@ -250,7 +250,7 @@ def test_out_of_memory_is_told_apart(make: Make) -> None:
     try:
         join = f"echo $$ > {group}/cgroup.procs && exec {TYPED} run job.yml --no-progress --strict"
         done = subprocess.run(
-            ["sh", "-c", join], cwd=run.folder, capture_output=True, text=True, timeout=90, check=False
+            ["sh", "-c", join], cwd=run.folder, capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode == 3, done.stdout + done.stderr
         check_words(done.stdout, ["3 attempts oom", "for lack of memory in run()", "smaller mini-batches"])
@@ -285,7 +285,7 @@ def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
             pytest.skip("root reads everything here")
     (run.folder / path).chmod(0)
     try:
-        done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, timeout=240, check=False)
     finally:
         (run.folder / path).chmod(0o755)
     assert done.returncode == code, done.stdout + done.stderr
@@ -300,7 +300,7 @@ def test_closed_or_full_streams_do_not_stop_a_run(make: Make, streams: str) -> N
         ["sh", "-c", f"exec {TYPED} run job.yml {streams}"],
         cwd=run.folder,
         capture_output=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -312,7 +312,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f"cd {gone} && rmdir {gone} && exec {TYPED} run {tmp_path}/job.yml"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr
     check_words(done.stderr, ["current folder does not exist any more", "Go to one that does"])
 

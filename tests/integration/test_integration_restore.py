@@ -19,7 +19,7 @@ class Backup:
         self._copy = fleet.folder / "backup"
 
     def make(self, *, live: bool = False) -> None:
-        """As docs/deploy.md has it: the master is stopped meanwhile. `live`: a snapshot of one that goes on."""
+        """As docs/how-to/back-up-and-restore.md: with the master stopped. `live`: a snapshot of one that goes on."""
         if not live:
             self._end_master()
         shutil.copytree(self.state, self._copy)

@@ -12,7 +12,7 @@ from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, wait_until
 from served import Served
 from test_integration_partitions import ROWS, TABLE, job_of
 from upload_bench import FILES, Laptop, fill, finished, uploads_of
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 from windrow.spec import load_job
 
 

@@ -9,7 +9,7 @@ from embedded_run import DEADLINE_S
 from served import Served
 from upload_bench import FILES, MLTABLE, Laptop, fill, uploads_of
 from windrow.errors import RequestRefused, WindrowError
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 from windrow.spec import JobFileError, load_job
 
 

@@ -171,7 +171,7 @@ def test_a_master_killed_while_it_plans_the_second_input_goes_on_exactly(
         submission = thread.submit(client.submit, tmp_path / "job.yml")
         served.wait_master_killed()
         served.start_master()
-        ended = client.wait(submission.result(90).job_id, timeout_s=90)
+        ended = client.wait(submission.result(240).job_id, timeout_s=240)
         assert ended.state.succeeded, ended.message
         assert ended.items.ok == ended.items.total == 204
     rows = (tmp_path / "out.txt").read_text().split()

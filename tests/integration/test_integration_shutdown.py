@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import windrow
 from embedded_run import EmbeddedRun, check_words, wait_until
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 Make = Callable[..., EmbeddedRun]
 

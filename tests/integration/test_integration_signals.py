@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, check_counts, check_words, wait_until
@@ -19,17 +19,18 @@ Make = Callable[..., EmbeddedRun]
 SEEN = (
     "import os, time\n"
     "def run(mini_batch):\n"
-    "    time.sleep({seconds})\n"
     "    name = os.path.basename(mini_batch[0])\n"
+    "    while int(name[1:]) >= {free} and not os.path.exists(os.environ['SEEN'] + '/../gate'):\n"
+    "        time.sleep(0.01)\n"
     "    with open(os.path.join(os.environ['SEEN'], name), 'ab') as seen:\n"
     "        seen.write(b'x')\n"
     "    return [name]\n"
 )
 
 
-def slow_run(make: Make, files: int, seconds: float, script: str = SEEN) -> EmbeddedRun:
-    """A run whose script notes each execution."""
-    run = make(script.format(seconds=seconds), files=files)
+def gated_run(make: Make, files: int, free: int, script: str = SEEN) -> EmbeddedRun:
+    """A run whose script notes each execution. From the file with the number `free` on, all wait for the gate."""
+    run = make(script.format(free=free), files=files)
     seen = run.folder / "seen"
     seen.mkdir()
     job = run.folder / "job.yml"
@@ -37,6 +38,10 @@ def slow_run(make: Make, files: int, seconds: float, script: str = SEEN) -> Embe
         job.read_text().replace("    task:\n", f"    environment_variables: {{SEEN: '{seen}'}}\n    task:\n")
     )
     return run
+
+
+def open_gate(run: EmbeddedRun) -> None:
+    (run.folder / "gate").touch()
 
 
 def executions(run: EmbeddedRun) -> int:
@@ -50,10 +55,12 @@ def check_output(run: EmbeddedRun, files: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_drains_and_the_same_command_goes_on(make: Make, number: signal.Signals) -> None:
-    run = slow_run(make, 60, 0.05)
+    run = gated_run(make, 60, 20)
     process = run.start()
     wait_until(lambda: run.committed() >= 10, "some of the job")
     process.send_signal(number)
+    wait_until(lambda: drains(run), "the agent drains")
+    open_gate(run)
     code, text = run.finish()
     assert code == 130, text
     check_words(text, ["Interrupted.", "of 60 items are done", "The state is kept in .windrow", "windrow run job.yml"])
@@ -71,14 +78,13 @@ def test_a_signal_drains_and_the_same_command_goes_on(make: Make, number: signal
 
 
 def test_a_signal_while_the_last_mini_batches_run_tells_how_the_run_ended(make: Make) -> None:
-    script = SEEN.replace("    time.sleep({seconds})\n", "")
     wait = "    while not os.path.exists(os.environ['SEEN'] + '/../gate'): time.sleep(0.01)\n"
-    run = slow_run(make, 2, 0, script=script.replace("    return", wait + "    return"))
+    run = gated_run(make, 2, 2, script=SEEN.replace("    return", wait + "    return"))
     process = run.start()
     wait_until(lambda: executions(run) == 2, "the last mini-batches run")
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: "draining" in (run.state / "agent" / "agent.log").read_text(), "the agent drains")
-    (run.folder / "gate").touch()
+    wait_until(lambda: drains(run), "the agent drains")
+    open_gate(run)
     code, text = run.finish()
     assert code == 0, text
     check_words(text, ["are finished first", "Completed: 2 items in 2 mini-batches"])
@@ -91,7 +97,7 @@ def test_a_signal_while_the_last_mini_batches_run_tells_how_the_run_ended(make: 
 
 
 def test_a_closed_terminal_drains_and_the_same_command_goes_on(make: Make) -> None:
-    run = slow_run(make, 60, 0.1)
+    run = gated_run(make, 60, 20)
     # Whoever holds the terminal's other end is killed: the kernel hangs the terminal up.
     holder = subprocess.Popen(
         [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", WINDROW, "run", "job.yml"],
@@ -103,6 +109,8 @@ def test_a_closed_terminal_drains_and_the_same_command_goes_on(make: Make) -> No
     wait_until(lambda: run.committed() >= 10, "some of the job")
     holder.kill()
     holder.wait()
+    wait_until(lambda: drains(run), "the agent drains")
+    open_gate(run)
     wait_until(lambda: not run.strays(), "no process is left")
     done = run.committed()
     assert 10 <= done < 60
@@ -114,11 +122,11 @@ def test_a_closed_terminal_drains_and_the_same_command_goes_on(make: Make) -> No
 
 
 def test_a_second_signal_ends_at_once(make: Make) -> None:
-    run = slow_run(make, 6, 600.0)
+    run = gated_run(make, 6, 0)
     process = run.start()
     wait_until(lambda: len(run.pids("worker")) == 2, "workers")
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: "draining" in (run.state / "agent" / "agent.log").read_text(), "the agent drains")
+    wait_until(lambda: drains(run), "the agent drains")
     process.send_signal(signal.SIGINT)
     code, text = run.finish()
     assert code == 130, text
@@ -128,11 +136,13 @@ def test_a_second_signal_ends_at_once(make: Make) -> None:
 
 @pytest.mark.parametrize("role", ["master", "agent"])
 def test_standing_still_for_three_seconds_costs_nothing(make: Make, role: str) -> None:
-    run = slow_run(make, 40, 0.05)
+    run = gated_run(make, 40, 20)
     run.start()
     wait_until(lambda: run.committed() >= 10, "some of the job")
     (pid,) = run.pids(role)
-    stop_for(pid, 3.2)
+    with stopped(pid):
+        open_gate(run)
+        time.sleep(3.2)  # the time itself is what is tested
     code, text = run.finish()
     assert code == 0, text
     check_output(run, 40)
@@ -142,15 +152,13 @@ def test_standing_still_for_three_seconds_costs_nothing(make: Make, role: str) -
 
 def test_results_of_an_agent_that_was_away_too_long_are_refused(make: Make) -> None:
     """It stood still for longer than its leases live: they are others' by then, and count once."""
-    run = slow_run(make, 30, 0.2)
+    run = gated_run(make, 30, 6)
     run.start()
     wait_until(lambda: run.committed() >= 4, "some of the job")
     (pid,) = run.pids("agent")
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
+        open_gate(run)
         wait_until(lambda: "Silent for longer" in lost_nodes(run), "the master gives the node up")
-    finally:
-        os.kill(pid, signal.SIGCONT)
     code, text = run.finish()
     assert code == 0, text
     check_output(run, 30)
@@ -167,10 +175,16 @@ def lost_nodes(run: EmbeddedRun) -> str:
     return " ".join(row[0] if isinstance(row[0], str) else row[0].decode() for row in rows)
 
 
-def stop_for(pid: int, seconds: float) -> None:
-    """SIGSTOP, and SIGCONT after so long: the time itself is what is tested."""
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process stands still for as long as the context lasts."""
     os.kill(pid, signal.SIGSTOP)
     try:
-        time.sleep(seconds)
+        yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def drains(run: EmbeddedRun) -> bool:
+    """Whether the agent begins nothing any more."""
+    return "draining" in (run.state / "agent" / "agent.log").read_text()

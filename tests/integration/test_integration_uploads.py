@@ -15,7 +15,7 @@ from embedded_run import DEADLINE_S, WINDROW, wait_until
 from served import Served
 from upload_bench import FILES, MLTABLE, TABLES, Laptop, Relay, finished, uploads_of
 from windrow.errors import UsageError, WindrowError
-from windrow.upload import PLACED, UPLOADING, UploadMoment
+from windrow.transfer.local_data import PLACED, UPLOADING, UploadMoment
 from windrow_master.crash_points import POINTS, VARIABLE
 
 
@@ -199,7 +199,7 @@ def test_a_full_datastore_is_told_and_the_upload_kept(tmp_path: Path, small_disk
 def test_a_master_without_a_default_datastore_says_so_before_anything_is_read(served: Served, tmp_path: Path) -> None:
     laptop = Laptop(tmp_path / "laptop", FILES)
     from windrow.spec import load_job
-    from windrow.upload import upload_data
+    from windrow.transfer.local_data import upload_data
 
     with served.client() as client, pytest.raises(UsageError, match="no datastore named default"):
         upload_data(client.connection, load_job(laptop.job, embedded=False), {"other": "/data"}, lambda moment: None)

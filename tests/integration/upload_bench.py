@@ -11,7 +11,7 @@ from pathlib import Path
 
 from embedded_run import DEADLINE_S, WINDROW
 from served import Served
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 JOB = """\
 type: pipeline

@@ -28,7 +28,6 @@ from windrow_master.files.reserve import Reserve
 from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
-from windrow_master.placed_data import PlacedData
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
@@ -41,9 +40,10 @@ from windrow_master.shell.submission import Submissions
 from windrow_master.shell.work_session import WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.store.sqlite.store import SqliteStore
+from windrow_master.uploaded_data import UploadedData
 from windrow_master.watchers import Watchers
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 CODE_DIGEST = "a" * 64
 JOB = """\
 type: pipeline
@@ -137,7 +137,7 @@ class MasterBench:
         self.datastore = folder / "datastore"
         self.datastore.mkdir(exist_ok=True)
         uploads = ArtifactService(
-            self.artifacts, PlacedData(self.artifacts, self.datastore, self.files.uploads), Roots([self.datastore])
+            self.artifacts, UploadedData(self.artifacts, self.datastore, self.files.uploads), Roots([self.datastore])
         )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from windrow.contexts import Access
+from windrow.rpc.contexts import Access
 from windrow_master.setup.__main__ import set_up
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 class SecureMaster:

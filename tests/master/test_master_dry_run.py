@@ -53,7 +53,7 @@ def asked(folder: Path, job: EffectiveJob, **changes: Any) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(process.stdout.readline())
     process.stdin.close()
     # By the end of its standard input, where that was sooner.
-    assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+    assert process.wait(timeout=240) in (0, -signal.SIGTERM)
     process.stdout.close()
     return answer
 
@@ -89,7 +89,7 @@ def test_it_ends_when_nobody_waits_any_more(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-P", "-m", "windrow_master.dry_run"], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=240) == 0
 
 
 def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_path: Path, data: Path) -> None:

@@ -207,7 +207,7 @@ def test_the_document_of_a_stored_job(tmp_path: Path) -> None:
         )  # fmt: skip
         waiting = step._replace(step_id=StepId(2), ordinal=1, name="next", state=StepState.CANCELLED, start_time=None)
         job = JobRow(
-            JobKey(1), "j", "r", JobState.COMPLETED, 1, 1, "default", 0, 1, None, "", b'{"steps": []}', "", b"[]",
+            JobKey(1), "j", "r", JobState.COMPLETED, 1, 1, "default", 0, 1, "", b'{"steps": []}', "", b"[]",
             BEGIN_US / 1e6, BEGIN_US / 1e6 + 60,
         )  # fmt: skip
         rows = [

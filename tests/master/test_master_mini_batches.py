@@ -30,7 +30,7 @@ def store_job(bench: MasterBench) -> None:
     """An ended job of two steps. Of one: mini-batch 1 was tried twice, 3 failed, 4 lacks a result, 5 is cancelled."""
     prefix = bench.store.lease_prefix << 32
     job = JobRow(
-        JOB_KEY, "ended", "", JobState.FAILED, 1, 1, "default", 0, 1, None, "", b'{"steps": [{}, {}]}', "", b"[]",
+        JOB_KEY, "ended", "", JobState.FAILED, 1, 1, "default", 0, 1, "", b'{"steps": [{}, {}]}', "", b"[]",
         1.0, 2.0,
     )  # fmt: skip
     reader = json.dumps({"kind": "files", "root": "/data"}).encode()
@@ -53,7 +53,7 @@ def store_job(bench: MasterBench) -> None:
 
     def outcome(mini_batch: int, state: MiniBatchState, number: int, ok: int) -> OutcomeRow:
         lease_id = LeaseId(prefix | number) if number else LeaseId(0)
-        return OutcomeRow(FIRST, mini_batch, state, 1, 3, ok, lease_id, -1, 0, 0.0)
+        return OutcomeRow(FIRST, mini_batch, state, 1, 3, ok, lease_id, -1, 0)
 
     bench.store.commit(
         Dirty(
@@ -131,7 +131,7 @@ def test_short_of_results_is_also_what_has_failed_by_that(tmp_path: Path, newest
         store_job(bench)
         lease_id = LeaseId(bench.store.lease_prefix << 32 | 6)
         # As where error_threshold is set.
-        short = OutcomeRow(FIRST, 4, MiniBatchState.FAILED, 1, 3, 2, lease_id, -1, 0, 0.0)
+        short = OutcomeRow(FIRST, 4, MiniBatchState.FAILED, 1, 3, 2, lease_id, -1, 0)
         bench.store.commit(Dirty(outcomes=[short]), [], [])
         assert await listed(bench, 10, newest_first=newest_first, short_of_results=True) == ["one/4"]
 

@@ -108,7 +108,7 @@ def test_a_planner_that_cannot_be_started_fails_its_step() -> None:
         driver = PlanningDriver(StepId(1), {"inputs": [{}]}, lambda: None, submit, asyncio.Semaphore(1))
         with no_descriptors_left():
             driver.start()
-            command = await asyncio.wait_for(told, 30)
+            command = await asyncio.wait_for(told, 240)
         await driver.stop()
         return command
 

@@ -16,14 +16,14 @@ import pytest
 from windrow.spec.effective.job import DataInput, EffectiveStep, LiteralInput, Rows, StepOutput
 from windrow_master.datastores import Datastores
 from windrow_master.reuse import digests as digests_module
+from windrow_master.reuse.digest_cache import KEPT_S, remove_unused
 from windrow_master.reuse.digests import Digests, NoDigest, Place
 from windrow_master.reuse.key import settings_key
-from windrow_master.reuse.listing import KEPT_S, remove_unused
-from windrow_master.reuse.made import KEPT, Made, MadeFolder
+from windrow_master.reuse.notes import KEPT, ReuseNote, ReuseNotes
 from windrow_master.roots import Roots
 
 OLD_S = 100
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def digests(tmp_path: Path) -> Digests:
-    return Digests(tmp_path / "listings", Datastores({"store": str(tmp_path / "store")}).resolve)
+    return Digests(tmp_path / "cache", Datastores({"store": str(tmp_path / "store")}).resolve)
 
 
 def of(digests: Digests, path: Path, type_: str = "uri_folder") -> str:
@@ -89,7 +89,7 @@ def test_a_change_that_keeps_length_and_time_is_seen(digests: Digests, data: Pat
 
 def test_files_at_rest_are_read_once(digests: Digests, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
-    monkeypatch.setattr("windrow_master.reuse.listing.time.time_ns", lambda: int((now + OLD_S) * 1e9))
+    monkeypatch.setattr("windrow_master.reuse.digest_cache.time.time_ns", lambda: int((now + OLD_S) * 1e9))
     read: list[bytes] = []
 
     def reading(path: bytes) -> object:
@@ -121,7 +121,7 @@ def test_a_file_just_written_that_takes_long_to_read_is_read_again(
     digests: Digests, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, read = [time.time()], []
-    monkeypatch.setattr("windrow_master.reuse.listing.time.time_ns", lambda: int(now[0] * 1e9))
+    monkeypatch.setattr("windrow_master.reuse.digest_cache.time.time_ns", lambda: int(now[0] * 1e9))
 
     def reading(path: bytes) -> object:
         read.append(path)
@@ -136,35 +136,35 @@ def test_a_file_just_written_that_takes_long_to_read_is_read_again(
     assert len(read) == 2
 
 
-def test_a_listing_that_is_torn_costs_time_alone(digests: Digests, data: Path, tmp_path: Path) -> None:
+def test_a_cache_that_is_torn_costs_time_alone(digests: Digests, data: Path, tmp_path: Path) -> None:
     before = of(digests, data)
-    (listing,) = (tmp_path / "listings").iterdir()
-    content = listing.read_bytes()
+    (cache,) = (tmp_path / "cache").iterdir()
+    content = cache.read_bytes()
     for torn in (b"", content[:50], content[: len(content) // 2], b"\0" * len(content), b"\xff" * len(content)):
-        listing.write_bytes(torn)
+        cache.write_bytes(torn)
         assert of(digests, data) == before
 
 
 @pytest.mark.parametrize("why", ["no folder", "full disk"])
-def test_a_listing_that_cannot_be_written_costs_time_alone(
+def test_a_cache_that_cannot_be_written_costs_time_alone(
     digests: Digests, data: Path, tmp_path: Path, why: str
 ) -> None:
     want = of(digests, data)
-    shutil.rmtree(tmp_path / "listings")
+    shutil.rmtree(tmp_path / "cache")
     if why == "no folder":
-        (tmp_path / "listings").write_text("")
+        (tmp_path / "cache").write_text("")
     else:
         place = hashlib.sha256(os.fsencode(data)).hexdigest()
-        (tmp_path / "listings").mkdir()
-        (tmp_path / "listings" / f".{place}.{os.getpid()}").symlink_to("/dev/full")
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / f".{place}.{os.getpid()}").symlink_to("/dev/full")
     assert of(digests, data) == want
-    assert why == "no folder" or not list((tmp_path / "listings").iterdir())
+    assert why == "no folder" or not list((tmp_path / "cache").iterdir())
 
 
-def test_listings_of_places_that_nobody_asks_for_are_removed(digests: Digests, data: Path, tmp_path: Path) -> None:
+def test_caches_of_places_that_nobody_asks_for_are_removed(digests: Digests, data: Path, tmp_path: Path) -> None:
     of(digests, data)
     of(digests, data / "a")
-    first, second = (tmp_path / "listings").iterdir()
+    first, second = (tmp_path / "cache").iterdir()
     ended = subprocess.Popen(["true"])
     ended.wait()
     left = first.with_name(f".{first.name}.{ended.pid}")
@@ -173,11 +173,11 @@ def test_listings_of_places_that_nobody_asks_for_are_removed(digests: Digests, d
         partial.touch()
     silly = first.with_name(".nfs00000000014ab2cd00000001")
     silly.touch()
-    remove_unused(tmp_path / "listings")
+    remove_unused(tmp_path / "cache")
     assert first.exists() and second.exists() and at_work.exists() and silly.exists() and not left.exists()
     long_ago = time.time() - KEPT_S - 1
     os.utime(first, (long_ago, long_ago))
-    remove_unused(tmp_path / "listings")
+    remove_unused(tmp_path / "cache")
     assert not first.exists() and second.exists()
 
 
@@ -199,7 +199,7 @@ def test_nothing_is_read_outside_the_datastores(tmp_path: Path, what: str) -> No
     for folder in (inside / "sub", secret):
         folder.mkdir(parents=True)
         (folder / "file").write_text("")
-    digests = Digests(tmp_path / "listings", str, Roots([inside, "s3://bucket/ours"]))
+    digests = Digests(tmp_path / "cache", str, Roots([inside, "s3://bucket/ours"]))
     place = Place("uri_folder", str(inside))
     digests.of(place)
     if what == "table":
@@ -220,7 +220,8 @@ def test_the_process_that_makes_digests_ends_with_its_master(data: Path, tmp_pat
         file.truncate(1 << 42)
     asks = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom windrow_master.datastores import Datastores\n"
-        "from windrow_master.reuse.asking import DigestProcesses\nfrom windrow_master.reuse.digests import Place\n"
+        "from windrow_master.reuse.digest_processes import DigestProcesses\n"
+        "from windrow_master.reuse.digests import Place\n"
         "folder, data = map(Path, sys.argv[1:])\n"
         "asking = DigestProcesses(folder, Datastores({}), None)\n"
         "asyncio.run(asking.digests({'inputs.data': Place('uri_folder', str(data))}))\n"
@@ -313,19 +314,19 @@ def test_another_python_is_another_key() -> None:
 
 
 def test_steps_of_one_key_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    made = MadeFolder(tmp_path)
+    made = ReuseNotes(tmp_path)
     with ThreadPoolExecutor(KEPT) as pool:
         for number in range(KEPT):
-            pool.submit(made.add, "key", Made("job", number, {}, {}, "{}"))
+            pool.submit(made.add, "key", ReuseNote("job", number, {}, {}, "{}"))
     assert {one.step_id for one in made.find("key")} == set(range(KEPT))
 
 
 def test_the_last_few_that_were_made_are_kept(tmp_path: Path) -> None:
-    made = MadeFolder(tmp_path)
+    made = ReuseNotes(tmp_path)
     assert made.find("key") == []
     for number in range(KEPT + 3):
-        made.add("key", Made(f"job{number}", number, {"inputs.a": "1"}, {}, "{}"))
-    made.add("key", Made("again", KEPT + 2, {}, {}, "{}"))
+        made.add("key", ReuseNote(f"job{number}", number, {"inputs.a": "1"}, {}, "{}"))
+    made.add("key", ReuseNote("again", KEPT + 2, {}, {}, "{}"))
     found = made.find("key")
     assert [one.job_id for one in found[:2]] == ["again", f"job{KEPT + 1}"] and len(found) == KEPT
     assert found[1].inputs == {"inputs.a": "1"}

@@ -32,7 +32,7 @@ from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import OwnershipLost
 from windrow_master.watchers import Watchers
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 def events(state: Path) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ MODES = {
 def run(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """The command, to its end."""
     return subprocess.run(
-        [*COMMAND, "--folder", str(folder), *more], capture_output=True, text=True, timeout=60, check=False
+        [*COMMAND, "--folder", str(folder), *more], capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -277,7 +277,7 @@ sys.exit(main())
 def test_only_root_gives_files_away(tmp_path: Path) -> None:
     def run_as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", AS_NOBODY, str(tmp_path), "--folder", folder, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
     # Not below tmp_path, into which nobody else may look.
     with tempfile.TemporaryDirectory() as folder:

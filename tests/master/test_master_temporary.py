@@ -46,7 +46,7 @@ def test_it_is_gone_whenever_a_signal_comes(tmp_path: Path, moment: str, number:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == (0 if moment == "never" else 128 + number), done.stderr
     assert not list(tmp_path.iterdir())

@@ -16,14 +16,14 @@ import grpc
 import pytest
 from file_damage import cut, flip_middle
 from master_bench import MasterBench, drive
-from windrow.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
-from windrow.data_archive import DataArchive
+from windrow.common.archives import DATA_LIMITS, PAX_BYTES_MAX, data_preamble
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import artifact_service_pb2 as pb
+from windrow.transfer.data_archive import DataArchive
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.checked_records import RecordWriter
 from windrow_master.files.upload_lists import UploadedFile, read_list, write_file
-from windrow_master.placed_data import PlacedData, _locked
+from windrow_master.uploaded_data import UploadedData, _locked
 
 Build = Callable[[tarfile.TarFile], None]
 
@@ -182,7 +182,7 @@ def test_the_code_of_a_job_is_no_data_and_stays(tmp_path: Path) -> None:
 
 
 def test_more_files_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windrow_master.placed_data.DATA_LIMITS", DATA_LIMITS._replace(files_max=3))
+    monkeypatch.setattr("windrow_master.uploaded_data.DATA_LIMITS", DATA_LIMITS._replace(files_max=3))
 
     async def scenario(bench: MasterBench) -> None:
         digest = await upload(bench, tar_of(*(member(f"f{number}") for number in range(4))))
@@ -233,7 +233,7 @@ def test_too_large_a_chunk_and_an_upload_that_ends_early(tmp_path: Path) -> None
 
 
 def test_a_master_without_a_default_datastore_takes_no_data(tmp_path: Path) -> None:
-    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), None, tmp_path / "lists")
+    data = UploadedData(ArtifactFolder(tmp_path / "artifacts"), None, tmp_path / "lists")
     with pytest.raises(Exception, match=r"no datastore named default.*--datastore default=PATH"):
         data.place("0" * 64, lambda done, total: None)
 
@@ -328,7 +328,7 @@ def test_leftovers_are_removed_but_for_those_of_a_live_master(tmp_path: Path) ->
     for folder in (dead / "sub", live, uploads / ("2" * 64)):
         folder.mkdir(parents=True)
         (folder / "file").touch()
-    data = PlacedData(ArtifactFolder(tmp_path / "artifacts"), tmp_path / "store", tmp_path / "lists")
+    data = UploadedData(ArtifactFolder(tmp_path / "artifacts"), tmp_path / "store", tmp_path / "lists")
     with _locked(live):
         data.remove_leftovers()
     assert sorted(path.name for path in uploads.iterdir()) == [live.name, "2" * 64]

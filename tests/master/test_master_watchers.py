@@ -7,7 +7,7 @@ import asyncio
 from windrow_master.core.ids import JobKey
 from windrow_master.watchers import Watchers
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 JOB, OTHER = JobKey(1), JobKey(2)
 
 

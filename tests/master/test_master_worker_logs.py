@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from windrow.log_places import place_of
+from windrow.rpc.log_paths import place_of
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2 as pb_jobs
 from windrow_master.reports.node_folders import REGISTER, read_register, write_register
 from windrow_master.reports.worker_logs import WorkerLogs
-from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.log_selection import select_logs
 
 NODE, FIRST, SECOND = "node-1", "aaaa", "bbbb"
 
@@ -42,7 +42,7 @@ def test_what_is_just_being_written_is_no_log(tmp_path: Path, monkeypatch: pytes
 
     def listing(partial: str, target: str) -> None:
         request = pb_jobs.ListLogsRequest()
-        seen.extend(path for path, _ in chosen_logs(request, tmp_path, None, ()))  # type: ignore[arg-type]
+        seen.extend(path for path, _ in select_logs(request, tmp_path, None, ()))  # type: ignore[arg-type]
         assert Path(partial).exists()
         rename(partial, target)
 
@@ -107,7 +107,7 @@ def test_logs_beyond_a_job_s_bound_are_left_out_with_a_notice(tmp_path: Path) ->
     written.append(NODE, FIRST, [chunk(40, b"y" * 40), chunk(80, b"z" * 40)])
     first = stdout.read_bytes()
     assert first.startswith(b"x" * 40) and b"z" not in first
-    assert first.endswith(b"what came later is left out]\n") and b"100 bytes" in first
+    assert first.endswith(b"later lines are left out]\n") and b"100 bytes" in first
     # Neither a repetition, nor more of it, nor a later master says so again.
     written.append(NODE, FIRST, [chunk(80, b"z" * 40), chunk(120, b"z" * 400)])
     master().append(NODE, FIRST, [chunk(520, b"z" * 400)])

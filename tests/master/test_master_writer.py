@@ -23,7 +23,7 @@ from windrow_master.shell.committer import CommitPostponed
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.shell.writer import Writer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 180.0
 
 
 class GatedCommitter:
@@ -258,6 +258,33 @@ def test_results_that_raise_pause_their_own_job_and_no_other(monkeypatch: pytest
             await submit(commands.CompleteAttempts(NODE, results))
         assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
         assert state.steps[StepId(2)].state == StepState.CONCATENATING, "the other job goes on"
+
+    drive(scenario)
+
+
+def test_a_lost_node_costs_the_job_that_raises_its_leases_and_the_caller_gets_its_reply(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    requeue = attempts.requeue
+
+    def broken(state: Any, step: Any, *more: Any) -> None:
+        if step.step_id == 1:
+            raise ZeroDivisionError("planted")
+        requeue(state, step, *more)
+
+    monkeypatch.setattr(attempts, "requeue", broken)
+
+    async def scenario(bench: Bench) -> None:
+        for _ in range(20):
+            bench.committer.permits.release()
+        await two_jobs(bench)
+        submit, state = bench.writer.submit, bench.writer.core.state
+        await submit(commands.CloseWork(NODE, 1))
+        assert await submit(commands.RemoveNode(NODE)) is None
+        assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
+        assert "RemoveNode raised ZeroDivisionError" in state.jobs[JobKey(1)].message
+        assert not state.leases and state.steps[StepId(2)].ready.size == 1
+        assert "a command raised inside the core" in caplog.text
 
     drive(scenario)
 

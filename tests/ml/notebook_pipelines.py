@@ -9,9 +9,9 @@ from typing import Any
 from windrow.ml import Input, Output
 from windrow.ml.constants import AssetTypes, InputOutputModes
 from windrow.ml.dsl import pipeline
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.step import Step
 from windrow.ml.parallel import RunFunction, parallel_run_function
-from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step
 from windrow.spec import LoadedJob
 from windrow.spec import load_job as load_job_file
 

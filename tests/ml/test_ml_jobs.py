@@ -14,8 +14,8 @@ from windrow.errors import JobFailed, NotFound, UsageError
 from windrow.ml import Input, MLClient, Output, command, load_data, load_environment, load_model
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import AmlCompute, Data, Environment
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.identity import DefaultAzureCredential
-from windrow.ml.operations.jobs import JobWarning
 from windrow.ml.parallel import RunFunction, parallel_run_function
 from windrow.spec import JobFileError
 
@@ -121,7 +121,7 @@ def test_known_environments_stand_in_for_their_names(client: MLClient, notebook:
     assert client.environments.get("mine", label="latest").image == "img2"
     job = upper_job()
     job.jobs["upper"].task.environment = "azureml:mine:1"
-    from windrow.ml.environments import resolve_environments
+    from windrow.ml.assets.environment import resolve_environments
     from windrow.spec.reading.nodes import to_plain
 
     resolved: Any = to_plain(resolve_environments(job.to_node(), client.environments.known))
@@ -202,3 +202,21 @@ def test_every_name_of_the_api_is_there() -> None:
             assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         windrow.ml.nothing  # noqa: B018
+
+
+def test_a_compute_that_is_started_or_stopped_stays_known(client: MLClient) -> None:
+    with pytest.warns(UserWarning, match="makes no machines"):
+        client.compute.begin_create_or_update(AmlCompute(name="gpu", size="STANDARD_NC6"))
+    for call in (client.compute.begin_start, client.compute.begin_stop, client.compute.begin_restart):
+        with pytest.warns(UserWarning, match="starts and stops no machines: the agents of the pool gpu stay"):
+            assert call("gpu").done()
+    assert client.compute.get("gpu").size == "STANDARD_NC6"
+    client.compute.begin_delete("gpu")
+    assert not list(client.compute.list())
+
+
+def test_labels_other_than_latest_are_refused(client: MLClient) -> None:
+    client.environments.create_or_update(Environment(name="mine", image="img"))
+    for operations in (client.data, client.models, client.environments, client.components):
+        with pytest.raises(UsageError, match="mine has no label 'production'"):
+            operations.get("mine", label="production")

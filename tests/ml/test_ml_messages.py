@@ -12,8 +12,8 @@ from windrow.errors import UsageError
 from windrow.ml import Input, MLClient, command, load_component, load_job
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Data, JobService, PipelineComponent
+from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.parallel import parallel_run_function
-from windrow.ml.pipeline_job import PipelineJob
 from windrow.spec import JobFileError, LiteralInput
 
 

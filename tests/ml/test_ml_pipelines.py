@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import textwrap
 from pathlib import Path
@@ -9,11 +10,11 @@ from typing import Any
 
 import pytest
 from notebook_pipelines import TWIN, digest, from_yaml, two_steps, upper
-from windrow.ml import Input, Output, command, load_component, load_job
+from windrow.ml import Input, Output, command, load_component, load_data, load_job, load_model
 from windrow.ml.constants import AssetTypes
 from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Environment, ResourceConfiguration, RetrySettings
-from windrow.ml.pipeline_job import PipelineJob
+from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.spec import JobFileError, LiteralInput
 from windrow.spec import load_job as load_job_file
 
@@ -268,7 +269,7 @@ def test_a_command_is_written_as_a_command_step(notebook: Path) -> None:
         environment_variables={"A": "b"},
         timeout=60,
     )
-    from windrow.ml.dumping import to_yaml
+    from windrow.ml.jobs.dumping import to_yaml
 
     text = to_yaml(PipelineJob(jobs={"prepare": step}).to_node())
     expected = f"""\
@@ -397,3 +398,38 @@ def test_a_file_that_is_no_pipeline_is_refused(notebook: Path) -> None:
         load_job("other.yml")
     with pytest.raises(JobFileError, match="no such file"):
         load_component("absent.yml")
+
+
+@pytest.mark.parametrize("origin", ["there", "there/", "there/any.yml"])
+def test_relative_paths_of_a_file_start_at_the_given_origin(notebook: Path, origin: str) -> None:
+    (notebook / "there").mkdir()
+    for name in ("files", "src", "model.txt"):
+        (notebook / name).rename(notebook / "there" / name)
+    text = "type: pipeline\njobs:\n  a:\n    type: command\n    command: ls ${{inputs.x}}\n    code: ./src\n"
+    (notebook / "job.yml").write_text(text + "    inputs: {x: {type: uri_folder, path: ./files}}\n")
+    (step,) = load_job("job.yml", relative_origin=origin).load().job.steps
+    assert getattr(step.inputs["x"], "path", "") == str(notebook / "there" / "files")
+    with pytest.raises(JobFileError, match=r"(?m)^job\.yml:6:11: jobs\.a\.code: "):
+        load_job("job.yml").load()
+    (notebook / "asset.yml").write_text("name: m\npath: ./model.txt\n")
+    assert load_model("asset.yml", relative_origin=origin).path == "there/model.txt"
+    assert load_data(io.StringIO("name: m\npath: ./model.txt\n"), relative_origin=origin).path == "there/model.txt"
+    (notebook / "step.yml").write_text("type: command\ncommand: ls\ncode: ./src\n")
+    job = PipelineJob(jobs={"a": load_component("step.yml", relative_origin=origin)()})
+    assert f"code: {notebook}/there/src" in str(job)
+
+
+def test_a_step_without_a_type_is_told_as_in_a_job_file(notebook: Path) -> None:
+    inner = "{jobs: {a: {type: command, command: echo}}, task: {type: run_function, entry_script: upper.py}}"
+    (notebook / "job.yml").write_text(f"type: pipeline\njobs: {{both: {{component: {inner}}}}}\n")
+    assert load_job("job.yml").jobs["both"].type == "pipeline"
+    (notebook / "job.yml").write_text("type: pipeline\njobs: {a: {type: null, command: echo, task: null}}\n")
+    assert load_job("job.yml").jobs["a"].type == "command"
+
+
+def test_an_error_of_a_job_has_its_warnings(notebook: Path) -> None:
+    job = PipelineJob(jobs={"hello": command(name="hello", command="true", limits={"timeout": -1}, services={"a": 1})})
+    with pytest.raises(JobFileError) as caught:
+        job.load()
+    assert [problem.key for problem in caught.value.problems] == ["jobs.hello.limits.timeout"]
+    assert "jobs.hello.services" in [warning.key for warning in caught.value.warnings]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from v1_notebooks import config, rows_of
 from windrow.errors import NotFound, UsageError
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.core import VERSION, Dataset, Environment, Experiment, Model, Workspace
 from windrow.ml.v1.core.compute import AmlCompute, ComputeTarget
 from windrow.ml.v1.core.datastore import Datastore
@@ -16,7 +17,7 @@ from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParamete
 from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep
 from windrow.spec import JobFileError, load_job
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 """What has no effect here (images, compute names) is said in every job of a notebook."""
 
 SIZES = """\
@@ -231,3 +232,44 @@ def test_what_notebooks_do_before_their_pipeline(workspace: Workspace, notebook:
     assert Model(workspace, "model").path == model.path == str(notebook / "model.txt")
     with pytest.raises(NotFound, match="there is nothing at"):
         Model.register(workspace, "absent.txt", "model")
+
+
+def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> None:
+    made = Environment("mine")
+    for number, package in enumerate(("six", "attrs"), 1):
+        made.python.conda_dependencies.add_pip_package(package)
+        assert made.register(workspace).version == str(number)
+    assert made.register(workspace).version == "2"
+    packages = {
+        version: Environment.get(workspace, "mine", version).python.conda_dependencies.pip_packages
+        for version in ("1", "2", None)
+    }
+    assert packages == {"1": ["six"], "2": ["six", "attrs"], None: ["six", "attrs"]}
+    first = Environment.get(workspace, "mine", "1")
+    assert first.register(workspace).version == "3"
+    assert Environment.get(workspace, "mine", label="latest").version == "3"
+    with pytest.raises(NotFound, match="environment mine has no version 4 in this workspace object, but 1 to 3"):
+        Environment.get(workspace, "mine", version="4")
+    with pytest.raises(UsageError, match="environment mine has no label 'production'"):
+        Environment.get(workspace, "mine", label="production")
+    assert Environment.get(workspace, "other", "7").version == "7"
+    config = "entry_script: upper.py\n  error_threshold: 0\n  output_action: append_row\n  environment: azureml:mine:2"
+    (notebook / "src" / "config.yml").write_text(f"parallel_run_config:\n  source_directory: src\n  {config}\n")
+    loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment
+    assert loaded is not None
+    assert loaded.version == "2"
+    (notebook / "src" / "config.yml").write_text((notebook / "src" / "config.yml").read_text().replace(":2", ":9"))
+    with pytest.warns(JobWarning, match=r"src/config\.yml:6: azureml:mine:9: .*has no version 9.*newest one is taken"):
+        loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment
+    assert loaded is not None
+    assert loaded.version == "3"
+
+
+def test_a_dataset_that_is_registered_again_behind_another_is_a_version_of_its_own(workspace: Workspace) -> None:
+    first, other = Dataset.File.from_files("files/a.txt"), Dataset.File.from_files("files/b.txt")
+    for dataset in (first, other, first):
+        dataset.register(workspace, "letters", create_new_version=True)
+    paths = [Dataset.get_by_name(workspace, "letters", version).paths for version in (1, 2, 3)]
+    assert paths == [first.paths, other.paths, first.paths]
+    with pytest.raises(NotFound, match="letters has no version 4"):
+        Dataset.get_by_name(workspace, "letters", 4)

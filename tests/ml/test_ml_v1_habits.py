@@ -1,6 +1,7 @@
 """What v1 notebooks say by the way, and mean: options, older names, how runs are looked at.
 
-Source: parallel-job.md, section 1.5; signatures of azureml-core 1.61 and azureml-pipeline-core 1.62.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azureml-core 1.61 and azureml-pipeline-core
+1.62.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from windrow.ml.v1.data.dataset_type_definitions import PromoteHeadersBehavior
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, PipelineRun
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 
 ECHO = "import sys\ndef run(mini_batch):\n    return [sys.argv[sys.argv.index('--said') + 1]] * len(mini_batch)\n"
 SHAPE = (

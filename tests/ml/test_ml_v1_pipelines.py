@@ -1,6 +1,6 @@
 """Pipelines of v1 notebooks with their imports changed: which steps they have, and what these become.
 
-Source: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParamete
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 from windrow.spec import JobFileError, load_job
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 """What has no effect here (images, compute names) is said in every job of a notebook."""
 
 

@@ -14,7 +14,7 @@ from windrow.ml.v1.core import Dataset, Experiment, Workspace
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineRun
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 
-pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.operations.jobs.JobWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 
 LOUD = "def run(mini_batch):\n    print('said', len(mini_batch))\n    return mini_batch\n"
 

@@ -1,6 +1,7 @@
 """What v1 notebooks say that has no effect, or is not there: told, never dropped.
 
-Source: parallel-job.md, section 1.5; signatures of azureml-core 1.61 and azureml-pipeline-core 1.62.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azureml-core 1.61 and azureml-pipeline-core
+1.62.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from v1_notebooks import config, script
 from windrow.errors import UsageError
-from windrow.ml.operations.jobs import JobWarning
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.core import Dataset, Environment, Experiment, Workspace
 from windrow.ml.v1.core.runconfig import CondaDependencies
 from windrow.ml.v1.data import OutputFileDatasetConfig

@@ -39,7 +39,7 @@ class CommittedStep:
         self.lease_count = 0
 
     def plan(self, count: int) -> None:
-        job = JobRow(JobKey(1), "job-1", "", JobState.RUNNING, 1, 1, "", 0, 1, None, "", b"{}", "", b"[]", 0.0, None)
+        job = JobRow(JobKey(1), "job-1", "", JobState.RUNNING, 1, 1, "", 0, 1, "", b"{}", "", b"[]", 0.0, None)
         step = StepRow(STEP, JobKey(1), 0, "s", StepState.RUNNING, "", b"{}", None, None, b"{}", None, None, None)
         records = b"".join(struct.pack("<QIQII", number, 1, 0, 0, 0) for number in range(count))
         self.store.commit(Dirty(jobs=[job], steps=[step], planned=[PlannedRows(STEP, 0, 1, records)]), [], [])
@@ -53,9 +53,7 @@ class CommittedStep:
             name = (staged or {}).get(mini_batch, "")
             dirty.row_blocks.append(RowBlock("job", STEP, b"" if name else rows, name, len(rows), zlib.crc32(rows)))
             dirty.outcomes.append(
-                OutcomeRow(
-                    STEP, mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, lease_id, number, rows.count(b"\n"), 0.0
-                )
+                OutcomeRow(STEP, mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, lease_id, number, rows.count(b"\n"))
             )
             dirty.attempts.append(
                 AttemptRow(
@@ -79,7 +77,7 @@ class CommittedStep:
                         )
                     )  # fmt: skip
                     dirty.outcomes.append(
-                        OutcomeRow(STEP, row.mini_batch, MiniBatchState.QUEUED, 1, 0, 0, LeaseId(0), -1, 0, 0.0)
+                        OutcomeRow(STEP, row.mini_batch, MiniBatchState.QUEUED, 1, 0, 0, LeaseId(0), -1, 0)
                     )
         self.store.commit(dirty, [], [])
 

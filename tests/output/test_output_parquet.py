@@ -14,7 +14,7 @@ from output_step import STEP, CommittedStep
 from windrow_master.core.headers import join_headers
 from windrow_master.output import extents, parquet_file
 from windrow_master.output.concatenation import RowsLost, concatenate
-from windrow_worker.row_formats import make_format_writer
+from windrow_worker.rows.formats import make_format_writer
 
 
 def rows_of(rows: object) -> tuple[bytes, bytes]:

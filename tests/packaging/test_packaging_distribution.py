@@ -110,7 +110,7 @@ def test_setup_without_its_package_says_what_to_install(clean_python: Path, tmp_
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 1

@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> Path:
 def check_stubs(checkout: Path) -> subprocess.CompletedProcess[str]:
     # -o: the environment is ready, whatever the age of its stamp says.
     command = ["make", "--no-print-directory", "-o", ".venv/.ready", "check-stubs"]
-    return subprocess.run(command, check=False, cwd=checkout, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, check=False, cwd=checkout, capture_output=True, text=True, timeout=240)
 
 
 def test_stubs_are_fresh(checkout: Path) -> None:

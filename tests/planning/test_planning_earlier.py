@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from planner_process import Planner, earlier_of, names, plan
-from windrow.data_archive import DataArchive
+from windrow.transfer.data_archive import DataArchive
 from windrow_master.files.artifacts import ArtifactFolder
-from windrow_master.placed_data import PlacedData
+from windrow_master.uploaded_data import UploadedData
 
 
 def write(folder: Path, **files: str) -> None:
@@ -205,7 +205,7 @@ class Uploads:
     def __init__(self, folder: Path) -> None:
         self.given = {"folder": str(folder / "store" / "uploads"), "lists": str(folder / "lists")}
         self._folder = folder
-        self._placed = PlacedData(ArtifactFolder(folder / "artifacts"), folder / "store", folder / "lists")
+        self._placed = UploadedData(ArtifactFolder(folder / "artifacts"), folder / "store", folder / "lists")
 
     def place(self, data: Path) -> Path:
         """Upload a folder."""

@@ -46,7 +46,7 @@ def groups(found: Plan) -> list[tuple[dict[str, Any] | None, list[str]]]:
 
 
 def test_six_files_are_five_mini_batches(tmp_path: Path) -> None:
-    """The example of the reference (4.2)."""
+    """The published example (docs/reference/azure-ml/parallel-job.md#division-by-partition)."""
     data = listing(tmp_path / "data", MUSIC)
     found = plan(tmp_path / "step", data, "mltable", partition_keys=["user", "genre"])
     assert found.error is None and not found.warnings

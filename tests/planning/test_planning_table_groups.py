@@ -139,7 +139,8 @@ SALES = {f"{store}/{brand}.csv": "".join(["Week,Sold\n", *(f"{week},{store + wee
 
 @pytest.mark.parametrize("first", [True, False])
 def test_stores_and_brands_are_ninety_nine_mini_batches(tmp_path: Path, first: bool) -> None:
-    """The shape of the vendor's sample: 33 stores and 3 brands with 121 rows each (reference 4.2)."""
+    """The shape of the vendor's sample: 33 stores and 3 brands with 121 rows each
+    (docs/reference/azure-ml/parallel-job.md#division-by-partition)."""
     steps = ["read_delimited", extract("/{Store}/{Brand}.csv")]
     data = mltable(tmp_path / "data", SALES, *(steps[::-1] if first else steps), pattern="./**/*.csv")
     found = plan(tmp_path / "step", data, "mltable", partition_keys=["Store", "Brand"])

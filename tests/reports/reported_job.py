@@ -93,7 +93,7 @@ class ReportedJob:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=90,
+            timeout=240,
             check=False,
         )
         return done.returncode, done.stdout

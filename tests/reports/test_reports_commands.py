@@ -28,7 +28,7 @@ def test_all_failures_with_their_tracebacks_the_newest_last(reported: ReportedJo
     last = logs(reported, "--failed", "--tail", "1")
     assert "These are the newest 1 of 4" in last and heads[-1] in last and heads[0] not in last
     assert logs(reported, "--failed", "--mini-batch", "3").count("mini-batch ") == 1
-    assert "tell of no failure" in logs(reported, "--failed", "--mini-batch", "2")
+    assert "show no failure" in logs(reported, "--failed", "--mini-batch", "2")
 
 
 def test_what_the_logs_tell_of_a_mini_batch(reported: ReportedJob) -> None:

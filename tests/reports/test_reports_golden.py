@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from reported_job import ReportedJob
-from windrow_agent.node.monitor import DISK_COLUMNS, PROCESS_COLUMNS, RESOURCE_COLUMNS
+from windrow_agent.steps.resource_monitor import DISK_COLUMNS, PROCESS_COLUMNS, RESOURCE_COLUMNS
 
 GOLDEN = Path(__file__).with_name("golden")
 ANY_ORDER = ("sys__error", "sys__node", "processed_mini-batches", "user__error__")
@@ -139,7 +139,7 @@ def test_a_step_that_failed_says_why(tmp_path: Path) -> None:
     assert "ValueError: cannot score f3" in error
     result = job.plain(job.logs / "job_result.txt")
     assert result.startswith("Job JOB: Failed\n")
-    assert "mini_batch_error_threshold: 0 allowed, 1 failed: passed" in result
+    assert "mini_batch_error_threshold: 0 allowed, 1 failed: exceeded" in result
     assert "windrow job retry JOB" in result
     # Copied to the root, where the vendor's service would show them.
     copied = {str(path.relative_to(job.logs)) for path in job.files() if not path.is_relative_to(job.logs / "score")}

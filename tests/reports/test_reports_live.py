@@ -77,14 +77,14 @@ def test_an_overview_from_beginning_to_end() -> None:
         "Processed 10 of 100 mini batches in 0:00:22. Estimated remaining time 0:03:18."
     ]
     assert told(overview, 32, step_at(planned=100, leased=4, done=29, failed=1, all_planned=True)) == [
-        "Processed 30 of 100 mini batches in 0:00:32. Estimated remaining time 0:00:35. Failed: 1; tried again: 0."
+        "Processed 30 of 100 mini batches in 0:00:32. Estimated remaining time 0:00:35. Failed: 1; retried: 0."
     ]
     concatenating = step_at(state=StepState.CONCATENATING, planned=100, done=100, all_planned=True)
     assert told(overview, 60, concatenating) == [
         "Processed 100 of 100 mini batches in 0:01:00.",
-        "All mini-batches have an outcome; their rows are put together.",
+        "All mini-batches have an outcome; their rows are concatenated next.",
     ]
-    assert told(overview, 71, concatenating, 4_000) == ["Putting the rows together: 4,000 of 10,000 bytes are written."]
+    assert told(overview, 71, concatenating, 4_000) == ["Concatenating the rows: 4,000 of 10,000 bytes written."]
     ended = step_at(state=StepState.COMPLETED, planned=100, done=100, all_planned=True, end=BEGIN + 75)
     assert told(overview, 76, ended) == [
         "Processed 100 of 100 mini batches in 0:01:15.",
@@ -105,7 +105,7 @@ def test_a_line_is_never_older_than_half_a_minute() -> None:
 def test_a_later_master_goes_on_and_days_have_files_of_their_own() -> None:
     overview = Overview("score", "job-1", 3, continued=True)
     assert told(overview, 3600, step_at(planned=9, done=2)) == [
-        "The overview goes on: master incarnation 3.",
+        "The overview continues: master incarnation 3.",
         "Processed 2 of 9 (so far) mini batches in 1:00:00.",
     ]
     overview = Overview("score", "job-1", 3, continued=True)

@@ -34,9 +34,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def job_row(state: JobState, *, seq: int = 9, generation: int = 1) -> JobRow:
     document = json.dumps({"steps": [{"name": "score"}]}).encode()
     end = BEGIN + 60 if state >= JobState.COMPLETED else None
-    return JobRow(
-        KEY, "job-1", "r1", state, generation, seq, "default", 0, 1, None, "", document, "", b"[]", BEGIN, end
-    )
+    return JobRow(KEY, "job-1", "r1", state, generation, seq, "default", 0, 1, "", document, "", b"[]", BEGIN, end)
 
 
 def step_row(state: StepState, done: int) -> StepRow:

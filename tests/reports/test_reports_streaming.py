@@ -227,7 +227,7 @@ def test_errors_of_a_script_are_told_by_kind(store: SqliteStore, tmp_path: Path)
     text = file.read_text()
     assert "RUN_EXCEPTION: 40 attempts; mini-batches 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..." in text
     assert "    Traceback 0\n" in text and "Traceback 1\n" not in text
-    assert text.endswith("And 6 attempts that failed in still other ways.\n")
+    assert text.endswith("6 more attempts failed in other ways.\n")
     assert write_script_errors(store.reader(), StepId(2), {}, file) == 0
     assert not file.exists()
 

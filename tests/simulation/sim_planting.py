@@ -63,4 +63,4 @@ def handler(command: type, replacement: Callable[..., Any]) -> AbstractContextMa
 
 def outcome_of(step_id: int, mini_batch: int, lease_id: int) -> OutcomeRow:
     """A success that nobody asked the core about."""
-    return OutcomeRow(StepId(step_id), mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, LeaseId(lease_id), -1, 0, 0.0)
+    return OutcomeRow(StepId(step_id), mini_batch, MiniBatchState.SUCCEEDED, 1, 1, 1, LeaseId(lease_id), -1, 0)

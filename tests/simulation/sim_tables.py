@@ -18,6 +18,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import (
     AttemptRow,
     Dirty,
+    EarlierAttempt,
     EventRow,
     ItemOutcomeRow,
     JobRow,
@@ -264,14 +265,14 @@ class MemoryTables:
             )
         return snapshot
 
-    def _open_attempts(self) -> dict[int, list[tuple[int, LeaseId, int, int, str]]]:
+    def _open_attempts(self) -> dict[int, list[EarlierAttempt]]:
         """Attempts of QUEUED mini-batches, by step, by lease id: in any order as far as incarnations go."""
-        found: dict[int, list[tuple[int, LeaseId, int, int, str]]] = {}
+        found: dict[int, list[EarlierAttempt]] = {}
         for _, attempt in sorted(self.attempts.items()):
             row = self.mini_batches[attempt.step_id][attempt.mini_batch]
             if row.state == MiniBatchState.QUEUED and attempt.generation >= row.tries_since:
                 found.setdefault(attempt.step_id, []).append(
-                    (attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
+                    EarlierAttempt(attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id)
                 )
         return found
 
@@ -308,6 +309,7 @@ class MemoryTables:
                 assert told.get(at, 0) == bad, f"step {step_id}, mini-batch {at}: {bad} items not ok, {told.get(at)}"
         for job in self.jobs.values():
             states = [StepState(step.state) for step in self.steps.values() if step.job_key == job.job_key]
-            assert (job.state in ENDED_JOBS) == all(state in ENDED_STEPS for state in states), (
+            over = job.state in ENDED_JOBS or job.state == JobState.CANCELLING
+            assert over == all(state in ENDED_STEPS for state in states), (
                 f"job {job.job_id} is {JobState(job.state).name}, its steps {[state.name for state in states]}"
             )

@@ -1,7 +1,7 @@
-"""The rows of the reference's tables of keys and arguments: each with its value, its edges, and values beyond them, and
+"""The rows of Azure ML's tables of keys and arguments: each with its value, its edges, and values beyond them, and
 what comes of them.
 
-Source: parallel-job.md, sections 1.2, 1.3, 1.4 and 2.2.
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #inputs-and-outputs, #program-arguments.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from job_schema import check_schema_takes
 from windrow.spec import EffectiveJob, EffectiveStep, JobFileError, LoadedJob, Problem, build_effective, load_job
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -46,8 +47,12 @@ class Workspace:
         return path
 
     def job(self, text: str, *sets: str, embedded: bool = True) -> LoadedJob:
-        """Loads a job file of this text."""
-        return load_job(self.write("job.yml", text), sets, embedded=embedded)
+        """Loads a job file of this text, which the JSON Schema has to take as well."""
+        file = self.write("job.yml", text)
+        loaded = load_job(file, sets, embedded=embedded)
+        if not sets:
+            check_schema_takes(file, "\n".join(map(str, loaded.warnings)))
+        return loaded
 
     def job_of(self, step: str = STEP, more: str = "", name: str = "score") -> str:
         """A job file of one step, with further keys of the pipeline."""

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_workspace import unhurried
-from windrow.archives import ArchiveError, ArchiveLimits
-from windrow.code_archive import DEFAULT_LIMITS, CodeArchive, pack, unpack
+from windrow.common.archives import CODE_LIMITS, ArchiveError, ArchiveLimits, unpack_code
+from windrow.transfer.code_archive import CodeArchive, pack
 
 
 def fill(folder: Path, files: dict[str, bytes]) -> Path:
@@ -50,7 +50,7 @@ def test_an_archive_is_what_its_digest_says_and_unpacks_to_the_same_files(tmp_pa
     archive, info = packed(tmp_path)
     content = archive.read_bytes()
     assert info == CodeArchive(hashlib.sha256(content).hexdigest(), len(content), 4, sum(map(len, FILES.values())))
-    unpack(archive, tmp_path / "out")
+    unpack_code(archive, tmp_path / "out")
     assert {
         str(p.relative_to(tmp_path / "out")): p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()
     } == FILES
@@ -92,7 +92,7 @@ def test_the_x_bit_is_kept_and_nothing_else_of_the_mode(tmp_path: Path) -> None:
     (tmp_path / "src" / "tool.sh").chmod(0o4777)
     (tmp_path / "src" / "data").chmod(0o666)
     packed_into(tmp_path / "src", tmp_path / "archive")
-    unpack(tmp_path / "archive", tmp_path / "out")
+    unpack_code(tmp_path / "archive", tmp_path / "out")
     assert (tmp_path / "out" / "tool.sh").stat().st_mode & 0o7111 == 0o0111 & ~_umask()
     assert (tmp_path / "out" / "data").stat().st_mode & 0o7111 == 0
 
@@ -148,7 +148,7 @@ def test_a_link_to_a_file_inside_is_followed(tmp_path: Path) -> None:
     fill(tmp_path / "src", FILES)
     (tmp_path / "src" / "linked.py").symlink_to("pkg/z.py")
     packed_into(tmp_path / "src", tmp_path / "archive")
-    unpack(tmp_path / "archive", tmp_path / "out")
+    unpack_code(tmp_path / "archive", tmp_path / "out")
     linked = tmp_path / "out" / "linked.py"
     assert (linked.read_bytes(), linked.is_symlink()) == (b"z", False)
 
@@ -190,9 +190,9 @@ def test_pipes_and_missing_folders_are_errors(tmp_path: Path) -> None:
 def test_limits_hold_when_packing(tmp_path: Path) -> None:
     fill(tmp_path / "src", FILES)
     with pytest.raises(ArchiveError, match="more than 3 files"):
-        packed_into(tmp_path / "src", tmp_path / "archive", limits=DEFAULT_LIMITS._replace(files_max=3))
+        packed_into(tmp_path / "src", tmp_path / "archive", limits=CODE_LIMITS._replace(files_max=3))
     with pytest.raises(ArchiveError, match="give data as inputs"):
-        packed_into(tmp_path / "src", tmp_path / "archive", limits=DEFAULT_LIMITS._replace(bytes_max=100))
+        packed_into(tmp_path / "src", tmp_path / "archive", limits=CODE_LIMITS._replace(bytes_max=100))
 
 
 names = st.binary(min_size=1, max_size=120).filter(
@@ -219,7 +219,7 @@ def test_any_names_and_contents_survive(
         with open(deep + b"/" + name, "wb") as file:
             file.write(content)
     packed_into(folder / "src", folder / "archive")
-    unpack(folder / "archive", folder / "out")
+    unpack_code(folder / "archive", folder / "out")
     out = os.fsencode(folder) + b"/out"
     for name, content in files.items():
         if name not in (b".amlignore", b".gitignore"):
@@ -278,7 +278,7 @@ def test_an_archive_with_anything_but_files_below_the_folder_is_refused(
     (tmp_path / "inner").mkdir()
     archive = archive_of(tmp_path / "bad.tar.gz", build)
     with pytest.raises(ArchiveError, match="is refused"):
-        unpack(archive, tmp_path / "inner" / "out")
+        unpack_code(archive, tmp_path / "inner" / "out")
     assert not list(tmp_path.rglob("evil"))
     assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
 
@@ -286,16 +286,16 @@ def test_an_archive_with_anything_but_files_below_the_folder_is_refused(
 def test_limits_hold_when_unpacking(tmp_path: Path) -> None:
     archive, _ = packed(tmp_path)
     with pytest.raises(ArchiveError, match="more than 3 files"):
-        unpack(archive, tmp_path / "few", DEFAULT_LIMITS._replace(files_max=3))
+        unpack_code(archive, tmp_path / "few", CODE_LIMITS._replace(files_max=3))
     with pytest.raises(ArchiveError, match="100 bytes"):
-        unpack(archive, tmp_path / "small", DEFAULT_LIMITS._replace(bytes_max=100))
+        unpack_code(archive, tmp_path / "small", CODE_LIMITS._replace(bytes_max=100))
 
 
 def test_a_bomb_in_the_headers_is_refused(tmp_path: Path) -> None:
     pax = member("x", b"", pax_headers={"comment": "0" * 20_000_000})
     archive = archive_of(tmp_path / "bomb", pax)
     with pytest.raises(ArchiveError, match="larger than any"):
-        unpack(archive, tmp_path / "out", ArchiveLimits(files_max=1, bytes_max=1_000_000))
+        unpack_code(archive, tmp_path / "out", ArchiveLimits(files_max=1, bytes_max=1_000_000))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "header", "compressed", "no tar", "empty"])
@@ -315,11 +315,11 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, damage: str) -> None:
             content = b""
     archive.write_bytes(content)
     with pytest.raises(ArchiveError):
-        unpack(archive, tmp_path / "out")
+        unpack_code(archive, tmp_path / "out")
 
 
 def test_code_is_only_unpacked_into_a_fresh_folder(tmp_path: Path) -> None:
     archive, _ = packed(tmp_path)
     fill(tmp_path / "out", {"mine": b""})
     with pytest.raises(ArchiveError, match="not empty"):
-        unpack(archive, tmp_path / "out")
+        unpack_code(archive, tmp_path / "out")

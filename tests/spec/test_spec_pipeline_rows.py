@@ -1,6 +1,6 @@
 """Every key of the pipeline around the steps, with values and values beyond them.
 
-Source: parallel-job.md, section 1.1. Keys of steps are in test_spec_reference_rows.py.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines. Keys of steps are in test_spec_reference_rows.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every row of the reference's tables of keys and arguments: what it says is what happens.
+"""Every row of Azure ML's tables of keys and arguments: what it says is what happens.
 
 What a value comes to in detail is in the files beside this one.
 """

@@ -251,7 +251,7 @@ def test_an_entry_script_is_a_file_or_a_dotted_module(workspace: Workspace, scri
 
 
 class TestSettingsFile:
-    """`parallel_run_step.settings.json` in the code folder (6.2)."""
+    """`parallel_run_step.settings.json` in the code folder."""
 
     @pytest.mark.parametrize(
         ("text", "keywords", "header"),

@@ -1,6 +1,6 @@
 """v1 files: each comes to the same effective job as its v2 twin, and its errors name the lines and keys of v1.
 
-Source: parallel-job.md, sections 1.5 and 2.1.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Every key of v1's tables, with values, edges, and values beyond them.
 
-Source: parallel-job.md, section 1.5. What both spellings come to is compared in test_spec_v1.py.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1. What both spellings come to is compared in
+test_spec_v1.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 from s3_server import BUCKET, Gate, Proxy, S3Server, clean_environment
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 
 JOB = """\
 type: pipeline

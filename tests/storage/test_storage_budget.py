@@ -9,7 +9,7 @@ import pytest
 import windrow
 from served_job import Served
 from storage_job import DEADLINE_S, StorageJob
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 FILE_BYTES = 300_000
 FILES = 24

@@ -194,7 +194,7 @@ def test_a_fetch_process_that_is_killed_costs_nothing(job: StorageJob, proxy: Pr
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(job.fetch_processes()) == 2, "another fetch process")
     gate.open()
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
     assert job.rows.read_bytes() == rows()
 
@@ -251,16 +251,16 @@ def test_nothing_is_fetched_for_a_job_that_was_cancelled(job: StorageJob, proxy:
     def fault(exchange: Exchange) -> None:
         if exchange.key:
             stuck.set()
-            exchange.server.owner.released.wait(60)  # type: ignore[attr-defined]
+            exchange.server.owner.released.wait(600)  # type: ignore[attr-defined]
 
     proxy.fault = fault
     job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "600"
     write(job)
     process = job.start()
     wait_until(stuck.is_set, "a fetch that waits")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert not Path(f"/proc/{job.fetch_processes()[0]}").exists()
 
 

@@ -75,7 +75,7 @@ def test_the_first_mini_batch_comes_before_the_listing_has_ended(proxy: Proxy, t
 
     def fault(exchange: Exchange) -> None:
         if "list-type" in exchange.path and "continuation-token" in exchange.path:
-            let_go.wait(60)
+            let_go.wait(600)
 
     proxy.fault = fault
     planner = started(proxy, tmp_path, prefix)

@@ -35,7 +35,7 @@ def replay(job: StorageJob, *arguments: str) -> subprocess.CompletedProcess[str]
         env=clean_environment(job.endpoint, job.home),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
 

@@ -96,7 +96,7 @@ def test_a_process_that_is_killed_while_it_saves_costs_nothing(job: StorageJob, 
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: len(job.fetch_processes()) == 2, "another process")
     gate.open()
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
     assert made(job) == WANT
 
@@ -108,11 +108,11 @@ def test_nothing_is_saved_any_more_for_a_job_that_was_cancelled(job: StorageJob,
     def fault(exchange: Exchange) -> None:
         if exchange.command == "PUT":
             held.set()
-            exchange.server.owner.released.wait(120)  # type: ignore[attr-defined]
+            exchange.server.owner.released.wait(600)  # type: ignore[attr-defined]
 
     proxy.fault = fault
     job.endpoint = proxy.url
-    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "100"
+    job.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "600"
     write(job, WRITE)
     process = job.start("--slots", "1")
     wait_until(held.is_set, "a save that waits")
@@ -121,7 +121,7 @@ def test_nothing_is_saved_any_more_for_a_job_that_was_cancelled(job: StorageJob,
     with windrow.Client(json.loads((job.state / "embedded.json").read_text())["address"]) as client:
         (seen,) = client.list_jobs()
         client.cancel(seen.job_id)
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 4, text
     assert not any(path.exists() for path in outputs)
     assert made(job) == {}

@@ -11,7 +11,7 @@ import pytest
 import windrow
 from s3_server import Exchange, Proxy
 from storage_job import WITH_OUT, StorageJob, wait_until
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 WRITE = (
     WITH_OUT
@@ -96,7 +96,7 @@ def test_nothing_is_told_as_done_before_its_files_are_there(job: StorageJob, pro
     agent = json.loads((job.state / "embedded.json").read_text())["agent_pid"]
     os.kill(agent, signal.SIGKILL)
     gate.open()
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
     assert sorted(made(job)) == ["00", "01", "02", "03"]
 
@@ -265,7 +265,7 @@ def test_a_step_is_done_when_what_shutdown_wrote_is_there(job: StorageJob, proxy
         gate.open()
         *_, last = client.progress(seen.job_id)
         assert last.state is JobState.COMPLETED and made(job) == {"end of process000": b"end"}
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
 
 
@@ -291,7 +291,7 @@ def test_one_that_dies_while_workers_end(job: StorageJob, proxy: Proxy, victim: 
     os.kill(json.loads((job.state / "embedded.json").read_text())[victim], signal.SIGKILL)
     proxy.fault = lambda exchange: None
     gate.open()
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 0, text
     if victim == "master_pid":
         assert made(job) == {"end of process000": b"end"}

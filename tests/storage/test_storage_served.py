@@ -15,7 +15,7 @@ from s3_server import BUCKET
 from served_job import Served
 from storage_job import CONTENTS, DEADLINE_S, TABLE, WITH_OUT, StorageJob
 from windrow.errors import RequestRefused
-from windrow.job import JobState
+from windrow.sdk.job import JobState
 
 LONG = "azureml://subscriptions/s/resourcegroups/r/workspaces/w/datastores/{name}/paths/{path}"
 SHORT = "azureml://datastores/{name}/paths/{path}"

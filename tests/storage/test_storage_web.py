@@ -111,7 +111,7 @@ def test_what_changes_between_planning_and_reading(
     old = web.files["/a%20b.csv"]
     web.files["/a%20b.csv"] = old + b"3000\n" if mark == "size" else old.replace(b"1", b"2")
     go_on.touch()
-    text, _ = process.communicate(timeout=90)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode in (1, 3) and "has changed since it was listed" in text, text
     found = job.rows.read_bytes().splitlines() if job.rows.exists() else []
     # Nothing of the new content is among the rows: what was fetched before is the old one.

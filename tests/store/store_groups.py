@@ -15,7 +15,7 @@ RESERVE_BYTES = 1 << 20
 
 def job_row(key: int = 1, state: JobState = JobState.RUNNING, **changes: object) -> JobRow:
     row = JobRow(
-        JobKey(key), f"job-{key}", f"request-{key}", state, 1, 1, "default", 0, 1, None, "digest", b'{"steps": []}', "",
+        JobKey(key), f"job-{key}", f"request-{key}", state, 1, 1, "default", 0, 1, "digest", b'{"steps": []}', "",
         b"[]", 1.5, None,
     )  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def lease(store: Store, number: int) -> LeaseId:
 
 def outcome_row(mini_batch: int, lease_id: int, *, step_id: int = 1, rows: int = -1, **changes: object) -> OutcomeRow:
     row = OutcomeRow(
-        StepId(step_id), mini_batch, MiniBatchState.SUCCEEDED, 1, 10, 10, LeaseId(lease_id), rows, 10 * (rows >= 0), 0.0
+        StepId(step_id), mini_batch, MiniBatchState.SUCCEEDED, 1, 10, 10, LeaseId(lease_id), rows, 10 * (rows >= 0)
     )
     return row._replace(**changes)  # type: ignore[arg-type]
 

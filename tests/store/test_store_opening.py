@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 from store_groups import RESERVE_BYTES, begun
 from windrow_master.core.ids import StepId
-from windrow_master.core.records import NodeRow
-from windrow_master.core.states import NodeState
-from windrow_master.files.errors import NetworkFileSystem, StateFolderInUse, StateUnusable
+from windrow_master.core.records import Dirty, NodeRow
+from windrow_master.core.states import JobState, NodeState, StepState
+from windrow_master.files.errors import NetworkFileSystem, StateDamaged, StateFolderInUse, StateUnusable
 from windrow_master.files.filesystem import refuse_network, type_of
 from windrow_master.files.reserve import Reserve
 from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import DatabaseDamaged, SchemaTooNew, StoreBusy, StoreFull
 from windrow_master.store.protocol import Store
-from windrow_master.store.sqlite import connections
+from windrow_master.store.sqlite import connections, integrity, schemas
+from windrow_master.store.sqlite.check_values import CHECK, TALLIES, row_crc, text_crc, texts_crc, with_crc
 from windrow_master.store.sqlite.store import SqliteStore
 
 HOLD = """
@@ -128,35 +129,66 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_migrations_run_forward_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with store_of(tmp_path) as store:
         store.commit(begun(), [], [])
-    scripts = [*connections.migrations(), "ALTER TABLE job ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"]
-    monkeypatch.setattr(connections, "migrations", lambda: scripts)
+    script = "ALTER TABLE job ADD COLUMN colour TEXT NOT NULL DEFAULT 'red';"
+    add_schema(monkeypatch, script)
     for _ in range(2):
         with store_of(tmp_path) as store:
             assert len(store.load().jobs) == 1
     with sqlite3.connect(tmp_path / "windrow.db") as database:
         assert database.execute("SELECT colour FROM job").fetchall() == [("red",)]
-        assert database.execute("PRAGMA user_version").fetchone() == (len(scripts),)
+        assert database.execute("PRAGMA user_version").fetchone() == (schemas.SCHEMA,)
     database.close()
 
 
-def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def add_schema(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """There is one more schema than there is."""
+    scripts, whole = [*schemas.migrations(), script], schemas.whole() + script
+    monkeypatch.setattr(schemas, "migrations", lambda: scripts)
+    monkeypatch.setattr(schemas, "whole", lambda: whole)
+    for module in (schemas, integrity):
+        monkeypatch.setattr(module, "SCHEMA", len(scripts))
+
+
+def database_of(folder: Path, schema: int) -> sqlite3.Connection:
+    """A database that an earlier version has made."""
+    path = folder / "windrow.db"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    for number, script in enumerate(schemas.migrations()[:schema], 1):
+        schemas.advance(database, path, script, number)
+    return database
+
+
+def content_of(database: sqlite3.Connection) -> tuple[list[object], dict[str, list[object]]]:
+    """Its tables with their places in the file, and all rows of each."""
+    places = database.execute("SELECT name, rootpage FROM sqlite_schema ORDER BY name").fetchall()
+    tables = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    return places, {name: database.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
+
+
+def test_a_new_database_is_what_the_migrations_lead_to(tmp_path: Path) -> None:
+    """Statements, rows, and places in the file: with a new first page an older database is read, too."""
+    assert len(schemas.migrations()) == schemas.SCHEMA
+    new = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
+    new.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    schemas.migrate(new, tmp_path / "new.db")
+    with contextlib.closing(new), contextlib.closing(database_of(tmp_path, schemas.SCHEMA)) as forward:
+        assert schemas.tables_in(new) == schemas.tables_in(forward)
+        assert content_of(new) == content_of(forward)
+        for pragma in ("user_version", "application_id"):
+            assert new.execute(f"PRAGMA {pragma}").fetchone() == forward.execute(f"PRAGMA {pragma}").fetchone()
+
+
+def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(tmp_path: Path) -> None:
     """Rows of nodes that are lost were kept then; only a cordon keeps one now."""
-    first = connections.migrations()[:1]
-    monkeypatch.setattr(connections, "migrations", lambda: first)
-    with contextlib.closing(sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)) as database:
-        connections.migrate(database, tmp_path / "windrow.db")
     states = {"here": NodeState.READY, "leaving": NodeState.DRAINING, "lost": NodeState.LOST}
-    with sqlite3.connect(tmp_path / "windrow.db") as database:
+    with contextlib.closing(database_of(tmp_path, 1)) as database:
         database.executemany(
             "INSERT INTO node (node_id, node_incarnation, state, message, resources, labels, register_time) "
             "VALUES (?, 'a', ?, 'why', x'7b7d', x'7b7d', 5.0)",
             [(name, int(state)) for name, state in states.items()],
         )
         assert database.execute("PRAGMA user_version").fetchone() == (1,)
-    database.close()
-    monkeypatch.undo()
     with store_of(tmp_path) as store:
         assert store.load().nodes == [
             NodeRow("here", "a", NodeState.READY, "why", b"{}", b"{}", 5.0, cordoned=0),
@@ -164,16 +196,13 @@ def test_a_database_of_the_first_schema_goes_forward_and_keeps_its_nodes(
         ]
 
 
-def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path) -> None:
     """Those of recipes, too: what they hold now is taken to be what was planned."""
     names = b"one\0two\0three\0"
     recipes = tmp_path / "jobs" / "job-1" / "steps" / "1" / "recipes"
     recipes.parent.mkdir(parents=True)
     recipes.write_bytes(names)
-    before = connections.migrations()[:6]
-    monkeypatch.setattr(connections, "migrations", lambda: before)
-    with contextlib.closing(sqlite3.connect(tmp_path / "windrow.db", isolation_level=None)) as database:
-        connections.migrate(database, tmp_path / "windrow.db")
+    with contextlib.closing(database_of(tmp_path, 6)) as database:
         database.executescript(
             """
             INSERT INTO job VALUES (1, 'job-1', 'r', 1, 1, 1, 'default', 0, 1, NULL, 'd', '', x'5b5d', 1.5, NULL);
@@ -190,7 +219,6 @@ def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypa
             UPDATE counted SET value = 1;
             """
         )
-    monkeypatch.undo()
     with store_of(tmp_path) as store:
         (step,) = store.load().steps
         assert list(step.recipe_crcs) == [zlib.crc32(b"one\0two"), zlib.crc32(b"three")]
@@ -198,10 +226,64 @@ def test_rows_of_a_schema_without_check_values_get_them(tmp_path: Path, monkeypa
         assert [row.message for page in store.reader().attempts_of(StepId(1)) for row in page] == ["it raised"]
 
 
+def rows_of_schema_7(folder: Path) -> None:
+    """A job that has not ended, as the version before wrote it."""
+    with contextlib.closing(database_of(folder, 7)) as database:
+        database.execute("INSERT INTO master VALUES (1, 77, 'host:1', 0, 1.5, ?)", (row_crc((1, 77)),))
+        job = (1, "job-1", "r", int(JobState.RUNNING), 2, 9, "default", 3, 1, None, "d", "", b"[]", 1.5, None)
+        database.execute(f"INSERT INTO job VALUES ({','.join('?' * 16)})", with_crc(job))
+        database.execute("INSERT INTO job_document VALUES (?, ?, ?)", with_crc((1, b"{}")))
+        step = (1, 1, 0, "s", int(StepState.RUNNING), "", b'{"done":true}', b'{"planned":2}', 1.5, None, "")
+        database.execute(f"INSERT INTO step VALUES ({','.join('?' * 12)})", with_crc(step))
+        database.execute("INSERT INTO step_document VALUES (?, ?, ?, ?, ?)", with_crc((1, b"{}", b"{}", None)))
+        for index in range(2):
+            database.execute(
+                "INSERT INTO mini_batch (key, item_first, item_count, recipe_offset, recipe_length, generation) "
+                "VALUES (?, ?, 1, 0, 7, 1)",
+                (1 << 32 | index, index),
+            )
+        database.execute(
+            "INSERT INTO attempt (lease_id, step_id, mini_batch, generation, node_id, node_incarnation, "
+            "process_number, state, cause, start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, "
+            "peak_rss_kib, message, detail, message_crc32, texts_crc32) "
+            "VALUES (?, 1, 1, 1, 'n', 'i', 0, 3, 1, 5, 5, 5, 5, 1, 0, 9, 'it raised', '', ?, ?)",
+            (77 << 32 | 1, text_crc("it raised"), texts_crc("n", "i", "")),
+        )
+        for tally in TALLIES:
+            own = tally.sum_of({name: name for name in tally.columns})
+            database.execute(f"UPDATE {tally.table} SET {CHECK} = {own}")
+        database.executemany(
+            "UPDATE counted SET value = 1, check_value = ? WHERE name = ?",
+            [(row_crc((name, 1)), name) for name in ("job_key", "step_id")],
+        )
+
+
+def test_an_unfinished_job_of_the_schema_with_unused_columns_goes_on(tmp_path: Path) -> None:
+    rows_of_schema_7(tmp_path)
+    with store_of(tmp_path) as store:
+        snapshot = store.load()
+        (job,), (step,) = snapshot.jobs, snapshot.steps
+        assert (job.job_id, job.state, job.generation, job.seq, job.priority) == ("job-1", JobState.RUNNING, 2, 9, 3)
+        assert len(step.states) == 2 and [attempt.mini_batch for attempt in step.attempts] == [1]
+        assert snapshot.lease_prefixes == {77, store.lease_prefix} and store.incarnation == 2
+        store.commit(Dirty(jobs=[job._replace(seq=10)]), [], [])
+        assert store.load().jobs[0].seq == 10
+
+
+def test_a_job_that_was_damaged_before_the_unused_columns_went_is_still_found_out(tmp_path: Path) -> None:
+    rows_of_schema_7(tmp_path)
+    with sqlite3.connect(tmp_path / "windrow.db") as database:
+        database.execute("UPDATE job SET priority = 4")
+    database.close()
+    with store_of(tmp_path) as store, pytest.raises(StateDamaged, match="table job, job_key 1"):
+        store.load()
+
+
 def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     StateFolder.open(tmp_path, RESERVE_BYTES).close()
-    known = connections.migrations()
-    monkeypatch.setattr(connections, "migrations", lambda: [*known, "CREATE TABLE more (x); DROP TABLE absent;"])
+    known = schemas.migrations()
+    monkeypatch.setattr(schemas, "migrations", lambda: [*known, "CREATE TABLE more (x); DROP TABLE absent;"])
+    monkeypatch.setattr(schemas, "SCHEMA", len(known) + 1)
     with pytest.raises(StateUnusable, match="absent"):
         StateFolder.open(tmp_path, RESERVE_BYTES)
     monkeypatch.undo()

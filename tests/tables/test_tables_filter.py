@@ -145,7 +145,7 @@ _COMPARISONS = {
 
 
 def judged(tree: list[Any], row: dict[str, Any]) -> Any:
-    """The value of a tree for one row, by the rules of the reference; None for null."""
+    """The value of a tree for one row, by docs/reference/azure-ml/mltable.md#filters; None for null."""
     head = tree[0]
     if head == "column":
         return row[tree[1]]

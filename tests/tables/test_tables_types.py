@@ -93,7 +93,7 @@ def test_forms_of_dates(sample: list[str], forms: list[str]) -> None:
     ],
 )
 def test_dates(form: str, text: str, expected: str | None) -> None:
-    """What has another form than the sample is no date (mltable.md, section 4)."""
+    """What has another form than the sample is no date (docs/reference/azure-ml/mltable.md#types)."""
     found = parser([form], ())(f" {text}")
     assert found == (None if expected is None else pandas.Timestamp(expected).value)
 

@@ -13,7 +13,7 @@ from worker_driver import Worker
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    """``start(script, **settings)`` starts a worker; see worker_driver.Worker."""
+    """`start(script, **settings)` starts a worker; see worker_driver.Worker."""
     with ExitStack() as stack:
         count = 0
 

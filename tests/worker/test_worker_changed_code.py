@@ -162,4 +162,4 @@ def test_a_configuration_that_has_changed_is_not_used(start: Start) -> None:
         [sys.executable, BOOT, config], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8"
     )
     assert again.returncode == 193
-    assert "was changed since it was written" in again.stderr
+    assert "has changed since it was written" in again.stderr

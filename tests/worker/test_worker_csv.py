@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from windrow_worker.arrow_csv import FastCsv
-from windrow_worker.dataframe_rows import DataFrameWriter, check_settings
-from windrow_worker.returned import BadReturn
+from windrow_worker.rows.arrow_csv import FastCsv
+from windrow_worker.rows.dataframe import DataFrameWriter, check_settings
+from windrow_worker.rows.return_values import BadReturn
 
 SEPARATORS = [" ", ",", ";", "\t", "|"]
 
@@ -86,7 +86,7 @@ def zoned(ticks: list[int]) -> pd.Series:
 
 
 def columns(rows: int) -> st.SearchStrategy[Any]:
-    """One column of ``rows`` values, of any type that people have in DataFrames."""
+    """One column of `rows` values, of any type that people have in DataFrames."""
 
     def of(values: st.SearchStrategy[Any], build: Any) -> st.SearchStrategy[Any]:
         return st.lists(values, min_size=rows, max_size=rows).map(build)

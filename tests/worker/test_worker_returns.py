@@ -1,4 +1,4 @@
-"""What ``run()`` may return, and what becomes of it."""
+"""What `run()` may return, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from windrow_worker.returned import BadReturn
-from windrow_worker.rows import RowWriter
+from windrow_worker.rows.return_values import BadReturn
+from windrow_worker.rows.writer import RowWriter
 from worker_driver import Start
 
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from windrow_worker.returned import BadReturn
-from windrow_worker.row_formats import Written, make_format_writer
+from windrow_worker.rows.formats import Written, make_format_writer
+from windrow_worker.rows.return_values import BadReturn
 from worker_driver import Start
 
 # Python before 3.11 neither writes nor reads a NUL in CSV.

@@ -13,7 +13,7 @@ ECHO = "def run(mini_batch):\n    return mini_batch\n"
 
 
 def code_of(tmp_path: Path, files: dict[str, str]) -> Path:
-    """A worker's folder whose code folder holds ``files``."""
+    """A worker's folder whose code folder holds `files`."""
     folder = tmp_path / "prepared"
     for name, text in files.items():
         path = folder / "code" / name

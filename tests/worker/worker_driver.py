@@ -37,13 +37,13 @@ OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) 
 Start: TypeAlias = "Callable[..., Worker]"
 """The fixture `start`. A text: Python 3.8 has no `Callable[...]`."""
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 """For conditions that must come true; nothing waits that long where all is well."""
 
 
 @dataclass
 class Frame:
-    """A decoded frame; ``rows`` are read from their file where they are in one, and checked against their crc32."""
+    """A decoded frame; `rows` are read from their file where they are in one, and checked against their crc32."""
 
     type: int
     lease_id: int
@@ -106,7 +106,7 @@ class Worker:
         submitted: dict[str, str] | None = None,
         **overrides: Any,
     ) -> None:
-        """``script``: text of the entry script; None: it is in ``folder/code`` already. ``submitted``: what files of
+        """`script`: text of the entry script; None: it is in `folder/code` already. `submitted`: what files of
         the code were that are something else now, or are not there."""
         self.folder = folder
         self.code = folder / "code"
@@ -296,7 +296,7 @@ class Worker:
 
 
 def wait_until(condition: Any) -> Any:
-    """Waits until ``condition()`` is true, and returns it."""
+    """Waits until `condition()` is true, and returns it."""
     deadline = time.monotonic() + DEADLINE_S
     gate = select.poll()
     while time.monotonic() < deadline:

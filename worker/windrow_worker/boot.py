@@ -1,11 +1,11 @@
-"""Way in of a worker process: ``<python> boot.py <config.json>``, for a replay ``boot.py --replay <config.json>``.
+"""The main file of a worker: `<python> boot.py <config.json>`, or for a replay `boot.py --replay <config.json>`.
 
-Our package is entered into ``sys.modules`` by its folder; none of ours stays on ``sys.path`` but the last one,
-``children``. So a script's own ``worker.py``, ``frames.py`` or ``loading.py`` imports as the script's, whatever we call
-our modules.
+It enters our package into `sys.modules` by its folder. Of our folders, only `children` stays on `sys.path`, in last
+place. So a script's own `worker.py`, `host.py` or `loading.py` is imported as the script's, whatever our modules are
+called.
 
-A child that ``multiprocessing`` spawns (not forks) inside ``run()`` runs this file again, under the name
-``__mp_main__``. It starts no second host then, but makes importable there what the script could import here.
+A child that `multiprocessing` spawns (not forks) inside `run()` runs this file again, under the name `__mp_main__`. It
+then starts no second host, but makes everything importable that the script could import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 def _enter_package():
     # type: () -> None
-    """Makes ``windrow_worker`` importable from this file's folder, without ``sys.path``."""
+    """Makes `windrow_worker` importable from this file's folder, without `sys.path`."""
     folder = os.path.dirname(os.path.abspath(__file__))
     package = type(sys)("windrow_worker")
     package.__path__ = [folder]
@@ -26,7 +26,7 @@ def _enter_package():
 
 def _leave_path():
     # type: () -> None
-    """Removes this file's folder from ``sys.path``, where Python puts it for a script it starts."""
+    """Removes this file's folder from `sys.path`, where Python puts the folder of a script that it starts."""
     folder = os.path.dirname(os.path.abspath(__file__))
     if sys.path and os.path.abspath(sys.path[0]) == folder:
         del sys.path[0]
@@ -45,6 +45,6 @@ if __name__ == "__main__":
         main(sys.argv)
 elif __name__ == "__mp_main__":
     _enter_package()
-    from windrow_worker.spawned import serve_spawned_child
+    from windrow_worker.script.spawned_children import serve_spawned_child
 
     serve_spawned_child()

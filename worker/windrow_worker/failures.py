@@ -1,4 +1,4 @@
-"""How a failure of the script's travels: a cause, one line, and the traceback without the host's own frames."""
+"""Encodes failures of the script: a cause, one line, and the traceback without the host's own frames."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 MESSAGE_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 16000
-"""UTF-8 needs at most 4 bytes for one: 4 KiB and 64 KiB are what a completion may carry."""
+"""A character takes at most 4 bytes of UTF-8, and a completion may carry 4 KiB and 64 KiB."""
 EXAMPLE_CHARACTERS_MAX = 240
-"""Of an example of a value that did not fit: its end, since the value and its line stand behind the path."""
+"""For an example of a value that did not fit. Its end is kept, since the value and its line follow the path."""
 
 EXCEPTION = "exception"
 BAD_RETURN = "bad_return"
@@ -28,7 +28,7 @@ _OURS = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = (os.path.join(os.path.dirname(os.__file__), ""), "<")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "importlib", ""))
-"""What stands between the host and a script that is being imported."""
+"""Code between the host and a script that is being imported."""
 
 
 def encode_failure(cause: str, message: str, detail: str) -> bytes:
@@ -39,7 +39,7 @@ def encode_failure(cause: str, message: str, detail: str) -> bytes:
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
-"""What would move the cursor of a terminal, or is no part of a line of a CSV file."""
+"""Characters that would move the cursor of a terminal, or do not belong into a line of a CSV file."""
 
 
 def _printable(text: str) -> str:
@@ -47,7 +47,7 @@ def _printable(text: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """Shortens a text in its middle: the beginning and the end of a traceback say most."""
+    """Cuts out the middle of a text: the beginning and the end of a traceback say most."""
     if len(text) <= most:
         return text
     head = most // 3
@@ -56,7 +56,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An exception in words: "ValueError: bad item (score.py, line 12)". Never raises."""
+    """An exception in words, such as "ValueError: bad item (score.py, line 12)". Never raises."""
     if isinstance(error, SystemExit):
         what = f"SystemExit: sys.exit({_text_of(error.code)}) was called"
     else:
@@ -74,7 +74,7 @@ def _text_of(value: object) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The last line of the script, or of modules of its own, that the exception passed."""
+    """The innermost line of the script, or of its own modules, in the traceback."""
     found = ""
     trace = error.__traceback__
     while trace is not None:
@@ -86,7 +86,7 @@ def _place(error: BaseException) -> str:
 
 
 def passed_through(error: BaseException, file: str) -> bool:
-    """Whether code of a file of this name raised the exception, or called what did."""
+    """Whether the traceback contains a file of this name."""
     trace = error.__traceback__
     while trace is not None:
         if os.path.basename(trace.tb_frame.f_code.co_filename) == file:
@@ -103,7 +103,7 @@ def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
 
 
 def script_traceback(error: BaseException) -> Optional[TracebackType]:
-    """The traceback from the script's first frame on; None where the script has no part in it."""
+    """The traceback from the script's first frame on; None if the script is not in it."""
     return _without_host(error.__traceback__)
 
 
@@ -112,14 +112,13 @@ def _is_ours(path: str) -> bool:
 
 
 def traceback_of(error: BaseException, whole: bool = False) -> str:
-    """Python's traceback, as it would be printed, without the host's frames unless it is to be ``whole``. Never
-    raises."""
+    """Python's traceback as text, without the host's frames unless `whole`. Never raises."""
     import traceback
 
     traces = []  # type: List[Tuple[BaseException, Optional[TracebackType]]]
     try:
         if not whole:
-            # Those behind it are printed, too; debuggers want them as they were.
+            # Causes are printed too; debuggers need them unchanged.
             for one in _with_causes(error):
                 traces.append((one, one.__traceback__))
                 one.__traceback__ = _without_host(one.__traceback__)
@@ -132,7 +131,7 @@ def traceback_of(error: BaseException, whole: bool = False) -> str:
 
 
 def _with_causes(error: BaseException) -> List[BaseException]:
-    """An exception and all that led to it, each once."""
+    """An exception and everything that led to it, each once."""
     found = [error]
     for one in found:
         for behind in (one.__cause__, one.__context__):
@@ -142,7 +141,7 @@ def _with_causes(error: BaseException) -> List[BaseException]:
 
 
 def encode_misfits(misfits: Sequence[Tuple[str, int, str]]) -> bytes:
-    """The side document of a DONE frame: values that did not fit their column's pinned type, by column."""
+    """The side document of a DONE frame: values that did not fit the pinned type of their column, by column."""
     most = EXAMPLE_CHARACTERS_MAX
     document = {
         "misfits": [

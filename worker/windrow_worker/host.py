@@ -1,6 +1,6 @@
-"""The host: it starts, calls the script for each mini-batch, and leaves (DESIGN section 5).
+"""The host: it starts, calls the script for each mini-batch, and leaves.
 
-States of the process, and what moves it on (the page shows them, see ``page``):
+States of the process, which the page shows (see `protocol.page`):
 
     starting -> init -> idle <-> loading -> running -> returning
                   |      |
@@ -8,11 +8,11 @@ States of the process, and what moves it on (the page shows them, see ``page``):
                   +--(init failed)--> gone
 
 1. Each packet taken leads to exactly one DONE or FAILED frame, or to the end of the process.
-2. A frame is written at once: no result waits behind a later ``run()``.
-3. Whatever leaves ``init()``, ``run()`` or ``shutdown()`` (SystemExit and KeyboardInterrupt as well) is the script's
-   failure, never the host's.
-4. A forked child that comes back from the script writes neither page nor frame; it leaves.
-5. Where a frame cannot be sent any more, the process leaves with an exit code that tells why (``exits``).
+2. A frame is written at once: no result waits for a later `run()`.
+3. Every exception from `init()`, `run()` or `shutdown()`, SystemExit and KeyboardInterrupt included, is a failure of
+   the script, never of the host.
+4. A forked child that returns from the script writes neither page nor frame; it leaves.
+5. If a frame can no longer be sent, the process leaves with an exit code that says why (`protocol.exits`).
 """
 
 from __future__ import annotations
@@ -22,32 +22,23 @@ import sys
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from windrow_worker import (
-    checked_imports,
-    entry_script,
-    exits,
-    failures,
-    frames,
-    page,
-    process,
-    script,
-    spawned,
-    verdicts,
-)
-from windrow_worker.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
-from windrow_worker.configuration import BadConfiguration, read_configuration
-from windrow_worker.context import MiniBatch, MiniBatchContext
-from windrow_worker.figures import Figures
+from windrow_worker import failure_causes, failures, process
 from windrow_worker.loading import is_row_index_exact, make_loader
-from windrow_worker.rows import NO_ROWS, RowWriter
+from windrow_worker.protocol import exits, frames, page
+from windrow_worker.protocol.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
+from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
+from windrow_worker.rows.writer import NO_ROWS, RowWriter
+from windrow_worker.script import checked_imports, entry_point, entry_script, spawned_children
+from windrow_worker.script.context import MiniBatch, MiniBatchContext
+from windrow_worker.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, NoReturn, Sequence, Tuple
 
-    from windrow_worker.configuration import Configuration
     from windrow_worker.loaded import Loader
-    from windrow_worker.rows import Rows
+    from windrow_worker.protocol.configuration import Configuration
+    from windrow_worker.rows.writer import Rows
 
 # Bound early: a script may replace what these modules hold.
 _getpid = os.getpid
@@ -55,7 +46,7 @@ _unlink = os.unlink
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Hosts the script that the configuration file ``arguments[1]`` names, until the agent says so."""
+    """Hosts the script that the configuration file `arguments[1]` names, until the agent asks it to stop."""
     try:
         if len(arguments) != 2:
             raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
@@ -76,16 +67,16 @@ def main(arguments: List[str]) -> NoReturn:
     except BaseException as error:
         process.leave(
             exits.HOST_FAULT,
-            "The worker cannot go on, in its own code. If the script changes nothing in it, please report this:\n"
+            "The worker failed in its own code. If the script does not change that code, please report this:\n"
             + failures.traceback_of(error, whole=True),
         )
 
 
 class Host:
-    """One worker process. ``start`` once, then ``serve``."""
+    """One worker process. `start` once, then `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Takes its descriptors and its page. Raises OSError, ValueError."""
+        """Takes over its descriptors and its page. Raises OSError, ValueError."""
         self._configuration = configuration
         self._pid = _getpid()
         self._work = WorkChannel(configuration.work_fd, frames.PACKET_BYTES_MAX)
@@ -93,16 +84,16 @@ class Host:
         os.register_at_fork(after_in_child=self._close_in_child)
         self._page = page.Page(configuration.page_path)
         self._page.enter(page.STARTING)
-        self._figures = Figures()
+        self._usage = Usage()
         self._report = frames.Report()
         self._loader: Loader
         self._row_index_exact = False
         self._rows: RowWriter
-        self._script: script.Script
+        self._script: entry_point.Script
         self._name = configuration.entry_script
         self._profile: Any = None
         if configuration.profiling_module:
-            from windrow_worker.profiling import make_profile
+            from windrow_worker.script.profiling import make_profile
 
             self._profile = make_profile(configuration)
 
@@ -113,27 +104,27 @@ class Host:
     # Start -----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Prepares the process as the script expects it, loads the script, calls ``init()``. Leaves if that fails."""
+        """Prepares the process, loads the script and calls `init()`. Leaves if that fails."""
         configuration = self._configuration
         process.prepare_output()
         if not configuration.command:
-            # Where a command is, its shell knows alone.
+            # For a command, only its shell knows where it is.
             process.tell_of_crashes()
-        self._figures.begin()
+        self._usage.begin()
         started = monotonic_ns()
         self._report.start_unix_us = time_ns() // 1000
-        stage = verdicts.ROWS
+        stage = failure_causes.ROWS
         try:
             self._rows = RowWriter(
                 configuration.rows, configuration.scratch_folder, configuration.inline_rows_bytes_max
             )
-            stage = verdicts.INPUT
+            stage = failure_causes.INPUT
             self._loader = make_loader(configuration.reader)
             self._row_index_exact = is_row_index_exact(configuration.reader)
-            stage = verdicts.SCRIPT
+            stage = failure_causes.SCRIPT
             self._page.enter(page.INIT)
             self._profiled(self._load_script)
-            stage = verdicts.INIT
+            stage = failure_causes.INIT
             if self._script.init is not None:
                 self._call(self._script.init)
         except BaseException as error:
@@ -160,39 +151,39 @@ class Host:
             sums = configuration.code_sums, configuration.code_sums_crc32
             code = checked_imports.begin(configuration.code_folder, *sums, self._pid)
         if configuration.command:
-            from windrow_worker.command import as_script
+            from windrow_worker.script.command import as_script
 
             if code is not None:
-                # Whatever the command imports, it does by itself.
+                # What the command imports, this process does not see.
                 code.check_all()
             self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
             return
         entry_script.install_root_handler()
-        entry = script.locate(configuration.code_folder, configuration.entry_script)
+        entry = entry_point.locate(configuration.code_folder, configuration.entry_script)
         sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
-        script.make_importable(configuration.code_folder, entry)
+        entry_point.make_importable(configuration.code_folder, entry)
         entry_script.offer(entry_script.values_of(configuration))
-        spawned.announce(configuration, entry)
-        module, path = script.load(entry)
+        spawned_children.announce(configuration, entry)
+        module, path = entry_point.load(entry)
         self._leave_if_forked(None)
         sys.argv[:1] = [path]
-        self._script = script.examine(module, self._name)
+        self._script = entry_point.examine(module, self._name)
 
     def _start_failure(self, error: BaseException, stage: str) -> bytes:
         """The side document of an INIT_FAILED frame."""
-        return verdicts.start_failure(self._configuration, error, stage)
+        return failure_causes.start_failure(self._configuration, error, stage)
 
     # Work ------------------------------------------------------------------------------------------------------------
 
     def serve(self) -> NoReturn:
-        """Takes packets and answers each, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
+        """Takes packets and answers each of them, until SHUTDOWN. Raises AgentGone, ChannelClosed."""
         take, view, unpack, size = self._work.take, self._work.view, frames.PACKET.unpack_from, frames.PACKET.size
         serve = self._serve_mini_batch if self._profile is None else self._serve_profiled
         while True:
             try:
                 length = take()
             except WaitInterrupted as interruption:
-                # A timer that the script left running, perhaps.
+                # Perhaps from a timer that the script left running.
                 what = failures.describe(interruption.__cause__ or interruption)
                 process.warn(f"A signal handler of the script raised while no mini-batch ran; ignored: {what}")
                 continue
@@ -215,7 +206,7 @@ class Host:
     def _serve_mini_batch(
         self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
     ) -> None:
-        """One attempt: load, run, return."""
+        """Makes one attempt: load, run, return."""
         enter, report = self._page.enter, self._report
         report.clear(lease_id, item_count)
         report.start_unix_us = time_ns() // 1000
@@ -225,7 +216,7 @@ class Host:
             loaded = self._loader.load(recipe)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *verdicts.load_failure(error, index))
+            self._send_failure(started, *failure_causes.load_failure(error, index))
             return
         items = loaded.item_count
         report.item_count = items
@@ -241,7 +232,7 @@ class Host:
         if self._script.takes_context:
             first = item_first if self._row_index_exact else None
             context = MiniBatchContext(index, attempt - 1, first, loaded.partition_key_value, self._loader, recipe)
-        # From here on only the script holds the mini-batch: what it lets go of is free before its rows are made.
+        # From here on, only the script holds the mini-batch: what it releases is freed before rows are made.
         loaded = None  # type: ignore[assignment]
         run_started = enter(page.RUNNING, lease_id, index, items)
         try:
@@ -251,7 +242,7 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(started, failures.EXCEPTION, *verdicts.run_failure(self._configuration, error))
+            self._send_failure(started, failures.EXCEPTION, *failure_causes.run_failure(self._configuration, error))
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -262,7 +253,7 @@ class Host:
             rows = self._rows.write(result, lease_id)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._send_failure(started, *verdicts.return_failure(error))
+            self._send_failure(started, *failure_causes.return_failure(error))
             return
         result = None
         self._send_done(started, rows, misfits)
@@ -280,9 +271,9 @@ class Host:
         self._page.enter(page.IDLE)
 
     def _recipe(self, flags: int, length: int) -> bytes:
-        """What the packet says must be read. Raises OSError for a recipe in a file that cannot be read."""
+        """The recipe in the packet, or in the file that it names. Raises BadPacket."""
         if length > frames.PACKET_BYTES_MAX:
-            raise verdicts.BadPacket(
+            raise failure_causes.BadPacket(
                 f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
             )
         recipe = bytes(self._work.view[frames.PACKET.size : length])
@@ -294,9 +285,9 @@ class Host:
                 content = file.read()
             _unlink(path)
         except OSError as error:
-            raise verdicts.BadPacket(f"its description cannot be read: {error}") from error
+            raise failure_causes.BadPacket(f"its description cannot be read: {error}") from error
         if crc32(content) != checksum:
-            raise verdicts.BadPacket("its description was damaged in the file in which it came: check this node's disk")
+            raise failure_causes.BadPacket("its description was damaged in its file: check this node's disk")
         return content
 
     def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
@@ -309,18 +300,18 @@ class Host:
     def _finish_report(self, started: int) -> None:
         report = self._report
         report.elapsed_us = (monotonic_ns() - started) // 1000
-        report.cpu_us, report.peak_rss_kib = self._figures.end(report.elapsed_us)
+        report.cpu_us, report.peak_rss_kib = self._usage.end(report.elapsed_us)
 
     # End -------------------------------------------------------------------------------------------------------------
 
     def _stop(self) -> NoReturn:
-        """Calls ``shutdown()``, lets the process end in good order, says so, leaves."""
+        """Calls `shutdown()`, runs exit functions, sends STOPPED, and leaves."""
         side = self._shut_down()
         self._results.send(frames.encode_frame(frames.STOPPED, self._report, side=side))
         process.leave(0)
 
     def _shut_down(self) -> bytes:
-        """Calls ``shutdown()`` and lets the process end in good order; the side document of the STOPPED frame."""
+        """Calls `shutdown()` and runs exit functions; returns the side document of the STOPPED frame."""
         self._page.enter(page.STOPPING)
         self._report.clear(0, 0)
         self._report.start_unix_us = time_ns() // 1000
@@ -354,7 +345,7 @@ class Host:
             self._profile.call(function)
 
     def _leave_if_forked(self, error: Any) -> None:
-        """In a child that came back from the script: leaves, as a script of its own would have ended."""
+        """Leaves, in a forked child that returned from the script, with the exit code that it would have had."""
         if _getpid() == self._pid:
             return
         code = 0

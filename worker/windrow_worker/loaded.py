@@ -29,7 +29,7 @@ class MissingLibrary(ImportError):
     """The interpreter lacks a library that a format needs. The message says what, where, and what to do."""
 
     def __init__(self, what: str, library: str, error: ImportError) -> None:
-        """``what``: the words before "needs"; ``error``: what the import raised."""
+        """`what`: the words before "needs"; `error`: what the import raised."""
         import shlex
 
         python = shlex.quote(sys.executable)
@@ -42,11 +42,11 @@ class MissingLibrary(ImportError):
 class Loaded:
     """A loaded mini-batch.
 
-    ``value``: what ``run()`` gets. ``item_count``: files, or rows. ``misfits``: values that did not fit their column's
-    pinned type, as (column, count, example). ``partition_key_value``: the mini-batch's partition, where there is one.
-    ``positions``, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
-    however the file is cut. ``is_void``: no row of a table is left, after its steps or of lines that are left out where
-    they are invalid; ``run()`` is not called.
+    `value`: what `run()` gets. `item_count`: files, or rows. `misfits`: values that did not fit their column's
+    pinned type, as (column, count, example). `partition_key_value`: the mini-batch's partition, where there is one.
+    `positions`, of a table: tells where each row stands in its file, as an array of numbers that grow; the same
+    however the file is cut. `is_void`: no row of a table is left, after its steps or of lines that are left out where
+    they are invalid; `run()` is not called.
     """
 
     __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")

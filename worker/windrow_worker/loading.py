@@ -1,4 +1,4 @@
-"""From a recipe to what ``run()`` is given: the loaders of files, and the choice among all."""
+"""From a recipe to what `run()` is given: the loaders of files, and the choice among all."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class FileLoader:
     """Mini-batches of files: a list of their paths, as text. Opening them is the script's own matter.
 
-    A recipe holds the names, joined by NUL: raw bytes, relative to ``root``, absolute where that is empty. A name that
-    is no valid text comes out as :func:`os.fsdecode` makes it, so that ``open`` finds the file.
+    A recipe holds the names, joined by NUL: raw bytes, relative to `root`, absolute where that is empty. A name that
+    is no valid text comes out as `os.fsdecode` makes it, so that `open` finds the file.
     """
 
     def __init__(self, root: str) -> None:
@@ -36,7 +36,7 @@ class FileGroupLoader(FileLoader):
     """Files that have the values of the partition keys in common, which stand in their paths."""
 
     def __init__(self, root: str, partition: Dict[str, Any]) -> None:
-        """``partition``: its ``keys``, and the ``formats`` of paths that they are found by. ``listed``: recipes begin
+        """`partition`: its `keys`, and the `formats` of paths that they are found by. `listed`: recipes begin
         with the name that their first file was listed by, which tells the values; the files have other names here."""
         from windrow_worker.tables.partition_format import PathColumns, compile_format
 
@@ -57,7 +57,8 @@ class FileGroupLoader(FileLoader):
 
 
 class NothingLoader:
-    """Mini-batches without any input (reference 2.2, ``--rank_mini_batch_count``): an empty list."""
+    """Mini-batches without any input (docs/reference/azure-ml/parallel-job.md#program-arguments,
+    `--rank_mini_batch_count`): an empty list."""
 
     def load(self, recipe: bytes) -> Loaded:
         """An empty list, whatever the recipe."""

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _exit = os._exit
 
 WHERE_SIGNAL = 59
-"""At which the process writes to stderr where all of its threads are. A number: `signal` takes long to import."""
+"""The signal at which the process writes the stacks of its threads to stderr. A number: importing `signal` is slow."""
 
 _THREADS_GRACE_S = 5.0
-"""How long threads of the script may go on after ``shutdown()``."""
+"""How long threads of the script may run on after `shutdown()`."""
 
 
 before_leaving: List[Callable[[], object]] = []
-"""Called by `leave`, not where the script ends the process by itself."""
+"""Called by `leave`, but not if the script ends the process itself."""
 
 
 def leave(code: int, message: str = "") -> NoReturn:
-    """Ends the process at once: no threads are waited for, no exit functions run. What was printed is written out."""
+    """Ends the process at once, without waiting for threads or running exit functions. Printed output is flushed."""
     for call in before_leaving:
         call()
     if message:
@@ -40,7 +40,7 @@ def leave(code: int, message: str = "") -> NoReturn:
 
 
 def flush_output() -> None:
-    """Writes out what the script has printed. Never raises: the script may have closed or replaced its streams."""
+    """Flushes what the script has printed. Never raises: the script may have closed or replaced its streams."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
             stream.flush()  # type: ignore[union-attr]
@@ -49,7 +49,7 @@ def flush_output() -> None:
 
 
 def warn(text: str) -> None:
-    """A line for the worker's standard error."""
+    """Writes a line to the worker's stderr."""
     try:
         os.write(2, text.encode("utf-8", "backslashreplace") + b"\n")
     except OSError:
@@ -57,9 +57,9 @@ def warn(text: str) -> None:
 
 
 def prepare_output() -> None:
-    """Lets prints reach their file line by line, so that none is lost when the process dies.
+    """Makes stdout and stderr line-buffered, so that no line is lost when the process dies.
 
-    File names that are no UTF-8 can be printed, too.
+    File names that are not UTF-8 can then be printed too.
     """
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         try:
@@ -69,7 +69,7 @@ def prepare_output() -> None:
 
 
 def tell_of_crashes() -> None:
-    """From here on, where C code crashes, and at ``WHERE_SIGNAL``, Python's lines that led there go to stderr."""
+    """From here on, a crash in C code, or `WHERE_SIGNAL`, writes the Python stacks to stderr."""
     try:
         import faulthandler
 
@@ -80,11 +80,11 @@ def tell_of_crashes() -> None:
 
 
 def _ends_of_pools(threading: Any) -> Tuple[List[Any], Any]:
-    """The functions that end pools, and the threads of pools that are daemons."""
+    """The functions that end thread and process pools, and those threads of pools that are daemons."""
     if hasattr(threading, "_threading_atexits"):
         # Python 3.9 and newer (`threading._shutdown`).
         return list(reversed(threading._threading_atexits)), ()
-    # Python 3.8 has them among the exit functions, where nothing would limit them.
+    # Python 3.8 runs them as exit functions, where nothing limits their time.
     import atexit
 
     modules = [sys.modules.get("concurrent.futures." + name) for name in ("process", "thread")]
@@ -95,12 +95,12 @@ def _ends_of_pools(threading: Any) -> Tuple[List[Any], Any]:
 
 
 def finish_process() -> None:
-    """Ends as an interpreter does: waits for the script's threads, but not for ever, then runs exit functions."""
+    """Ends as an interpreter does: waits for the script's threads, but not forever, then runs exit functions."""
     try:
         import threading
 
         deadline = monotonic_ns() + int(_THREADS_GRACE_S * 1e9)
-        # Those of pools end when these functions tell them to. Each in a thread: it waits for its pool without a limit.
+        # These functions end the threads of pools. Each runs in a thread, since it waits for its pool without limit.
         functions, pooled = _ends_of_pools(threading)
         calls = [threading.Thread(target=function, daemon=True) for function in functions]
         for call in calls:

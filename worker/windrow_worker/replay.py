@@ -1,10 +1,10 @@
-"""The replay host: one mini-batch, in the user's terminal, beside its job (``boot.py --replay <config.json>``).
+"""The replay host: one mini-batch, in the user's terminal, beside its job (`boot.py --replay <config.json>`).
 
-The same host as in a job: it loads the script and the mini-batch, calls ``init()``, ``run()`` and ``shutdown()``, looks
+The same host as in a job: it loads the script and the mini-batch, calls `init()`, `run()` and `shutdown()`, looks
 at what came back and makes rows of it. Only who is told differs: the person at the terminal, on standard error, in
 place of an agent. What the script prints stays on its own streams.
 
-Exit codes: 0 ``run()`` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
+Exit codes: 0 `run()` returned something of use; 1 it did not, or the script did not get so far; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ import os
 import sys
 
 from windrow_worker import failures, process
-from windrow_worker.configuration import BadConfiguration, read_configuration
 from windrow_worker.host import Host
-from windrow_worker.replay_words import bytes_in_words, duration_in_words, rows_in_words
+from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn, Sequence, Tuple, Union
+    from typing import Any, Dict, Iterator, List, NoReturn, Sequence, Tuple, Union
 
-    from windrow_worker.configuration import Configuration
-    from windrow_worker.rows import Rows
+    from windrow_worker.protocol.configuration import Configuration
+    from windrow_worker.rows.writer import Rows
 
 FAILED, INTERRUPTED = 1, 130
 RUNNING = ".running"
 """Ending of the name of a file that is there, beside the configuration, until the host ends the process: where the
 script does, it stays."""
 LOG_LINES_SHOWN = 100
+ROWS_SHOWN = 5
+COLUMNS_SHOWN = 200
+HEAD_BYTES = 64 << 10
 
 
 def main(arguments: List[str]) -> NoReturn:
-    """Replays the mini-batch that the channel of the configuration file ``arguments[0]`` holds."""
+    """Replays the mini-batch that the channel of the configuration file `arguments[0]` holds."""
     try:
         configuration, document = read_configuration(arguments[0])
         host = ReplayHost(configuration, document.get("replay") or {})
@@ -70,7 +72,7 @@ class _NoResults:
 
 
 class ReplayHost(Host):
-    """Tells a person what a host tells an agent. ``wishes``: the key ``replay`` of the configuration."""
+    """Tells a person what a host tells an agent. `wishes`: the key `replay` of the configuration."""
 
     def __init__(self, configuration: Configuration, wishes: Dict[str, Any]) -> None:
         super().__init__(configuration)
@@ -109,7 +111,7 @@ class ReplayHost(Host):
             _say(f"run() returned {what} for {_items(items)}.")
             if results < items:
                 _say(f"  In the job, {items - results:,} of them count as failed: no result came for them.")
-        for line in rows_in_words(rows, self._configuration.rows):
+        for line in _rows(rows, self._configuration.rows):
             _say(line)
         for column, count, example in misfits:
             _say(f"  {count:,} values did not fit column {column!r}, as in {example}")
@@ -147,12 +149,12 @@ class ReplayHost(Host):
         report = self._report
         whole, run = report.elapsed_us / 1e6, report.run_us / 1e6
         if self._configuration.command:
-            _say(f"It took {duration_in_words(whole)}.")
+            _say(f"It took {_duration(whole)}.")
             return
         _say(
-            f"It took {duration_in_words(whole)}: run() {duration_in_words(run)}, loading and writing "
-            f"{duration_in_words(max(0.0, whole - run))}, CPU {duration_in_words(report.cpu_us / 1e6)}; at most "
-            f"{bytes_in_words(report.peak_rss_kib << 10)} of memory."
+            f"It took {_duration(whole)}: run() {_duration(run)}, loading and writing "
+            f"{_duration(max(0.0, whole - run))}, CPU {_duration(report.cpu_us / 1e6)}; at most "
+            f"{_size(report.peak_rss_kib << 10)} of memory."
         )
         limit = self._wishes.get("run_timeout_s") or 0
         if limit and run > limit and not self._wishes.get("pdb"):
@@ -179,7 +181,7 @@ class ReplayHost(Host):
             if files:
                 kept = "" if self._wishes.get("kept") else "; removed now (--keep DIR keeps it)"
                 what = "1 file" if files == 1 else f"{files:,} files"
-                _say(f"Output {name}: {what}, {bytes_in_words(size)}, in {place}{kept}.")
+                _say(f"Output {name}: {what}, {_size(size)}, in {place}{kept}.")
 
 
 def _items(count: int) -> str:
@@ -215,3 +217,73 @@ def _files_below(place: str) -> Tuple[int, int]:
             except OSError:
                 pass
     return count, size
+
+
+def _duration(seconds: float) -> str:
+    """`12 µs`, `3.4 ms`, `0.42 s`, `3 min 5 s`."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _size(count: int) -> str:
+    """`512 B`, `4.2 KB`, `1.5 GB` (powers of 1,000)."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def _rows(rows: Rows, settings: Dict[str, Any]) -> Iterator[str]:
+    """How many rows would be written, and the first of them as they would be. `settings`: the configuration's."""
+    if settings.get("action") != "append_row":
+        yield "  Nothing of it is written: the step's output_action is summary_only."
+        return
+    if not rows.length:
+        yield "  No row of it would be written."
+        return
+    count = "1 row" if rows.count == 1 else f"{rows.count:,} rows"
+    yield f"  {count} would be written, {_size(rows.length)}. The first:"
+    shown = _parquet_rows(rows) if settings.get("format") == "parquet" else _text_rows(rows, settings)
+    for line in shown:
+        yield "    " + (line if len(line) <= COLUMNS_SHOWN else line[: COLUMNS_SHOWN - 1] + "…")
+    if rows.count > ROWS_SHOWN:
+        yield "    …"
+
+
+def _head(rows: Rows, size: int) -> bytes:
+    if not rows.path:
+        return bytes(rows.inline[:size])
+    with open(rows.path, "rb") as file:
+        return file.read(size)
+
+
+def _text_rows(rows: Rows, settings: Dict[str, Any]) -> List[str]:
+    encoding = (settings.get("dataframe_to_csv") or {}).get("encoding") or "utf-8"
+    try:
+        head = _head(rows, HEAD_BYTES).decode(encoding, "replace")
+        header = rows.header.decode(encoding, "replace")
+    except LookupError:
+        head, header = _head(rows, HEAD_BYTES).decode("utf-8", "replace"), rows.header.decode("utf-8", "replace")
+    told = settings.get("format", "text") != "text" or settings.get("dataframe_header", True)
+    lines = header.splitlines()[:1] if told else []
+    return lines + head.splitlines()[:ROWS_SHOWN]
+
+
+def _parquet_rows(rows: Rows) -> List[str]:
+    import pyarrow
+
+    source = pyarrow.memory_map(rows.path.decode()) if rows.path else pyarrow.BufferReader(rows.inline)
+    with pyarrow.ipc.open_stream(source) as stream:
+        for batch in stream:
+            if batch.num_rows:
+                return [
+                    json.dumps(row, default=str, ensure_ascii=False) for row in batch.slice(0, ROWS_SHOWN).to_pylist()
+                ]
+    return []

@@ -1,4 +1,4 @@
-"""Runs uv, until an environment is whole."""
+"""Runs uv to build an environment."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.interpreter import LOOK, LOOK_S
-from windrow.signal_names import signal_name
+from windrow.common.interpreter import PROBE, PROBE_S
+from windrow.common.signal_names import signal_name
 
+from windrow_agent.environments.failures import EnvironmentFailed, failure_of
 from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.environments.recipe import Recipe
-from windrow_agent.environments.verdict import EnvironmentFailed, failure_of
 from windrow_agent.workers.capture import CapturedFile
-from windrow_agent.workers.environment import passed_variables
+from windrow_agent.workers.variables import passed_variables
 
 _WORDS_BYTES = 64 << 10
 _UNWRITTEN = 120
-"""Exit code of a Python that could not write out what it had printed."""
+"""The exit code of a Python that could not write its output."""
 
 
 class Stated(NamedTuple):
-    """The version of an environment's Python, and which of the libraries it was asked for it lacks."""
+    """The version of an environment's Python, and which of the libraries asked for it lacks."""
 
     version: str
     missing: list[str]
@@ -45,7 +45,7 @@ def find_uv() -> str:
 
 
 class Build:
-    """Makes one environment. Whoever runs it holds its exclusive lock, of which `lock` is the descriptor."""
+    """Builds one environment. The caller holds its exclusive lock; `lock` is the descriptor of that."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Build:
         log: CapturedFile,
         wanted: Callable[[], bool],
     ) -> None:
-        """`log`: gets uv's words; `wanted`: whether to go on."""
+        """`log` gets the output of uv; `wanted` says whether to go on."""
         self._recipe = recipe
         self._place = place
         self._variables = variables
@@ -67,7 +67,7 @@ class Build:
         self._process: Process | None = None
 
     async def run(self) -> None:
-        """Raises EnvironmentFailed, Abandoned, OSError."""
+        """Builds it. Raises EnvironmentFailed, Abandoned, OSError."""
         uv = find_uv()
         recipe, place = self._recipe, self._place
         asked = f"Python {recipe.python}" if "/" not in recipe.python else recipe.python
@@ -88,7 +88,7 @@ class Build:
         )
 
     def kill(self) -> None:
-        """Ends uv and what it has started."""
+        """Kills uv and its children."""
         if self._process is not None:
             self._process.kill()
 
@@ -110,39 +110,39 @@ class Build:
 
 
 def _flag(option: str) -> str:
-    """An option of pip's as uv calls it, where it is no line of a requirements file."""
+    """A command-line option of uv for an option of pip that is not a line of a requirements file."""
     if option == "--pre":
         return "--prerelease=allow"
     return option.replace("--trusted-host=", "--allow-insecure-host=")
 
 
 class DoesNotRun(Exception):
-    """The Python of an environment is gone, or ends with an error; the text says which."""
+    """The Python of an environment is gone, or fails; the text says which."""
 
 
 async def stated_version(python: Path, code: Path, libraries: Sequence[str], agent: Mapping[str, str]) -> Stated:
-    """What an environment's Python says of itself. Packages may run code of theirs at its start: it gets of the
-    environment of the `agent` what workers get.
+    """Asks an environment's Python for its version and missing libraries. Packages may run code when Python starts, so
+    it gets only those environment variables of the `agent` that workers get.
 
-    Raises DoesNotRun; EnvironmentFailed where it could not be asked, which tells nothing about it; OSError.
+    Raises DoesNotRun; EnvironmentFailed if it could not be asked, which says nothing about it; OSError.
     """
     begun = time.monotonic()
     variables = passed_variables(agent, built=str(python.parent.parent))
     with tempfile.TemporaryFile() as output:
         try:
-            process = Process([str(python), LOOK, str(code), *libraries], variables, output=output.fileno())
-            exit_code = await process.wait(lambda: time.monotonic() - begun < LOOK_S)
+            process = Process([str(python), PROBE, str(code), *libraries], variables, output=output.fileno())
+            exit_code = await process.wait(lambda: time.monotonic() - begun < PROBE_S)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DoesNotRun(str(error)) from error
         except (OSError, Abandoned) as error:
-            why = str(error) if isinstance(error, OSError) else f"it has not answered within {LOOK_S:g} s"
+            why = str(error) if isinstance(error, OSError) else f"it has not answered within {PROBE_S:g} s"
             raise _not_asked(python, why) from error
         output.seek(0)
         said = output.read().decode(errors="replace").strip()
     if exit_code < 0:
         raise _not_asked(python, f"it was ended by {signal_name(-exit_code)}")
     if exit_code == _UNWRITTEN:
-        raise _not_asked(python, "what it said could not be written; the disk of temporary files may be full")
+        raise _not_asked(python, "its output could not be written; the disk of temporary files may be full")
     words = said.split()
     if exit_code != 0 or "windrow:" not in words:
         last = f": {said.splitlines()[-1]}" if said else ""
@@ -153,7 +153,7 @@ async def stated_version(python: Path, code: Path, libraries: Sequence[str], age
 
 def _not_asked(python: Path, why: str) -> EnvironmentFailed:
     return EnvironmentFailed(
-        f"its Python, {python}, could not be run: {why}. See to the memory, the disk and the load of this node; should "
-        f"it never run, remove {python.parent.parent}",
+        f"its Python, {python}, could not be run: {why}. Check the memory, the disk and the load of this node; if it "
+        f"never runs, remove {python.parent.parent}",
         of_node=True,
     )

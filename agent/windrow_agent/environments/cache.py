@@ -1,17 +1,17 @@
-"""The folder of a node's environments, which several agents of one machine may share.
+"""The folder of a node's environments, which several agents on one machine may share.
 
-    <folder>/<digest>/                 an environment, or one that is being built
-    <folder>/<digest>/windrow.json     it is whole; its mtime is when it was used last
+    <folder>/<digest>/                 an environment, complete or being built
+    <folder>/<digest>/windrow.json     there if it is complete; its mtime is the time of the last use
     <folder>/<digest>.lock             flock: exclusive while it is built or removed, shared while it is used
 
 Invariants:
-1. What has a `windrow.json` is whole: that is written last, synced, and renamed into place.
-2. Nobody writes to an environment, or removes one, without its exclusive lock. uv inherits the lock, so that an
-   agent's death does not set free what uv still writes to. For a shared one, reading is enough: environments of
-   another user's can be used.
-3. What is not whole is removed before it is built again.
+1. An environment with a `windrow.json` is complete: that file is written last, synced, and renamed into place.
+2. Nobody writes to or removes an environment without its exclusive lock. uv inherits the lock, so if the agent dies,
+   the lock holds for as long as uv writes. A shared lock needs read access only, so another user's environments can be
+   used.
+3. An incomplete environment is removed before it is built again.
 
-An environment is built in its final place and not renamed: its programs hold the path of their interpreter.
+An environment is built in its final place and never renamed: its programs contain the path of their interpreter.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ MARK = "windrow.json"
 KEPT = 20
 KEPT_BYTES = 64 << 30
 UNUSED_S = 60 * 24 * 3600.0
-"""Of environments that nobody uses: so many are kept, of so many bytes in all, unused for at most so long."""
+"""Limits for environments that nobody uses: their number, their bytes in all, and the time since the last use."""
 
 
 @dataclass(slots=True)
 class Lock:
-    """A held lock of one environment; give it back."""
+    """A held lock of one environment; release it."""
 
     descriptor: int
 
     def release(self) -> None:
-        """Repeatable."""
+        """May be called again."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -60,13 +60,13 @@ class Cache:
         return self.folder / digest / "bin" / "python"
 
     def try_lock(self, digest: str) -> Lock | None:
-        """The exclusive lock of an environment; None while another holds it. Raises OSError."""
+        """Takes the exclusive lock of an environment; None while another process holds it. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{digest}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who prunes removes the file of the lock, too: this one must still be it.
+            # Pruning also removes the lock file: this must still be the file at that path.
             if os.fstat(descriptor).st_ino == path.stat().st_ino:
                 return Lock(descriptor)
         except FileNotFoundError:
@@ -79,7 +79,7 @@ class Cache:
         return None
 
     def try_share(self, digest: str) -> Lock | None:
-        """A shared lock of an environment that is whole; None where it is not, or is being built. Raises OSError."""
+        """Takes a shared lock of a complete environment; None if it is not complete. Raises OSError."""
         if not self.is_whole(digest):
             return None
         try:
@@ -98,18 +98,18 @@ class Cache:
         return None
 
     def is_whole(self, digest: str) -> bool:
-        """Whether an environment is there, to its last file."""
+        """Whether an environment is there and complete."""
         return (self.folder / digest / MARK).exists()
 
     def note_use(self, digest: str) -> None:
-        """It is used now. Best effort: a cache of another user's can still be read."""
+        """Notes its use. Best effort: another user's cache may be read-only."""
         try:
             os.utime(self.folder / digest / MARK)
         except OSError:
             pass
 
     def remove(self, digest: str) -> None:
-        """Takes an environment away; its exclusive lock is held."""
+        """Removes an environment; the caller holds its exclusive lock."""
         place = self.folder / digest
         try:
             (place / MARK).unlink(missing_ok=True)
@@ -118,9 +118,9 @@ class Cache:
         shutil.rmtree(place, ignore_errors=True)
 
     def finish(self, digest: str, facts: dict[str, object]) -> None:
-        """Everything of an environment is there: says so, durably. Raises OSError."""
+        """Marks an environment as complete, durably. Raises OSError."""
         place = self.folder / digest
-        # What was installed must not be missing after a loss of power, when the mark is there.
+        # After a power failure, a marked environment must not lack files.
         os.sync()
         temporary = place / f"{MARK}.partial"
         with temporary.open("w") as file:
@@ -135,9 +135,9 @@ class Cache:
             os.close(descriptor)
 
     def prune(self) -> list[str]:
-        """Removes what nobody uses and what is too much, the longest unused first; returns the digests removed.
+        """Removes unused environments beyond the limits, the longest unused first; returns their digests.
 
-        Best effort: what is another user's stays.
+        Best effort: another user's environments stay.
         """
         found: list[tuple[float, int, str]] = []
         for mark in self.folder.glob(f"*/{MARK}"):

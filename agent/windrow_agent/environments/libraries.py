@@ -1,4 +1,4 @@
-"""What the worker host needs in the Python of a script: for the tables it reads, and the rows it writes."""
+"""Libraries that the worker's host needs in the script's Python, for tables that it reads and rows that it writes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def needed_libraries(reader: Any, rows: Any) -> tuple[str, ...]:
-    """Names of modules, for a step's reader and rows (docs/contracts.md, sections 3 and 4).
+    """Names of modules, from a step's reader and rows documents (docs/contracts.md, sections 3 and 4).
 
-    The same that a client asks of `--python` (`windrow.interpreter.check_interpreter`), told by the pinned reader.
+    The client checks for the same ones with `--python` (`windrow.common.interpreter.check_interpreter`).
     """
     found: dict[str, None] = {}
     _add(reader, found)

@@ -1,4 +1,4 @@
-"""Processes that make environments: started on the event loop's thread, waited for without blocking it."""
+"""Processes that build environments: started on the event loop's thread, and awaited without blocking it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ POLL_S = 0.05
 
 
 class Abandoned(Exception):
-    """Nobody wants the result any more."""
+    """The result is no longer wanted."""
 
 
 class Process:
-    """One process, leader of its group. ``output`` gets what it says; ``kept_open``: a descriptor that it inherits."""
+    """One process, the leader of its group. `output`: for stdout and stderr; `kept_open`: a descriptor that it
+    inherits.
+    """
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class Process:
         folder: Path | None = None,
         kept_open: int | None = None,
     ) -> None:
-        """Raises OSError: it cannot be started."""
+        """Starts the process. Raises OSError if it cannot."""
         self._process = subprocess.Popen(
             command,
             cwd=folder,
@@ -41,11 +43,11 @@ class Process:
             pass_fds=[] if kept_open is None else [kept_open],
             process_group=0,
         )
-        # Else whoever buries orphans would take its exit code.
+        # Otherwise, reaping orphans would take its exit code.
         strays.AWAITED.add(self._process.pid)
 
     async def wait(self, is_wanted: Callable[[], bool]) -> int:
-        """Its exit code; it is killed when nobody wants it any more, or the waiting is cancelled. Raises Abandoned."""
+        """Waits for its exit code; kills it if it is no longer wanted, or the wait is cancelled. Raises Abandoned."""
         try:
             while (code := self._process.poll()) is None:
                 if not is_wanted():
@@ -59,7 +61,7 @@ class Process:
             strays.AWAITED.discard(self._process.pid)
 
     def kill(self) -> None:
-        """Ends it and what it has started."""
+        """Kills it and its children."""
         if self._process.returncode is None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -2,13 +2,13 @@
 
 States of an environment, for one step::
 
-    WANTED ──whole in the cache──► HELD ──step dropped──► (given back)
-       └──lock──► BUILDING ──whole──► HELD
-                     ├──uv failed, of the node──► BUILDING again, at most TRIES times
+    WANTED ──complete in the cache──► HELD ──step dropped──► (released)
+       └──lock──► BUILDING ──complete──► HELD
+                     ├──uv failed, the node's fault──► BUILDING again, at most TRIES times
                      └──uv failed, or the step is dropped──► FAILED
 
-Of the steps of one agent that want the same one, one at a time does this, and the others wait. Where that one is
-dropped, the next begins anew: uv has kept what it had fetched.
+If several steps of one agent want the same environment, one builds it and the others wait. If that step is dropped, the
+next one starts again; uv has cached its downloads.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.interpreter import NoInterpreter, find_interpreter
-from windrow.journal import say
+from windrow.common.interpreter import NoInterpreter, find_interpreter
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.failures import EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.environments.recipe import Recipe, build_variables, recipe_of
-from windrow_agent.environments.verdict import EnvironmentFailed
 from windrow_agent.workers.capture import CapturedFile
 
 TRIES = 2
@@ -38,7 +38,7 @@ PAUSE_S = 3.0
 
 @dataclass(slots=True)
 class Held:
-    """An environment that a step uses; give it back. `missing`: of the libraries asked for, those it lacks."""
+    """An environment that a step uses; release it. `missing`: the libraries asked for that it lacks."""
 
     folder: Path
     python: Path
@@ -47,13 +47,14 @@ class Held:
     lock: Lock
 
     def release(self) -> None:
-        """Repeatable."""
+        """May be called again."""
         self.lock.release()
 
 
 def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[str, str]) -> Path:
-    """Where environments are kept: where the node's owner says, else in the user's cache, which all agents of one
-    machine share, else (that cannot be written) in the agent's own folder."""
+    """The folder for environments: the configured one; or the user's cache, which all agents on the machine share; or,
+    if that cannot be written, one in the agent's own folder.
+    """
     if configured is not None:
         return configured
     cache = environment.get("XDG_CACHE_HOME") or (
@@ -72,12 +73,12 @@ def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[
 
 
 class Environments:
-    """Provides what steps ask for. `python`: as configured for scripts without an environment."""
+    """Provides the environments that steps ask for. `python`: the configured interpreter, if any."""
 
     def __init__(
         self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], uv_cache: Path
     ) -> None:
-        """`folder`: of the cache, looked up at first need; `uv_cache`: for uv, where the user's cannot be written."""
+        """`folder` finds the cache when it is needed; `uv_cache`: for uv, if the user's cache cannot be written."""
         self._folder = folder
         self._python = python
         self._environment = environment
@@ -95,7 +96,7 @@ class Environments:
         is_wanted: Callable[[], bool],
         on_build: Callable[[], None],
     ) -> Held:
-        """An environment, whole. `log` gets uv's words; `on_build` is called when one has to be built, or waited for.
+        """Provides an environment. `log` gets uv's output; `on_build` is called if it has to be built or waited for.
 
         Raises EnvironmentFailed, Abandoned (`is_wanted` says no).
         """
@@ -109,14 +110,14 @@ class Environments:
             turn = self._turns.setdefault(recipe.digest, asyncio.Lock())
             if turn.locked():
                 on_build()
-                _write(log, "windrow: another step on this node has this environment made, or looked at; waiting")
+                _write(log, "windrow: another step on this node is building or checking this environment; waiting")
                 while turn.locked():
                     await self._pause(POLL_S, is_wanted)
             async with turn:
                 try:
                     held = await self._held(cache, recipe, code, libraries, is_wanted)
                 except DoesNotRun as why:
-                    _write(log, f"windrow: the environment is built anew; its Python does not run any more: {why}")
+                    _write(log, f"windrow: the environment is built again, since its Python no longer runs: {why}")
                     held = None
                 while held is None:
                     on_build()
@@ -125,28 +126,28 @@ class Environments:
                 return held
         except DoesNotRun as why:
             raise EnvironmentFailed(
-                f"the Python of what was built does not run: {why}. A package in it may run code of its own when "
+                f"the Python of the built environment does not run: {why}. A package in it may run code when "
                 "Python starts: correct the conda_file, or let scripts run in a Python of yours (--python PATH)",
                 of_node=False,
             ) from why
         except OSError as error:
             raise EnvironmentFailed(
-                f"the node cannot keep it: {error}. See to the disk and the permissions of its folder of environments "
+                f"the node cannot store it: {error}. Check the disk and the permissions of its folder of environments "
                 "(windrow agent --environments-folder DIR names another)",
                 of_node=True,
             ) from error
 
     def close(self) -> None:
-        """Ends what is being built: what is left of it is no environment, and removed by the next that builds it."""
+        """Kills all builds. The next build removes what they leave."""
         for build in self._builds:
             build.kill()
 
     async def _held(
         self, cache: Cache, recipe: Recipe, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
     ) -> Held | None:
-        """One that is whole, and still runs: the interpreter that it rests on may be gone.
+        """A complete environment whose Python still runs: the interpreter that it is based on may be gone.
 
-        Raises DoesNotRun (it is removed), EnvironmentFailed, Abandoned, OSError.
+        Raises DoesNotRun (it was removed), EnvironmentFailed, Abandoned, OSError.
         """
         lock = cache.try_share(recipe.digest)
         if lock is None:
@@ -159,7 +160,7 @@ class Environments:
             own = cache.try_lock(recipe.digest)
             if own is None:
                 raise EnvironmentFailed(
-                    f"{python} does not run any more ({why}), and other steps still use it. Remove "
+                    f"{python} no longer runs ({why}), and other steps still use it. Remove "
                     f"{python.parent.parent} when they have ended",
                     of_node=True,
                 ) from why
@@ -179,12 +180,12 @@ class Environments:
             try:
                 return await stated_version(python, code, libraries, self._environment)
             except EnvironmentFailed as failed:
-                say(logging.WARNING, "environment could not be looked at", why=str(failed))
+                say(logging.WARNING, "environment could not be checked", why=str(failed))
                 await self._pause(PAUSE_S * number, is_wanted)
         return await stated_version(python, code, libraries, self._environment)
 
     async def _build(self, cache: Cache, recipe: Recipe, log: CapturedFile, is_wanted: Callable[[], bool]) -> None:
-        """Returns when the environment may be whole: built here, or by another agent of this machine meanwhile."""
+        """Returns when the environment may be complete: built here, or meanwhile by another agent on this machine."""
         lock = await self._lock(cache, recipe, log, is_wanted)
         try:
             if cache.is_whole(recipe.digest):
@@ -205,7 +206,7 @@ class Environments:
                     raise
             took_s = time.monotonic() - begun
             say(logging.INFO, "environment built", digest=recipe.digest, seconds=round(took_s, 1))
-            _write(log, f"windrow: the environment is whole after {took_s:.1f} s: {cache.place(recipe.digest)}")
+            _write(log, f"windrow: the environment is complete after {took_s:.1f} s: {cache.place(recipe.digest)}")
             for digest in await asyncio.to_thread(cache.prune):
                 say(logging.INFO, "environment removed", digest=digest)
         finally:
@@ -218,7 +219,7 @@ class Environments:
             if lock is not None:
                 return lock
             if not told:
-                _write(log, "windrow: another agent of this machine builds this environment, or has begun to; waiting")
+                _write(log, "windrow: another agent on this machine is building this environment; waiting")
                 told = True
             await self._pause(POLL_S, is_wanted)
 
@@ -243,7 +244,7 @@ class Environments:
         await asyncio.to_thread(cache.finish, recipe.digest, facts)
 
     def _cache_of_uv(self) -> str:
-        """A folder for uv where it could not keep what it fetches; else ""."""
+        """A cache folder for uv, if it could not write to its own; otherwise ""."""
         home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
         return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._uv_cache)
 
@@ -263,4 +264,4 @@ def _write(log: CapturedFile, text: str) -> None:
     try:
         log.write(f"{text}\n".encode())
     except OSError:
-        pass  # uv itself will tell of a full disk
+        pass  # uv itself will report a full disk

@@ -1,4 +1,4 @@
-"""What an environment is made of: its name in the cache, the lines that uv reads, the variables that uv sees."""
+"""What an environment is made of: its name in the cache, the lines that uv reads, the variables that uv gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from windrow.rpc.v1 import work_pb2 as work
 
 _FORMAT = 1
-"""Rises when environments of an earlier version must not be used any more."""
+"""Raised when environments of an earlier version must not be used any more."""
 
 _PASSED = frozenset(
     (
@@ -36,15 +36,15 @@ _OF_PIP = {
     "PIP_CONSTRAINT": "UV_CONSTRAINT",
     "PIP_DEFAULT_TIMEOUT": "UV_HTTP_TIMEOUT",
 }
-"""What pip's users have set already, by uv's names for it. Lists of uv are separated as pip's are, by blanks, but for
-those in _WITH_COMMAS."""
+"""Settings of pip that users have set already, and uv's names for them. uv separates lists by blanks, as pip does,
+except those in _WITH_COMMAS."""
 _WITH_COMMAS = ("UV_FIND_LINKS",)
 _OLDER_NAMES = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
 _IN_FILE = re.compile(r"--(?:index-url|extra-index-url|find-links|no-index|no-binary|only-binary)\b")
 
 
 class Recipe(NamedTuple):
-    """One environment. `python`: what uv is asked for: a version, or the path of the agent's own interpreter."""
+    """One environment. `python`: a version, or the path of the agent's own interpreter."""
 
     digest: str
     python: str
@@ -54,15 +54,14 @@ class Recipe(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """It holds no packages."""
+        """Whether it has no packages."""
         return not self.requirements
 
 
 def recipe_of(wanted: work.Environment, own_python: str) -> Recipe:
-    """`own_python`: the interpreter that scripts have without an environment.
+    """`own_python`: the interpreter of scripts without an environment.
 
-    Lists that differ in anything have environments of their own; the same list is built anew where the interpreter
-    that it rests on is another one.
+    Lists that differ in anything have separate environments. The same list is built again for another interpreter.
     """
     base = wanted.python or f"{Path(own_python).resolve()} {_stamp(own_python)}"
     identity = [
@@ -85,7 +84,7 @@ def _lines(lines: object) -> str:
 
 
 def _stamp(python: str) -> str:
-    """Changes when the interpreter is replaced by another one."""
+    """A text that changes when the interpreter is replaced."""
     try:
         status = Path(python).stat()
     except OSError:
@@ -94,9 +93,9 @@ def _stamp(python: str) -> str:
 
 
 def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, str]:
-    """The environment of uv: what it needs to reach indexes, with the credentials for them, and no others.
+    """The environment variables of uv: what it needs to reach indexes, with the credentials for them, and no others.
 
-    `cache_folder`: of uv, where its own place cannot be written; "" for that.
+    `cache_folder`: for uv, if its own cannot be written; otherwise "".
     """
     variables = {
         name: value
@@ -108,7 +107,7 @@ def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, st
         if value and not agent.get(uv) and not agent.get(_OLDER_NAMES.get(uv, uv)):
             variables[uv] = ",".join(value.split()) if uv in _WITH_COMMAS else value
     variables.setdefault("UV_NO_PROGRESS", "1")
-    # As pip does: the best version of all indexes, not the first index that has the name.
+    # As pip does: the best version from all indexes, not from the first index that has the name.
     variables.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if cache_folder:
         variables.setdefault("UV_CACHE_DIR", cache_folder)

@@ -1,19 +1,19 @@
-"""What is fetched when, for which lease; the budget of bytes, the deadlines, and what has to go again.
+"""Decides what is fetched when, within a budget of bytes and a deadline, and removes it afterwards.
 
-States of a lease here, and edges::
+States of a lease::
 
     WAITING ──room in the budget──► FETCHING ──answered──► FETCHED ──finished, given back──► (gone, its files too)
        └────────given back──────────────┴──failed, or too late: finished──► (gone)
 
 Invariants:
 
-1. Bytes of all FETCHING and FETCHED leases, and of those whose files are being removed, stay together within the
-   budget, and within what the disk has; unless there is only one, which only the disk bounds.
-2. A lease that the ledger has not (any more), or has as finished, is forgotten within a tick, its fetch cancelled, its
-   files removed.
-3. A fetch process that dies costs no lease a try: what it had in hand is asked of the next one. Only when several in a
-   row die without any answer, the leases are handed back as the node's fault.
-4. A fetch ends within ``task_overhead_timeout``: with files, a failure, or a timeout.
+1. The bytes of all FETCHING and FETCHED leases, and of files being removed, stay within the budget and within the free
+   disk space. A single lease is bounded by the disk only.
+2. A lease that has left the ledger, or is finished, is forgotten within a tick: its fetch is cancelled and its files
+   are removed.
+3. The death of a fetch process costs no lease a try: the next process is asked again. Only after several deaths in a
+   row without any answer do the leases fail, as the node's fault.
+4. A fetch ends within `task_overhead_timeout`: with files, a failure, or a timeout.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import say
+from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
-from windrow_agent import completions
-from windrow_agent.fetching.process import FetchProcess, NotRunning
+from windrow_agent.fetch_process.client import FetchProcess, NotRunning
 from windrow_agent.fetching.recipes import Fetch, read_recipe
 from windrow_agent.leases.lease import Lease
-from windrow_agent.steps import Step
+from windrow_agent.outgoing import completions
+from windrow_agent.steps.step import Step
 
 DISK_RESERVE_BYTES = 64 << 20
-"""What fetching leaves of the disk to others."""
+"""Disk space that fetching leaves free."""
 AHEAD_MAX = 64
-"""Leases that a step wants beyond those its workers have, so that fetching is ahead of them."""
+"""Most leases that a step wants beyond those of its workers, so that fetching is ahead of them."""
 _WEIGHT = 0.2
 
 _CAUSES = {
@@ -56,7 +56,7 @@ OnFailed = Callable[[Step, Lease, work.Completion], None]
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A lease that is here. ``begun_ns``: when its fetch began, 0: not yet. ``asked``: the process has it in hand."""
+    """A lease with its fetch. `begun_ns`: when the fetch began, 0: not yet. `asked`: the process is working on it."""
 
     lease: Lease
     step: Step
@@ -68,11 +68,11 @@ class _Held:
 
 
 class NotFetched(Exception):
-    """An input could not be brought to this node; the text says why."""
+    """An input could not be fetched to this node; the text says why."""
 
 
 class Fetcher:
-    """``on_ready`` is given the recipe for the worker; ``on_failed`` the completion of a lease that cannot be had."""
+    """`on_ready` gets the recipe for the worker, `on_failed` the completion of a lease whose data cannot be fetched."""
 
     def __init__(self, bytes_max: int, on_ready: OnReady, on_failed: OnFailed) -> None:
         self._bytes_max = bytes_max
@@ -85,13 +85,15 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
 
     def add(self, lease: Lease, step: Step) -> None:
-        """Fetch what a lease needs, as soon as there is room."""
+        """Fetches what a lease needs, as soon as there is room."""
         folder = step.fetched / f"{lease.lease_id:016x}"
         try:
             fetch = read_recipe(step.reader, lease.recipe, folder)
         except (ValueError, KeyError, TypeError) as error:
             self._fail(
-                _Held(lease, step, folder, Fetch([], b"")), "node_fault", f"A recipe is not understood: {error!r}"
+                _Held(lease, step, folder, Fetch([], b"")),
+                "node_fault",
+                f"The recipe of a mini-batch cannot be understood: {error!r}",
             )
             return
         self._held[lease.lease_id] = _Held(lease, step, folder, fetch)
@@ -100,8 +102,8 @@ class Fetcher:
         else:
             self._ready(self._held[lease.lease_id])
 
-    async def bring(self, step: Step, name: str, address: str, *, writable: bool) -> Path:
-        """Bring a whole file or folder to this node; returns where it is. Raises NotFetched."""
+    async def fetch_input(self, step: Step, name: str, address: str, *, writable: bool) -> Path:
+        """Fetches a whole file or folder to this node; returns its path. Raises NotFetched."""
         folder = step.fetched / f"input-{name}"
 
         async def clear() -> None:
@@ -116,15 +118,16 @@ class Fetcher:
         return folder / str(found["place"])
 
     def ahead(self, step: Step, workers: int) -> int:
-        """How many leases a step wants beyond what its workers hold, so that none waits for storage: none until the
-        first has run here, since another node might run them sooner."""
+        """How many leases a step wants beyond those of its workers, so that none waits for storage. None until the
+        first has run here, since another node might run them sooner.
+        """
         fetch_s, run_s = self._pace_s.get(step.step_id), step.pace.duration_s
         if fetch_s is None or not run_s:
             return 0
         return min(AHEAD_MAX, workers * (1 + math.ceil(fetch_s / run_s)))
 
     def look_after(self, held: Callable[[int], bool], now_ns: int) -> None:
-        """To be called at every tick. ``held``: whether the ledger still has a lease, unfinished."""
+        """Checks deadlines; called at every tick. `held`: whether the ledger still has a lease, unfinished."""
         for lease_id, one in list(self._held.items()):
             limit_s = one.step.limits.load_s
             if not held(lease_id):
@@ -149,7 +152,7 @@ class Fetcher:
         try:
             free = shutil.disk_usage(waiting[0].step.folder).free - DISK_RESERVE_BYTES
         except OSError:
-            # The fetch process tells what is the matter.
+            # The fetch process will report what is wrong.
             free = self._bytes_max
         free -= sum(one.fetch.size for one in self._held.values() if one.begun_ns and not one.fetched)
         for one in waiting:
@@ -198,7 +201,7 @@ class Fetcher:
         self._on_ready(one.step, one.lease, one.fetch.local)
 
     def _died(self, given_up: NotRunning | None) -> None:
-        """What the process had in hand is asked of the next one, into empty folders."""
+        """The process died: what it was working on is asked of the next one, into empty folders."""
         for one in [one for one in self._held.values() if one.asked and not one.fetched]:
             one.asked = False
             if given_up is not None:
@@ -211,7 +214,7 @@ class Fetcher:
             self._ask(one)
 
     def _clear(self, one: _Held) -> asyncio.Future[None]:
-        """Removes what was fetched. It may be large: not on this thread."""
+        """Removes what was fetched, on another thread, since it may be large."""
         return self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
 
     def _fail(self, one: _Held, cause: str, message: str) -> None:
@@ -226,7 +229,7 @@ class Fetcher:
         if one.fetch.parts:
             if not one.fetched:
                 self._process.cancel(one.lease.lease_id)
-            # What a cancelled fetch still writes goes with the step's folder.
+            # What a cancelled fetch still writes is removed with the step's folder.
             self._clear(one).add_done_callback(lambda _: self._removed(one.fetch.size))
 
     def _removed(self, size: int) -> None:
@@ -237,5 +240,5 @@ class Fetcher:
 def _too_large(size: int, free: int) -> str:
     return (
         f"The mini-batch needs {size:,} bytes of this node's disk, of which {max(0, free):,} are free beside a "
-        "reserve. Make room for the agent's folder, or mini_batch_size smaller."
+        "reserve. Make room for the agent's folder, or make mini_batch_size smaller."
     )

@@ -1,6 +1,5 @@
 """Recipes of remote mini-batches: what has to be fetched, and the recipe that the worker gets instead
-(docs/contracts.md, sections 3 and 4b). Pure, but for the lengths
-of local files.
+(docs/contracts.md, sections 3 and 4b). Pure, except that it reads the lengths of local files.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from urllib.parse import unquote
 
 from windrow.storage.urls import StorageUrl, is_remote, parse_url
 
-from windrow_agent.fetching.messages import Part
+from windrow_agent.fetch_process.messages import Part
 
 
 class Fetch(NamedTuple):
-    """What a mini-batch needs. ``local``: the recipe that the worker gets, once the parts are in the folder."""
+    """What has to be fetched for a mini-batch. `local`: the recipe for the worker, once the parts are in the folder."""
 
     parts: list[Part]
     local: bytes
@@ -29,26 +28,8 @@ class Fetch(NamedTuple):
         return sum(part.wanted for part in self.parts)
 
 
-def needs_fetching(reader: Any) -> bool:
-    """Whether (some of) the step's input lies in remote storage, or workers get copies of it."""
-    return isinstance(reader, dict) and bool(reader.get("remote") or reader.get("copy"))
-
-
-def local_reader(reader: dict[str, Any]) -> dict[str, Any]:
-    """The reader document for workers: they know nothing of stores."""
-    made = {key: value for key, value in reader.items() if key not in ("remote", "copy")}
-    if made.get("kind") == "inputs":
-        return {**made, "inputs": [local_reader(one) for one in made["inputs"]]}
-    if made.get("kind") != "files":
-        return made
-    made["root"] = ""
-    if "partition" in made:
-        made["partition"] = {**made["partition"], "listed": True}
-    return made
-
-
 def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
-    """What a recipe needs in ``folder``. Raises ValueError for one that cannot be understood."""
+    """What a recipe needs in `folder`. Raises ValueError, KeyError or TypeError if it cannot be understood."""
     if reader.get("kind") == "files":
         return _files(reader, recipe, folder)
     if reader.get("kind") == "inputs":
@@ -63,7 +44,7 @@ def read_recipe(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
 
 
 def _slices(slices: Sequence[dict[str, Any]], folder: Path) -> list[Part]:
-    """What slices of tables need; each is told its local file. Row groups of one Parquet file share one."""
+    """What slices of tables need; each gets the path of its local file. Row groups of one Parquet file share a file."""
     parts: list[Part] = []
     shared: dict[str, Part] = {}
     spans: dict[str, list[Sequence[int]]] = {}
@@ -79,7 +60,7 @@ def _slices(slices: Sequence[dict[str, Any]], folder: Path) -> list[Part]:
 
 
 def _joined(ranges: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The same bytes as ranges that rise and do not touch."""
+    """The same bytes, as ascending ranges that do not touch."""
     found: list[list[int]] = []
     for begin, end in sorted((begin, end) for begin, end in ranges):
         if found and begin <= found[-1][1]:
@@ -121,7 +102,7 @@ def _files(reader: dict[str, Any], recipe: bytes, folder: Path) -> Fetch:
 
 
 def _readable(url: StorageUrl, name: str) -> str:
-    """The name as people read it: those of web servers are encoded, which may also hide what is no part of a path."""
+    """The readable name. Names on web servers are percent-encoded, and may hide what must not be part of a path."""
     if not url.is_web:
         return name
     parts = [(part, unquote(part)) for part in name.split("/")]
@@ -129,7 +110,7 @@ def _readable(url: StorageUrl, name: str) -> str:
 
 
 def _length(path: str) -> int:
-    """For the budget; what cannot be copied is told by who copies."""
+    """The length, for the budget; 0 if it cannot be read, which the copy will report."""
     try:
         return os.stat(path).st_size  # noqa: PTH116  # may be no UTF-8
     except OSError:
@@ -137,9 +118,12 @@ def _length(path: str) -> int:
 
 
 class _Places:
-    """Gives each object a file under its own name. In a store both `a` and `a/b` may be objects: where one would have
-    to be file and folder, it goes to another folder, and so does a second `a` of another store. ``alone``: and so does
-    an object that is named twice, since a script may change what it is given."""
+    """Gives each object a local file under its own name, in one of several numbered folders.
+
+    In a store, both `a` and `a/b` may be objects. If a name would have to be both a file and a folder, the object goes
+    to another numbered folder, and so does a second `a` from another store. With `alone`, so does an object that is
+    named twice, since a script may change its files.
+    """
 
     def __init__(self, *, alone: bool) -> None:
         self._alone = alone
@@ -148,7 +132,7 @@ class _Places:
         self._folders: set[str] = set()
 
     def of(self, url: str, name: str) -> tuple[str, bool]:
-        """The place of an object, and whether it is a new one."""
+        """The place of an object, and whether it is new."""
         known = self._of.get(url)
         if known is not None and not self._alone:
             return known, False

@@ -1,3 +1,3 @@
-"""What an agent holds, and how much it should: pure decisions, without I/O, clock or randomness."""
+"""The leases that this node holds, and how many it wants ahead. Pure: no I/O, no clock."""
 
 from __future__ import annotations

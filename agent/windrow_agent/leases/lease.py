@@ -1,4 +1,4 @@
-"""One held lease, and what the ledger answers about several: plain records, changed by the ledger alone."""
+"""One held lease, and the answers of the ledger about several: plain records that only the ledger changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class LeaseState(IntEnum):
-    """Where a held lease stands."""
+    """The state of a held lease."""
 
     FETCHING = 0
     QUEUED = 1
@@ -18,9 +18,9 @@ class LeaseState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One held lease: what the master sent, and where it stands here.
+    """A lease as this node holds it: what the master sent, and its state here. Not the master's lease, which expires.
 
-    ``worker`` is the agent's own number of the worker process that has it, 0 for none.
+    `worker`: the key of the worker process that has it, 0 for none.
     """
 
     lease_id: int
@@ -33,7 +33,7 @@ class Lease:
     attempt: int
     exclusive: bool = False
     identity: int = 0
-    """Of its step, as in StepSpec."""
+    """The identity of its step, as in StepSpec."""
     state: LeaseState = LeaseState.QUEUED
     worker: int = 0
     revoked: bool = False
@@ -41,10 +41,9 @@ class Lease:
 
 @dataclass(slots=True)
 class Revocation:
-    """What a revocation or recall asks of the shell.
+    """What the caller must do after a revocation.
 
-    ``released``: gone from the ledger already; tell the master.
-    ``take_back``: workers whose channels hold some of the leases.
+    `released`: no longer in the ledger; the master must be told. `take_back`: keys of workers that have some of them.
     """
 
     released: list[int] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Revocation:
 
 @dataclass(slots=True)
 class Loss:
-    """What became of a dead worker's leases. ``charged`` is FINISHED now and needs a completion."""
+    """What became of a dead worker's leases. `charged` is now FINISHED and needs a completion."""
 
     charged: Lease | None = None
     requeued: list[Lease] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""The ledger: every lease that this agent holds, from its arrival until the master has answered.
+"""The ledger: every lease that this agent holds, from its arrival until the master has acknowledged its completion.
 
-States and edges::
+States::
 
     (arrives) ──► FETCHING ──fetched──► QUEUED; ──fail──► FINISHED; ──release──► (gone)
 
@@ -12,21 +12,21 @@ States and edges::
                     └────take_back────┘                 ├──lose, charged─────┘
                     └──────lose, not charged────────────┘
 
-FETCHING means: what the mini-batch needs is brought from remote storage; no worker may have it before.
-GIVEN means: sent into the channel of one worker, where it can be taken back as long as the worker has not read it.
-STARTED means: the worker is known to have read it (its page names it, or it was no longer in the channel).
+FETCHING: the data of the mini-batch is being fetched from remote storage; no worker may have it before.
+GIVEN: sent into the channel of one worker, and can be taken back until the worker reads it.
+STARTED: the worker is known to have read it (its page names it, or it was no longer in the channel).
 A lease that finishes without having been seen as started goes from GIVEN to FINISHED.
 
 Invariants:
 
-1. A lease id is in exactly one state, and never comes back once it has left: the same id arriving again is ignored
-   as long as it is held (the master never reuses an id).
+1. A lease id is in exactly one state. While it is held, the same id arriving again is ignored; the master never reuses
+   an id.
 2. GIVEN and STARTED leases belong to exactly one worker; FETCHING, QUEUED and FINISHED ones to none.
 3. A lease is finished at most once; only by the worker to which it belongs, or when that worker is lost.
-4. Losing a worker charges at most one lease; all its others go back to the front of their queue, in their old order.
-5. A revoked lease is never given again: it leaves as soon as it is not in a worker's hands, or it finishes.
+4. Losing a worker charges at most one lease; its others return to the front of their queue, in their old order.
+5. A revoked lease is never given again: it leaves as soon as no worker has it, or it finishes.
 6. While an exclusive lease is with a worker, no other lease is with any worker.
-7. ``count`` and ``digest`` are those of all leases in the ledger, FINISHED ones included.
+7. `count` and `digest` are those of all leases in the ledger, FINISHED ones included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAITING = (LeaseState.FETCHING, LeaseState.QUEUED)
 class Ledger:
     """All leases of one agent.
 
-    Methods that a peer's mistake can reach refuse quietly and say so by what they return.
+    Methods that a mistake of the master or a worker can reach do not raise; their result says that they did nothing.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Ledger:
     # Edges.
 
     def receive(self, leases: Iterable[Lease], *, fetch: bool = False) -> list[Lease]:
-        """Takes in what the master assigned; returns those that were new. ``fetch``: their data has to be fetched."""
+        """Takes in leases; returns those that are new. `fetch`: their data has to be fetched first."""
         held = self._leases
         new: list[Lease] = []
         for lease in leases:
@@ -124,7 +124,7 @@ class Ledger:
         return new
 
     def fetched(self, lease_id: int, recipe: bytes) -> bool:
-        """What a FETCHING lease needs is here; ``recipe``: for the worker. False: it is not FETCHING (any more)."""
+        """The data of a FETCHING lease is here; `recipe` is for the worker. False: it is no longer FETCHING."""
         lease = self._fetching.pop(lease_id, None)
         if lease is None:
             return False
@@ -137,7 +137,7 @@ class Ledger:
         return True
 
     def give(self, step_id: int, worker: int, limit: int) -> list[Lease]:
-        """Gives up to ``limit`` queued leases of a step to a worker, in order."""
+        """Gives up to `limit` queued leases of a step to a worker, in order."""
         queue = self._queues.get(step_id)
         if not queue or self._exclusive or self._exclusive_out:
             return []
@@ -153,7 +153,7 @@ class Ledger:
         return taken
 
     def give_exclusive(self, worker: int) -> Lease | None:
-        """Gives the waiting exclusive lease to a worker, if no worker has anything."""
+        """Gives the waiting exclusive lease to a worker, if no worker has a lease."""
         if self._out or not self._exclusive:
             return None
         lease = self._exclusive.popleft()
@@ -186,16 +186,14 @@ class Ledger:
         return released
 
     def withdraw(self, worker: int, leases: Iterable[Lease]) -> None:
-        """Leases just given that did not fit the worker's channel return to the front of their queue; nothing else
-        changes.
-        """
+        """Leases that did not fit into a worker's channel return to the front of their queue; nothing else changes."""
         back = list(leases)
         for lease in back:
             self._leave_worker(lease)
         self._requeue(back)
 
     def finish(self, worker: int, lease_id: int) -> Lease | None:
-        """The worker's result for a lease has come. None: the worker does not have it (refuse the result)."""
+        """The worker's result for a lease has arrived. None: the worker does not have the lease; ignore the result."""
         given = self._with_worker.get(worker)
         lease = given.pop(lease_id, None) if given is not None else None
         if lease is None:
@@ -209,7 +207,7 @@ class Ledger:
         return lease
 
     def fail(self, lease_id: int) -> bool:
-        """A FETCHING or QUEUED lease that cannot be carried out here is FINISHED (the shell makes its completion).
+        """A FETCHING or QUEUED lease cannot run here: it is FINISHED, and the caller makes its completion.
 
         False: it is neither.
         """
@@ -221,9 +219,10 @@ class Ledger:
         return True
 
     def lose(self, worker: int, started: int) -> Loss:
-        """A worker is dead, all its frames have been read. ``started``: the lease it had begun, 0 for none.
+        """A worker is dead, and all its frames have been read. `started`: the lease that it had begun, 0 for none.
 
-        That one is charged (FINISHED: the shell makes its completion), unless it was revoked; the rest is queued again.
+        That one is charged unless it was revoked: it is FINISHED, and the caller makes its completion. The rest is
+        queued again.
         """
         loss = Loss()
         for lease in list(self._with_worker.pop(worker, {}).values()):
@@ -243,7 +242,7 @@ class Ledger:
         return loss
 
     def acknowledge(self, lease_ids: Iterable[int]) -> list[int]:
-        """The master has answered completions: the FINISHED ones among these leases are gone. Returns them."""
+        """The master has acknowledged these leases: drops the FINISHED ones among them, and returns their ids."""
         gone: list[int] = []
         for lease_id in lease_ids:
             lease = self._leases.get(lease_id)
@@ -253,16 +252,16 @@ class Ledger:
         return gone
 
     def revoke(self, lease_ids: Iterable[int]) -> Revocation:
-        """Leases to give up. The queued go at once; the ones with workers are marked, to be taken back or killed.
+        """Gives leases up. Queued ones go at once; those with workers are marked, to be taken back or killed.
 
-        A FINISHED one is left alone: its completion is on its way and gets a verdict.
+        A FINISHED one stays: its completion is on its way, and the master answers it.
         """
         revocation = Revocation()
         queued: list[int] = []
         for lease_id in lease_ids:
             lease = self._leases.get(lease_id)
             if lease is None:
-                # Nothing of it is here: say so again, in case the first word was lost.
+                # Not held: release it again, in case the first release was lost.
                 revocation.released.append(lease_id)
             elif lease.state in _WAITING:
                 queued.append(lease_id)
@@ -273,7 +272,7 @@ class Ledger:
         return revocation
 
     def release(self, lease_ids: Iterable[int]) -> list[int]:
-        """Drops FETCHING and QUEUED leases; returns the ids that were."""
+        """Drops the FETCHING and QUEUED ones among these leases; returns their ids."""
         wanted = [lease for i in lease_ids if (lease := self._leases.get(i)) and lease.state in _WAITING]
         self._unqueue(wanted)
         for lease in wanted:
@@ -281,8 +280,7 @@ class Ledger:
         return [lease.lease_id for lease in wanted]
 
     def release_last(self, step_id: int, count: int) -> list[int]:
-        """Drops up to ``count`` FETCHING and QUEUED leases of a step, those first that would begin last; returns their
-        ids."""
+        """Drops up to `count` FETCHING and QUEUED leases of a step, the last ones first; returns their ids."""
         waiting = [
             *(lease for lease in reversed(self._fetching.values()) if lease.step_id == step_id),
             *reversed(self._queues.get(step_id, ())),
@@ -291,7 +289,7 @@ class Ledger:
         return self.release([lease.lease_id for lease in waiting[:count]])
 
     def release_queued(self, step_id: int | None = None) -> list[int]:
-        """Drops every FETCHING and QUEUED lease (of one step, or of all); returns their ids."""
+        """Drops all FETCHING and QUEUED leases of one step, or of all steps; returns their ids."""
         return self.release(
             [
                 lease.lease_id

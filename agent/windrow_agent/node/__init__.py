@@ -1,3 +1,3 @@
-"""This machine: who it is, what it offers, what an earlier incarnation of it has left behind."""
+"""This machine: its identity, its resources and GPUs, what the kernel does for the agent, processes left behind."""
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`python -m windrow_agent.node`: what an agent on this machine would offer, and what it could ask of the kernel, as
-one JSON document. For `windrow doctor` and dry runs; each feature is tried, in this process and a child of its own."""
+"""`python -m windrow_agent.node`: prints what an agent could offer on this machine, and which kernel features work, as
+a JSON document. For `windrow doctor` and dry runs. Each feature is tried, here or in a child process.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import subprocess
 import sys
 
 from windrow_agent.node import resources
+from windrow_agent.node.gpus import find_gpus
 from windrow_agent.node.kernel import become_subreaper, forbid_dumps
-from windrow_agent.workers.gpus import find_gpus
-from windrow_agent.workers.oom import OomCounter
+from windrow_agent.node.oom import OomCounter
 
 _PR_SET_PDEATHSIG = "import ctypes, sys; sys.exit(ctypes.CDLL(None).prctl(1, 9, 0, 0, 0))"
 

@@ -1,4 +1,4 @@
-"""Who this node is: one agent a folder, one random incarnation a start."""
+"""The identity of this node: one agent per folder, one random incarnation per start."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import secrets
 import time
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 from windrow_agent.node.strays import kill_strays
 
 
 class FolderInUse(Exception):
-    """Another agent works in this folder; the text says which one and what to do."""
+    """Another agent uses this folder; the text says which one and what to do."""
 
 
 class Identity:
-    """Holds the lock of the agent's folder for the life of the process.
+    """Holds the lock of the agent's folder for the lifetime of the process.
 
-    ``replaced_incarnation``: the one that had the folder before, certainly dead; empty when there is none.
+    `replaced_incarnation`: the one that had the folder before, and is certainly dead; empty if there is none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,23 +41,23 @@ class Identity:
         try:
             self.replaced_incarnation = str((read_note(record) or {}).get("node_incarnation", ""))
         except (NoteDamaged, OSError) as error:
-            say(logging.WARNING, "the note of the agent that was here before cannot be read", reason=str(error))
+            say(logging.WARNING, "the note of the earlier agent in this folder cannot be read", reason=str(error))
             self.replaced_incarnation = ""
             damaged = True
         self.strays_killed = 0
         if self.replaced_incarnation or damaged:
-            # Without the note, only those are found whose process group is recorded.
+            # Without the note, only processes in a recorded process group are found.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
         self.node_incarnation = secrets.token_hex(16)
-        # Written before the first worker starts: what carries the mark can be found whatever happens next.
+        # Written before the first worker starts, so that marked processes can be found whatever happens.
         write_note(record, {"node_incarnation": self.node_incarnation, "pid": os.getpid()})
 
     def release(self) -> None:
-        """Lets go of the folder; the end of the process does so, too."""
+        """Releases the folder; the end of the process does that too."""
         os.close(self._lock)
 
     def _take(self, folder: Path) -> None:
-        # An agent that is being killed keeps its lock until the kernel has taken it apart: a short patience.
+        # A killed agent keeps its lock until the kernel has cleaned up: wait a moment.
         deadline = time.monotonic() + 2
         while True:
             try:
@@ -66,7 +66,7 @@ class Identity:
                 if time.monotonic() > deadline:
                     pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
                     raise FolderInUse(
-                        f"Another agent (process {pid}) works in {folder}. "
+                        f"Another agent (process {pid}) uses {folder}. "
                         "Stop it, or give this one a folder of its own with --folder"
                     ) from None
                 time.sleep(0.01)

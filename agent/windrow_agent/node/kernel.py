@@ -9,15 +9,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Orphans among the descendants become our children, so that they can be found and ended.
-
-    False: not possible here.
-    """
+    """Makes orphaned descendants our children, so that they can be found and killed. False: not possible here."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def forbid_dumps() -> bool:
-    """No core dump, and no other process of this user may read our memory: there are credentials in it."""
+    """Forbids core dumps, and other processes of this user to read our memory: it holds credentials."""
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 

@@ -1,4 +1,4 @@
-"""What this node offers and uses: processors, memory, GPUs, disk. Aware of affinity and cgroup limits."""
+"""What this node offers and uses: processors, memory, GPUs, disk. Respects affinity and cgroup limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def cpu_count() -> int:
-    """Logical processors this process may use: affinity, bounded by the cgroup's quota; at least 1."""
+    """Logical processors that this process may use: its affinity, bounded by the cgroup's quota; at least 1."""
     count = len(os.sched_getaffinity(0))
     quota = cpu_quota(_cgroup_folders("cpu"))
     return max(1, min(count, math.ceil(quota)) if quota else count)
 
 
 def cpu_quota(folders: list[Path]) -> float | None:
-    """Processors' worth of time that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None: no bound."""
+    """Processors that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None: no bound."""
     for folder in folders:
         text = _read(folder / "cpu.max")
         if text:
@@ -35,7 +35,7 @@ def cpu_quota(folders: list[Path]) -> float | None:
 
 
 def memory_bytes() -> int:
-    """Memory this process may use: the machine's, bounded by the cgroup."""
+    """Memory that this process may use: the machine's, bounded by the cgroup."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _cgroup_folders("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -46,7 +46,7 @@ def memory_bytes() -> int:
 
 
 def _cgroup_folders(controller: str) -> list[Path]:
-    """Folders of our own group, for v2 and v1; the mount's root where the path is the host's and not visible here."""
+    """Folders of our cgroup, v2 and v1; the root of the mount if the path is the host's and not visible here."""
     folders: list[Path] = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -69,12 +69,12 @@ def _read(path: Path) -> str:
 
 
 def offered(slots: int, gpu_count: int) -> node.NodeResources:
-    """For Register."""
+    """What this node offers, for its registration."""
     return node.NodeResources(cpu_count=cpu_count(), memory_bytes=memory_bytes(), gpu_count=gpu_count, slots=slots)
 
 
 class UsageMeter:
-    """Resource use for heartbeats.
+    """Measures resource use, for heartbeats.
 
     psutil is imported with the first heartbeat, after the first workers have started.
     """
@@ -83,7 +83,7 @@ class UsageMeter:
         self._folder = folder
 
     def measure(self) -> node.NodeUsage:
-        """Use at this moment; processor use since the last call."""
+        """Current use; processor use is since the last call."""
         import psutil
 
         try:
@@ -98,6 +98,6 @@ class UsageMeter:
 
     @staticmethod
     def rss_kib(pid: int) -> int:
-        """Resident set of a process, 0 when it is gone."""
+        """Resident memory of a process; 0 if it is gone."""
         fields = _read(Path(f"/proc/{pid}/statm")).split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 1024 if len(fields) > 1 else 0

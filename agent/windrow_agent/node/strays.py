@@ -1,11 +1,11 @@
-"""Processes that an earlier incarnation of this agent has left behind, and their end.
+"""Kills processes that an earlier incarnation of this agent, or a dead worker, left behind.
 
-An agent's workers die with it (PR_SET_PDEATHSIG), their children do not. Before a new incarnation registers, they are
-killed: the master gives their mini-batches to others, and two copies of a script must not write the same files.
+An agent's workers die with it (PR_SET_PDEATHSIG), but their children do not. A new incarnation kills them before it
+registers: the master gives their mini-batches to others, and two copies of a script must not write the same files.
 
-No innocent process is ever killed. A process counts as a stray only if its environment carries the earlier
-incarnation's mark, or if it is a recorded worker with the recorded start time (process numbers are used again, start
-times are not), or belongs to the process group of such a worker.
+No other process is ever killed. A process is a stray only if its environment carries the earlier incarnation's mark, if
+it is a recorded worker with the recorded start time (process ids are reused, start times are not), or if it belongs to
+the process group of such a worker.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from windrow_agent.workers.environment import MARK
+MARK = "WINDROW_WORKER"
+"""The environment variable that tells which worker a process descends from."""
 
 _PATIENCE_S = 5.0
 
 
+def mark_of(node_incarnation: str, worker: int) -> str:
+    """The value of the mark for one worker, named by its key. The incarnation and the dot are the common prefix."""
+    return f"{node_incarnation}.{worker}"
+
+
 def start_time(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot; None when it is gone or only a zombie."""
+    """When a process started, in clock ticks since boot; None if it is gone or a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields is not None else None
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/<pid>/stat from the third on (state, ppid, pgrp …)."""
+    """The fields of /proc/<pid>/stat from the third on: state, ppid, pgrp, …"""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -38,7 +44,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def record(folder: Path, pid: int) -> None:
-    """Notes a worker on disk, so that a later incarnation finds its group. Best effort: the mark is the other way."""
+    """Records a worker on disk, so that a later incarnation finds its group. Best effort: there is also the mark."""
     begun = start_time(pid)
     if begun is None:
         return
@@ -50,7 +56,7 @@ def record(folder: Path, pid: int) -> None:
 
 
 def forget(folder: Path, pid: int) -> None:
-    """The worker and its group are gone."""
+    """Removes the record: the worker and its group are gone."""
     try:
         (folder / str(pid)).unlink(missing_ok=True)
     except OSError:
@@ -58,7 +64,7 @@ def forget(folder: Path, pid: int) -> None:
 
 
 def boot_id() -> str:
-    """Changes with every boot, so that start times of another boot mean nothing."""
+    """An id of this boot: start times are comparable only within one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -66,7 +72,7 @@ def boot_id() -> str:
 
 
 def kill_strays(folder: Path, incarnation: str) -> int:
-    """Kills what the earlier incarnation has left behind and waits until it is gone; returns how many there were."""
+    """Kills what the earlier incarnation left behind, and waits until it is gone; returns the number of processes."""
     groups = _recorded_groups(folder)
     strays = _find(groups, incarnation)
     deadline = time.monotonic() + _PATIENCE_S
@@ -75,7 +81,7 @@ def kill_strays(folder: Path, incarnation: str) -> int:
         for pid in strays:
             _kill(pid, strays[pid])
         time.sleep(0.005)
-        # Looked for again: a stray may have forked between the look and the kill.
+        # Search again: a stray may have forked before it was killed.
         strays = _find(groups, incarnation)
         killed |= set(strays)
     for path in folder.glob("*") if folder.exists() else ():
@@ -84,7 +90,7 @@ def kill_strays(folder: Path, incarnation: str) -> int:
 
 
 def _recorded_groups(folder: Path) -> set[int]:
-    """Process groups whose recorded leader is still that very process."""
+    """Process groups whose recorded leader still is that process."""
     groups: set[int] = set()
     if not folder.exists():
         return groups
@@ -101,7 +107,7 @@ def _recorded_groups(folder: Path) -> set[int]:
 
 
 def _find(groups: set[int], incarnation: str) -> dict[int, int]:
-    """pid → start time of all strays."""
+    """All strays: pid → start time."""
     prefix = f"{MARK}={incarnation}.".encode()
     me = os.getpid()
     found: dict[int, int] = {}
@@ -118,7 +124,7 @@ def _find(groups: set[int], incarnation: str) -> dict[int, int]:
 
 
 AWAITED: set[int] = set()
-"""Processes of the agent's own, for whose end somebody waits."""
+"""Processes that some other part of the agent waits for."""
 
 
 def _carries(pid: int, prefix: bytes) -> bool:
@@ -129,11 +135,11 @@ def _carries(pid: int, prefix: bytes) -> bool:
 
 
 def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
-    """Ends what dead workers have left behind outside their process groups, and buries what has come to us and died.
+    """Kills what dead workers left behind outside their process groups, and reaps orphans that have died.
 
-    Such a process (a daemon, its own session) is our child now, as we are the subreaper, and carries its worker's mark.
-    ``workers``: key → pid of those alive; what descends from them is left alone. Returns how many were killed. To be
-    called again now and then: the kernel's list of children may miss one while others die.
+    Such a process (a daemon, or in a session of its own) is our child now, since we are the subreaper, and carries its
+    worker's mark. `workers`: key → pid of live workers, whose descendants are left alone. Returns how many were killed.
+    Called repeatedly, since the kernel's list of children may miss one while others die.
     """
     alive = set(workers.values())
     killed = 0
@@ -153,7 +159,7 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
 
 
 def _worker_of(pid: int, node_incarnation: str) -> int | None:
-    """The worker (its key) that a process descends from, by its mark; None when it carries none of ours."""
+    """The key of the worker that a process descends from, by its mark; None if it carries no mark of ours."""
     prefix = f"{MARK}={node_incarnation}.".encode()
     for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
         if entry.startswith(prefix) and entry[len(prefix) :].isdigit():
@@ -162,7 +168,7 @@ def _worker_of(pid: int, node_incarnation: str) -> int | None:
 
 
 def children() -> list[int]:
-    """Children of this process."""
+    """Pids of this process's children."""
     found: list[int] = []
     try:
         for task in Path("/proc/self/task").iterdir():
@@ -173,7 +179,7 @@ def children() -> list[int]:
 
 
 def _kill(pid: int, begun: int) -> None:
-    """Kills this very process: the pidfd holds it fast, the start time proves that it is the right one."""
+    """Kills exactly this process: the pidfd pins it, and the start time proves that it is the right one."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:

@@ -1,3 +1,3 @@
-"""The way to the master: registration, the Work stream, heartbeats, large rows, logs, code."""
+"""The session with the master: registration, the Work stream, heartbeats, logs."""
 
 from __future__ import annotations

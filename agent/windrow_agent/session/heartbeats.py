@@ -1,9 +1,9 @@
-"""One heartbeat over a connection that may have stopped without a word.
+"""One heartbeat, over a connection that may have stalled.
 
-After an outage TCP repeats what was lost at ever longer pauses (0.2, 0.4, ... 3, 6 s), so that a network that was away
-for three seconds can look dead for six, longer than leases live. A new connection goes through at once: while a
-heartbeat is not answered, one is tried each second. It is a sign of life for the master all the same, and when only the
-new connection is answered, the old one is of no use any more.
+After an outage, TCP retransmits at growing intervals (0.2, 0.4, ... 3, 6 s). A network that was away for three seconds
+can thus look dead for six, longer than a lease lives. A new connection works at once, so while a heartbeat is not
+answered, the agent tries one every second. The master counts either as a sign of life. If only the new connection is
+answered, the old one has stalled.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
-from windrow_agent.session.link import Link
+from windrow_agent.link import Link
 
 TIMEOUT_S = 3.0
 ANSWER_S = 1.0
-"""So long a heartbeat may take before a new connection is tried."""
+"""How long a heartbeat may take before the agent tries a new connection."""
 
 _BOTH_S = 0.2
-"""A master that stood still answers old and new connections at about the same time."""
+"""A master that was itself stalled answers old and new connections at about the same time."""
 
 
 class LinkStalled(Exception):
-    """The connection has stopped: a new one to the same master goes through."""
+    """The connection has stalled: a new one to the same master works."""
 
 
 async def beat(link: Link, request: rpc.HeartbeatRequest, renew: Callable[[], Link]) -> rpc.HeartbeatResponse:
-    """Send one heartbeat and return its answer. `renew` makes a new connection with the same credential.
+    """Sends one heartbeat and returns the answer. `renew` opens a new connection with the same credential.
 
     Raises LinkStalled, grpc.aio.AioRpcError.
     """
@@ -45,7 +45,7 @@ async def beat(link: Link, request: rpc.HeartbeatRequest, renew: Callable[[], Li
                     if not call.done():
                         raise LinkStalled
                 elif not call.done():
-                    # Refused at once, maybe: not more than one try a second.
+                    # It may be refused at once: not more than one try a second.
                     await asyncio.wait([call], timeout=ANSWER_S)
             finally:
                 attempt.cancel()

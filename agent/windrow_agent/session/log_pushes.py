@@ -1,4 +1,4 @@
-"""Brings the workers' logs to the master: in increments, within a budget, never in the way of work."""
+"""Pushes the workers' logs to the master, in increments and within a budget, so that they do not delay work."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import logging
 from collections.abc import Callable
 
 import grpc
-from windrow.journal import Condition
+from windrow.common.journal import Condition
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
-from windrow_agent.dispatch import Dispatcher
-from windrow_agent.session.link import Link, LinkLost
-from windrow_agent.steps import Step
+from windrow_agent.control.controller import Controller
+from windrow_agent.link import Link, LinkLost
+from windrow_agent.steps.step import Step
 
 INTERVAL_S = 1.0
 _MESSAGE_BYTES = 1 << 20
 _FILE_BYTES = 256 << 10
 _BUDGET_BYTES = 8 << 20
-"""Most bytes in one interval."""
+"""Most bytes per interval."""
 
 
 class LogPushes:
-    """``link`` waits for a connection over which the node is admitted.
+    """`link` waits for a connection over which the node is admitted.
 
-    One push at a time, whoever asks for it: what is sent next follows from what the last one has brought there.
+    There is one push at a time: what is sent next depends on what the last push has delivered.
     """
 
-    def __init__(self, dispatcher: Dispatcher, link: Callable[[], asyncio.Future[Link]]) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, controller: Controller, link: Callable[[], asyncio.Future[Link]]) -> None:
+        self._controller = controller
         self._link = link
         self._turn = asyncio.Lock()
         self._not_pushed = Condition(
@@ -40,9 +40,9 @@ class LogPushes:
         )
 
     async def run(self) -> None:
-        """Pushes for ever."""
+        """Never returns."""
         while True:
-            await self._dispatcher.at_work.wait()
+            await self._controller.at_work.wait()
             await asyncio.sleep(INTERVAL_S)
             try:
                 await self.push()
@@ -54,13 +54,12 @@ class LogPushes:
             else:
                 self._not_pushed.is_over()
                 if not self._steps():
-                    self._dispatcher.at_work.clear()
+                    self._controller.at_work.clear()
 
     async def push(self) -> None:
-        """Pushes what is there now, as far as the budget reaches; drops the folders of ended steps whose logs are
-        complete.
+        """Pushes what is there, within the budget; removes the folders of ended steps whose logs are complete.
 
-        Raises AioRpcError, LinkLost, OSError; then the same bytes are pushed again later.
+        Raises AioRpcError, LinkLost, OSError; the same bytes are then pushed again later.
         """
         async with self._turn:
             await self._push_within(_BUDGET_BYTES)
@@ -98,7 +97,7 @@ class LogPushes:
             budget -= size
 
     async def push_all(self) -> None:
-        """Pushes until the master has all that there is: when no worker writes any more. Raises as `push` does."""
+        """Pushes until the master has everything; for when no worker writes any more. Raises as `push` does."""
         await self.push()
         while not self.settled:
             await self.push()
@@ -109,13 +108,13 @@ class LogPushes:
         return not any(log.file.increment(1) for step in self._steps() for log in step.logs)
 
     def _steps(self) -> list[Step]:
-        steps = [*self._dispatcher.steps.values(), *self._dispatcher.endings.ended]
+        steps = [*self._controller.steps.values(), *self._controller.ended_steps.ended]
         return [step for step in steps if not step.foreign]
 
     async def _drop_settled(self) -> None:
-        for step in list(self._dispatcher.endings.ended):
+        for step in list(self._controller.ended_steps.ended):
             if step.foreign or all(log.file.pushed for log in step.logs):
-                self._dispatcher.endings.ended.remove(step)
+                self._controller.ended_steps.ended.remove(step)
                 await asyncio.to_thread(step.drop)
-        for step in self._dispatcher.steps.values():
+        for step in self._controller.steps.values():
             step.logs[:] = [log for log in step.logs if not log.file.settled]

@@ -1,19 +1,19 @@
-"""The session with a master: register, keep the Work stream open, send heartbeats; begin again whenever that breaks.
+"""The session with a master: register, keep the Work stream open, send heartbeats; start again whenever that breaks.
 
-States and edges::
+States::
 
     SEEKING ──registered──► ADMITTED ──hello written──► WORKING
        ▲                        │                          │
-       └──── any failure ───────┴──────────────────────────┘   (jittered wait, at most 5 s; for ever)
+       └──── any failure ───────┴──────────────────────────┘   (jittered wait of at most 5 s, without end)
 
 Invariants:
 
 1. The first message of each stream is the hello; it lists every lease held or finished-unacknowledged.
-2. All that is finished and unacknowledged is sent again on each new stream.
-3. A master answers Register only when that is durable, so it owns its state; one that was replaced answers nothing. A
-   lower incarnation than before means that the state was restored from a backup. Held steps that this state does not
-   know (`RegisterResponse.foreign_step_ids`) are dropped before anything else is said.
-4. Every break leads through Register: a restarted master, another address, an unknown node are all the same case.
+2. Each new stream sends all unacknowledged completions again.
+3. A master answers Register only after that is durable, so it owns its state; a replaced master does not answer. A
+   lower incarnation than before means that the state was restored from a backup. The agent drops the steps that this
+   state does not know (`RegisterResponse.foreign_step_ids`) before it sends anything else.
+4. After every break the agent registers again: a restarted master, another address and an unknown node are one case.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from windrow.health_file import HealthFile
-from windrow.journal import Condition, say
+from windrow.common.health_file import HealthFile
+from windrow.common.journal import Condition, say
 from windrow.rpc import errors
 from windrow.rpc.tls import tls_fault
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 
 from windrow_agent.config import AgentConfig
-from windrow_agent.dispatch import Dispatcher
+from windrow_agent.control.controller import Controller
+from windrow_agent.link import Link, WorkCall, socket_missing
 from windrow_agent.node.identity import Identity
 from windrow_agent.node.resources import UsageMeter
+from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.session.heartbeats import LinkStalled, beat
-from windrow_agent.session.link import Link, WorkCall, socket_missing
-from windrow_agent.session.upward import Upward
 
 if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
 
 FLUSH_S = 0.002
-"""Under load, so long completions gather before the next message goes up."""
+"""Under load, completions gather this long before the next message."""
 
 GATHER_S = 0.25
-"""So long they gather at most while the workers have enough to go on with."""
+"""They gather at most this long while the workers have enough to do."""
 
-TLS_MISSING = ". If that master serves by TLS, say what vouches for it: --ca-file FILE"
+TLS_MISSING = ". If that master uses TLS, name its certificate authority: --ca-file FILE"
 
 _WAIT_MAX_S = 5.0
 _DISK_FULL_BYTES = 4 << 20
@@ -63,43 +63,42 @@ _MESSAGES_BYTES_DEFAULT = 1 << 20
 
 
 _REFUSALS = (errors.JOIN_TOKEN_INVALID, errors.NODE_INVALID)
-"""What no repetition mends. A node that was admitted once goes on trying: its master may be in the middle of a change.
-"""
+"""A new try does not help. A node that was admitted before still goes on: its master may be changing its tokens."""
 
 
 class NotAdmitted(Exception):
-    """The master refuses this node for good; the text says why."""
+    """The master refuses this node; the text says why."""
 
 
 class SessionLost(Exception):
-    """The session has to begin anew; the text says why."""
+    """The session has to start again; the text says why."""
 
 
 class Session:
-    """Talks to whichever master is reachable. ``last_contact``: monotonic seconds of the last word from it."""
+    """Talks to whichever master is reachable. `last_contact`: when it was last heard, in monotonic seconds."""
 
     def __init__(
         self,
         config: AgentConfig,
         identity: Identity,
         resources: node.NodeResources,
-        dispatcher: Dispatcher,
-        upward: Upward,
+        controller: Controller,
+        outgoing: OutgoingQueue,
         on_admitted: Callable[[rpc.RegisterResponse], None],
         on_drain: Callable[[], None],
     ) -> None:
         self.last_contact = time.monotonic()
         self.connected = False
         self.drain_heard = False
-        """The master has said on this stream that it hands out nothing more."""
+        """The master has confirmed the drain on this stream: it hands out nothing more."""
         self.lease_ttl_s = 10.0
         self.health: HealthFile | None = None
-        """Where others on this machine see that a master knows this node; told with each heartbeat."""
+        """Shows others on this machine that a master knows this node; written with each heartbeat."""
         self._config = config
         self._identity = identity
         self._resources = resources
-        self._dispatcher = dispatcher
-        self._upward = upward
+        self._controller = controller
+        self._outgoing = outgoing
         self._on_admitted = on_admitted
         self._on_drain = on_drain
         self._addresses = list(config.master_addresses)
@@ -108,14 +107,14 @@ class Session:
         self._message_bytes = _MESSAGES_BYTES_DEFAULT
         self._heartbeat_s = self._idle_heartbeat_s = self._next_heartbeat_s = 1.0
         self._work_came = asyncio.Event()
-        """Set when a message of the master has brought something to do."""
+        """Set when a message from the master has been handled."""
         self._wake = asyncio.Event()
         self._link: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         self._usage = UsageMeter(config.folder)
         self._failures = 0
         self._begun = 0.0
         self._short_sessions = 0
-        """Those in a row that have not lasted, the present one included."""
+        """Sessions in a row that broke soon after they began, the current one included."""
         self._told = ""
         self._unanswered = Condition(
             logging.WARNING, "heartbeats are not answered in time", "heartbeats are answered again"
@@ -126,10 +125,10 @@ class Session:
             "the disk of this node has room again",
         )
         self._certificates: CertificateWatch | None = None
-        upward.wake = self._wake.set
+        outgoing.wake = self._wake.set
 
     def link(self) -> asyncio.Future[Link]:
-        """The present connection, admitted; waits for one while there is none."""
+        """The current connection, admitted; waits while there is none."""
         return asyncio.shield(self._link)
 
     @property
@@ -169,7 +168,7 @@ class Session:
     async def _register(self) -> Link:
         address = self._next_address
         if socket_missing(address):
-            raise SessionLost(f"nobody listens at {address}: the socket does not exist")
+            raise SessionLost(f"nothing listens at {address}: the socket does not exist")
         link = Link(address, self._config.tls_ca_file)
         try:
             token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
@@ -180,12 +179,12 @@ class Session:
         if response.master_incarnation < self._master_incarnation:
             say(
                 logging.WARNING,
-                "the master's state is older than it was: it was restored from a backup, or is another one",
+                "the master's state is older than before: it was restored from a backup, or this is another master",
                 address=address,
                 master_incarnation=response.master_incarnation,
                 seen=self._master_incarnation,
             )
-        self._dispatcher.forget(response.foreign_step_ids)
+        self._controller.forget(response.foreign_step_ids)
         link.credential = response.node_credential
         link.takes_rows_files = response.takes_rows_files
         self._master_incarnation = response.master_incarnation
@@ -197,7 +196,7 @@ class Session:
         self._idle_heartbeat_s = max(self._heartbeat_s, idle)
         ttl = response.lease_ttl.seconds + response.lease_ttl.nanos / 1e9
         self.lease_ttl_s = ttl if ttl > 0 else self.lease_ttl_s
-        # The address in use stays first; the configured ones stay known even if a master forgets to name them.
+        # The address in use stays first; configured addresses are kept even if the master does not name them.
         known = dict.fromkeys([address, *response.master_addresses, *self._config.master_addresses])
         self._addresses, self._address = list(known), 0
         self.last_contact = self._begun = time.monotonic()
@@ -214,7 +213,7 @@ class Session:
             resources=self._resources,
             labels=self._config.labels,
             windrow_version=_version(),
-            held_steps=self._dispatcher.held_steps(),
+            held_steps=self._controller.held_steps(),
         )
 
     # Work.
@@ -222,8 +221,8 @@ class Session:
     async def _serve(self, link: Link) -> None:
         call = link.open_work()
         self.drain_heard = False
-        self._upward.begin_stream()
-        hello = self._dispatcher.teller.hello(self._config.node_id, self._identity.node_incarnation)
+        self._outgoing.begin_stream()
+        hello = self._controller.status.hello(self._config.node_id, self._identity.node_incarnation)
         tasks = [
             asyncio.create_task(self._write(link, call, hello)),
             asyncio.create_task(self._read(call)),
@@ -245,36 +244,37 @@ class Session:
             self.connected = True
             self._tell_health()
             self._link.set_result(link)
-            self._dispatcher.teller.tell_capacities()
+            self._controller.status.send_capacities()
             wake = self._wake
-            upward = self._upward
+            outgoing = self._outgoing
             while True:
                 wake.clear()
                 sent = 0
-                while not upward.empty:
-                    message = upward.take(self._message_bytes)
+                while not outgoing.empty:
+                    message = outgoing.take(self._message_bytes)
                     if message:
                         await call.write(message)
                         sent += len(message)
+                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
-                    # Work flows: let completions gather. A lone one is sent at once.
+                    # Under load, let completions gather. A single one is sent at once.
                     await asyncio.sleep(FLUSH_S)
                 await wake.wait()
                 await self._gather(gathering_ends)
         except asyncio.InvalidStateError as error:
-            # The call has ended; the reader knows why.
+            # The call has ended; the reader task reports why.
             await asyncio.sleep(1.0)
             raise SessionLost("the Work stream has ended") from error
 
     async def _gather(self, deadline: float) -> None:
-        """Lets completions wait for company while the workers have enough to go on with.
+        """Lets completions gather while the workers have enough to do.
 
-        A message of one costs the master, and its disk, as much as one of many. Nobody waits for it: neither a worker,
-        nor the job, whose last completions leave this node with nothing to go on with.
+        A message with one completion costs the master and its disk as much as one with many. Nobody waits for it: the
+        workers have work, and the last completions of a job are sent at once, since nothing is left to do then.
         """
         wake = self._wake
-        while self._upward.completions_only and self._dispatcher.teller.well_provided:
+        while self._outgoing.completions_only and self._controller.status.has_plenty:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -290,12 +290,12 @@ class Session:
             assert isinstance(response, rpc.WorkResponse)
             self._heard()
             try:
-                self._dispatcher.take(response)
+                self._controller.take(response)
                 self._work_came.set()
             except Exception:
-                # Nothing a master says may end the agent; a new stream tells both sides what is held.
-                logging.getLogger("windrow.agent").exception("a message of the master could not be carried out")
-                raise SessionLost("a message of the master could not be carried out; see the log") from None
+                # No message may end the agent. A new stream brings both sides to the same view of what is held.
+                logging.getLogger("windrow.agent").exception("a message from the master could not be carried out")
+                raise SessionLost("a message from the master could not be carried out; see the log") from None
             if response.drain:
                 self.drain_heard = True
                 self._on_drain()
@@ -309,8 +309,8 @@ class Session:
             self.health.tell(serving=self.connected)
 
     def _heard(self) -> None:
-        """A word of the master: no more failures to reach one, but for the sessions that broke soon after they began.
-        What breaks each new one at its first message must not be tried again without a pause.
+        """Notes that the master was heard: its failures are over, except for sessions that broke soon after they began.
+        If every new session breaks at its first message, the pauses between them must grow.
         """
         self.last_contact = time.monotonic()
         if self.last_contact - self._begun > _WAIT_MAX_S:
@@ -324,13 +324,13 @@ class Session:
         self._next_heartbeat_s = self._heartbeat_s
         while True:
             await self._until_heartbeat()
-            ledger = self._dispatcher.ledger
-            self._next_heartbeat_s = self._idle_heartbeat_s if self._dispatcher.idle else self._heartbeat_s
+            ledger = self._controller.ledger
+            self._next_heartbeat_s = self._idle_heartbeat_s if self._controller.idle else self._heartbeat_s
             request = rpc.HeartbeatRequest(
                 node_id=self._config.node_id,
                 node_incarnation=self._identity.node_incarnation,
                 usage=self._usage.measure(),
-                workers=self._dispatcher.teller.worker_statuses(),
+                workers=self._controller.status.worker_statuses(),
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
             )
@@ -343,14 +343,14 @@ class Session:
                     link, request, lambda: Link(link.address, self._config.tls_ca_file, link.credential)
                 )
             except LinkStalled as stalled:
-                raise SessionLost("the connection has stopped, and a new one goes through") from stalled
+                raise SessionLost("the connection has stalled, and a new one works") from stalled
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason in (errors.NODE_UNKNOWN, errors.CREDENTIAL_INVALID):
                     raise SessionLost(f"the master does not know this node any more ({failure.reason})") from error
                 silent_s = time.monotonic() - self.last_contact
                 if silent_s > self.silence_max_s:
-                    raise SessionLost(f"nothing was heard of the master for {silent_s:.1f} s") from error
+                    raise SessionLost(f"nothing was heard from the master for {silent_s:.1f} s") from error
                 self._unanswered.goes_on(why=f"{failure.code.name}: {failure.message}")
                 continue
             self._unanswered.is_over()
@@ -359,10 +359,10 @@ class Session:
             if response.master_incarnation < self._master_incarnation:
                 raise SessionLost("the master has been replaced by a later one")
             if response.reopen_work:
-                raise SessionLost("the master and this node disagree on the leases held; both say anew what they know")
+                raise SessionLost("the master and this node disagree about the leases held; both list them again")
 
     def _tell_trouble(self, disk_free_bytes: int) -> None:
-        """Log what whoever looks after this node has to know."""
+        """Logs what the owner of this node has to know."""
         if disk_free_bytes < _DISK_FULL_BYTES:
             self._disk_full.goes_on(folder=str(self._config.folder), free_bytes=disk_free_bytes)
         elif disk_free_bytes > 2 * _DISK_FULL_BYTES:
@@ -377,7 +377,7 @@ class Session:
             self._certificates.look()
 
     async def _until_heartbeat(self) -> None:
-        """The pause between two heartbeats; a long one ends when work comes."""
+        """Waits until the next heartbeat is due; a long pause ends when work arrives."""
         if self._next_heartbeat_s <= self._heartbeat_s:
             await asyncio.sleep(self._heartbeat_s)
             return
@@ -387,7 +387,7 @@ class Session:
 
     @property
     def silence_max_s(self) -> float:
-        """Leases have ended when nothing was heard of a master for longer."""
+        """If the master is silent for longer, the leases have ended."""
         return self.lease_ttl_s + self._next_heartbeat_s - self._heartbeat_s
 
     # Between sessions.
@@ -395,7 +395,7 @@ class Session:
     def _say_lost(self, why: str) -> None:
         self._failures += 1
         self._address += 1
-        # The same trouble is said once loudly, then quietly; a cold start waits a moment for its master without a word.
+        # The same trouble is a warning only once. A cold start waits for its master without a warning.
         level = logging.WARNING if why != self._told and self._failures > 2 else logging.INFO
         if level == logging.WARNING:
             self._told = why
@@ -406,7 +406,7 @@ class Session:
         deadline = time.monotonic() + longest * random.uniform(0.5, 1.0)
         address = self._next_address
         if socket_missing(address):
-            # A master on this machine starts: its socket appearing is the moment to go on.
+            # A master on this machine is starting: go on as soon as its socket appears.
             while time.monotonic() < deadline and socket_missing(address):  # noqa: ASYNC110  # nothing announces a file
                 await asyncio.sleep(_SOCKET_POLL_S)
         else:

@@ -1,3 +1,3 @@
-"""Worker processes as the agent sees them: how they start, what passes between them and the agent, how they end."""
+"""One worker process as the agent sees it: how it starts, what passes between the two, and how it ends."""
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A worker's captured output: files that the worker appends to by itself, kept within a bound by the agent.
+"""A worker's captured output: log files that the worker appends to itself, and that the agent keeps within a bound.
 
-A script that prints a gigabyte must neither fill the disk nor be slowed down. So nobody stands between the worker and
-the
-file; instead the agent looks at the size now and then and gives the middle of a large file back to the file system
-(a punched hole): beginning and end stay, offsets stay, the worker notices nothing.
+A script that prints a gigabyte must neither fill the disk nor be slowed down. So nothing stands between the worker and
+the file. Instead the agent checks the size now and then, and punches a hole into the middle of a large file: beginning,
+end and offsets stay, and the worker notices nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import os
 from pathlib import Path
 
 LIMIT_BYTES = 64 << 20
-"""Most disk space for one file; passed only by what a worker writes between two looks."""
+"""Most disk space for one file, exceeded only by what a worker writes between two checks."""
 
 TAIL_PUSH_BYTES = 1 << 20
-"""Of a file that was cut, the end that goes to the master."""
+"""How much of the end of a cut file goes to the master."""
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _BLOCK = 4096
@@ -32,12 +31,12 @@ def _punch(fd: int, offset: int, length: int) -> None:
 class CapturedFile:
     """One log file: bounded on disk, and read in increments for the master.
 
-    The master's copy is a stream of its own: the file as far as it was sent when it was cut, at least up to there, a
-    notice, then the end of the file. Without a notice where nothing is left out.
-    ``sent`` counts that stream's bytes which the master has.
+    The master's copy is a stream of its own. For a file that was cut, it consists of the beginning (up to the cut, or
+    as far as it was sent before), a notice, and the end of the file. There is no notice if nothing is left out. `sent`
+    counts the bytes of that stream which the master has.
 
-    ``follows``: an earlier file of which the master has a copy under the same name. This one's stream goes on behind
-    it, from ``begin`` on, as soon as all of that is there.
+    `follows`: an earlier file, which the master has under the same name. This file's stream continues it from `begin`
+    on, once the master has all of the earlier one.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT_BYTES, follows: CapturedFile | None = None) -> None:
@@ -53,12 +52,12 @@ class CapturedFile:
         self._ended = False
 
     def open_for_writing(self) -> int:
-        """A descriptor for the worker's stdout or stderr; appends. Raises OSError."""
+        """Opens the file for appending, as stdout or stderr of the worker. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def write(self, text: bytes) -> None:
-        """Appends something of the agent's own, as far as the bound allows."""
+        """Appends a text of the agent's, unless that would exceed the bound."""
         if self._size() + len(text) > self._limit:
             return
         fd = self.open_for_writing()
@@ -68,7 +67,7 @@ class CapturedFile:
             os.close(fd)
 
     def bound(self) -> None:
-        """Gives back the middle of a file that has grown too large. Cheap when there is nothing to do."""
+        """Frees the middle of a file that has grown too large. Cheap if there is nothing to do."""
         size = self._size()
         if size - max(0, self._hole_end - self._head) <= self._limit:
             return
@@ -100,11 +99,11 @@ class CapturedFile:
             return b""
 
     def end(self) -> None:
-        """No one writes any more: what was cut is settled."""
+        """Nobody writes any more: the cut is final."""
         self._ended = True
 
     def increment(self, limit: int) -> bytes:
-        """The next piece of the master's copy, beginning at ``sent``; empty when there is nothing for now."""
+        """The next piece of the master's copy, from `sent` on; empty if there is nothing for now."""
         if self._waits:
             return b""
         if self._ending is None:
@@ -115,7 +114,7 @@ class CapturedFile:
                 return self._read(self.sent, min(limit, stop - self.sent))
             if whole or not self._ended:
                 return b""
-            # From here on the copy differs from the file: a notice, where something is left out, then the end.
+            # From here on the copy differs from the file: a notice if something is left out, then the end.
             had = min(size, self.sent - self._cut)
             begin = max(self._hole_end, size - TAIL_PUSH_BYTES, min(size, self._head), had)
             left_out = begin - had
@@ -126,17 +125,17 @@ class CapturedFile:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever written, nor to what it follows."""
+        """Whether nothing was ever written, to this file or the one that it follows."""
         return not (self.begin or self.sent or self._size()) and (self._follows is None or self._follows.empty)
 
     @property
     def pushed(self) -> bool:
-        """Whether the master has all that there is."""
+        """Whether the master has everything so far."""
         return not self._waits and not self.increment(1)
 
     @property
     def settled(self) -> bool:
-        """Whether the master has all that it will get."""
+        """Whether the master has everything that it will ever get."""
         return self._ended and self.pushed
 
     @property

@@ -1,4 +1,4 @@
-"""Which deadline a worker has passed: a pure function of its page, so that no timer per mini-batch is needed."""
+"""Which deadline a worker has passed: a pure function of its page, so no mini-batch needs a timer."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from windrow_agent.workers.page import Look, Phase
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one step, in seconds."""
+    """Time limits of one step, in seconds."""
 
     run_s: float
     load_s: float
-    """Also for what else is done around ``run()``: writing what it returned, and ``shutdown()``."""
+    """For loading; also for writing what `run()` returned, and for `shutdown()`."""
 
     @property
     def init_s(self) -> float:
-        """Bound for start and ``init()`` together (reference 5.4)."""
+        """The limit for start and `init()` together
+        (docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes).
+        """
         return 3 * self.run_s + 30
 
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """A deadline that is over: ``what`` took too long, and the ``remedy``; ``during_run``: in ``run()`` itself."""
+    """A deadline that has passed: `what` took too long, and the `remedy`. `during_run`: in `run()` itself."""
 
     phase: Phase
     what: str
@@ -31,7 +33,7 @@ class Overrun:
     during_run: bool = False
 
     def text(self, place: str = "") -> str:
-        """The user's message. ``place``: where the script was, if that is known."""
+        """The message for the user. `place`: where the script was, if that is known."""
         return f"{self.what} and the process was killed{f' at {place}' if place else ''}. {self.remedy}"
 
 
@@ -41,7 +43,7 @@ def seconds(value: float) -> str:
 
 
 def due_ns(look: Look, limits: Limits, *, spawned_ns: int, stalled_ns: int = 0) -> int | None:
-    """The moment after which `judge` finds a deadline over, if the worker goes on with what it does; None: never."""
+    """When `judge` will find a deadline passed, if the worker stays in this phase; None: never."""
     phase = look.phase
     if phase in (Phase.NONE, Phase.STARTING, Phase.INIT):
         return spawned_ns + stalled_ns + int(limits.init_s * 1e9)
@@ -52,10 +54,10 @@ def due_ns(look: Look, limits: Limits, *, spawned_ns: int, stalled_ns: int = 0) 
 
 
 def judge(look: Look, limits: Limits, *, now_ns: int, spawned_ns: int, stalled_ns: int = 0) -> Overrun | None:
-    """The deadline that is over, if one is.
+    """The deadline that has passed, if any.
 
-    ``spawned_ns``: when the process was started (its page is empty until it writes). ``stalled_ns``: time within the
-    phase in which this machine stood still as a whole; it does not count. All in CLOCK_MONOTONIC nanoseconds.
+    `spawned_ns`: when the process was started; its page is empty until it writes. `stalled_ns`: how long this whole
+    machine stalled within the phase; that does not count. All in nanoseconds of CLOCK_MONOTONIC.
     """
     phase = look.phase
     in_phase_s = (now_ns - (look.phase_start_ns or spawned_ns) - stalled_ns) / 1e9

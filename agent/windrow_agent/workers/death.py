@@ -1,4 +1,4 @@
-"""Why a worker process ended: its cause and the words for it."""
+"""Why a worker process died: the cause, and a message for the user."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
-from windrow.signal_names import signal_name
 
-from windrow_agent.code_cache import sums_of
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
 
@@ -18,7 +17,7 @@ CODE_CHANGED = 195
 TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/exits.py); TOO_OLD is ``launch.py``'s."""
+"""Exit codes of the worker's host (worker/windrow_worker/protocol/exits.py); TOO_OLD is `launch.py`'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -34,7 +33,7 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: ``code`` for an exit, ``signal`` for a signal (the other is 0)."""
+    """How a process ended: by an exit `code`, or by a `signal`; the other is 0."""
 
     code: int = 0
     signal: int = 0
@@ -48,21 +47,23 @@ class Death:
     message: str
 
 
-def changed_code(exit_: Exit, code: Path) -> str:
-    """The file below ``code`` that a worker found changed and has ended for; "" for any other end."""
+def changed_code(exit_: Exit, sums: Path) -> str:
+    """The changed file because of which a worker ended; "" for any other end. `sums`: the checksum file of its code,
+    beside which the worker leaves the name.
+    """
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
         return ""
     try:
-        return os.fsdecode(sums_of(code).with_suffix(".changed").read_bytes())
+        return os.fsdecode(sums.with_suffix(".changed").read_bytes())
     except FileNotFoundError:
-        # The end of one whose child has found it tells nothing by itself.
+        # If a child of the worker found it, the exit of the worker itself says nothing.
         return "a file" if exit_.code == CODE_CHANGED else ""
 
 
 def of_changed_code(name: str, *, again: bool) -> Death:
-    """``again``: also in a copy that was unpacked for this reason."""
+    """The death because of a changed file. `again`: it changed also in the copy that was unpacked for this reason."""
     if again:
-        then = "This is the second time, so the script seems to write the file itself: it is used as it is from now on"
+        then = "This is the second time, so the script seems to write the file itself: from now on it is used as it is"
     else:
         then = "The code is unpacked anew. If the script does not write this file itself, check this node's disk"
     return Death(
@@ -79,10 +80,9 @@ def explain(
     killed_for: str | None = None,
     place: str = "",
 ) -> Death:
-    """Tells the causes apart. ``overrun``: the agent killed it for a deadline; ``killed_for``: for another reason,
-    said in a line.
+    """Finds the cause. `overrun`: the agent killed the worker for a deadline; `killed_for`: for another reason.
 
-    ``oom``: the cgroup's oom_kill count has risen. ``place``: where the script was, if that is known.
+    `oom`: the oom_kill count of the cgroup has risen. `place`: where the script was, if that is known.
     """
     doing = _DOING[phase]
     if overrun is not None:
@@ -113,13 +113,13 @@ def explain(
     if exit_.code == TOO_OLD and phase is Phase.NONE:
         return Death(
             work.CAUSE_NODE_FAULT,
-            "The Python that is to run the script is too old; Python 3.8 or newer is needed. Name such a one with "
+            "The Python that should run the script is too old; Python 3.8 or newer is needed. Name another one with "
             "--python PATH, or activate its environment",
         )
     if exit_.code == HOST_FAULT:
-        # Over a mini-batch it is that one's, or its script's: charged, so that it is not tried without end.
+        # During a mini-batch, that one is charged, so that it is not tried without end.
         cause = work.CAUSE_CRASH if phase in BUSY else work.CAUSE_NODE_FAULT
-        return Death(cause, f"The worker process met a fault in its own code {doing}; the end of its stderr says which")
+        return Death(cause, f"The worker process failed in its own code {doing}; the end of its stderr shows the error")
     if phase in (Phase.NONE, Phase.STARTING):
         return Death(work.CAUSE_NODE_FAULT, f"The worker process ended with exit code {exit_.code} {doing}")
     return Death(

@@ -1,4 +1,4 @@
-"""The two channels' wire formats (contracts, section 4): work packets down, result frames up."""
+"""The wire formats of a worker's two channels (docs/contracts.md, section 4): packets down, frames up."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LENGTHS_AT = _FRAME.size
 _BODY_AT = _FRAME.size + _LENGTHS.size
 
 FRAME_BYTES_MAX = 64 << 20
-"""A frame beyond this is no frame: rows that large go through a file."""
+"""No frame is larger: rows of that size go through a file."""
 
 
 class FrameType(IntEnum):
-    """What a worker says."""
+    """The type of a frame from a worker."""
 
     READY = 1
     INIT_FAILED = 2
@@ -35,7 +35,7 @@ class FrameType(IntEnum):
 class Result(NamedTuple):
     """One result frame.
 
-    ``flags`` & ROWS_IN_FILE: ``rows`` is the path of the file that holds the ``rows_length`` bytes.
+    `flags` & ROWS_IN_FILE: `rows` is the path of the file that holds the `rows_length` bytes.
     """
 
     type: int
@@ -57,9 +57,9 @@ class Result(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """What came over the result channel is no frame: the script has written into it, or the worker is broken.
+    """Bytes on the result channel are no frame: the script has written into it, or the worker is broken.
 
-    ``before``: the frames that came before it in the same bytes.
+    `before`: the frames before it in the same bytes.
     """
 
     def __init__(self, text: str, before: list[Result]) -> None:
@@ -69,16 +69,16 @@ class BadFrame(ValueError):
 
 @dataclass(slots=True)
 class FrameReader:
-    """Cuts the result channel's bytes into frames; keeps the incomplete rest."""
+    """Cuts the bytes of the result channel into frames, and keeps the incomplete rest."""
 
     _rest: bytes = b""
     _parts: list[bytes] | None = None
     _missing: int = 0
 
     def feed(self, data: bytes) -> list[Result]:
-        """The frames that are complete with ``data``. Raises BadFrame."""
+        """Takes more bytes; returns the frames that are now complete. Raises BadFrame."""
         if self._parts is not None:
-            # A large frame arrives: gather its pieces without copying the beginning again and again.
+            # A large frame is arriving: gather its pieces without copying the beginning again and again.
             self._parts.append(data)
             self._missing -= len(data)
             if self._missing > 0:
@@ -167,7 +167,7 @@ class FrameReader:
 def run_packet(
     attempt: int, lease_id: int, mini_batch_index: int, item_first: int, item_count: int, recipe: bytes
 ) -> bytes:
-    """A mini-batch whose recipe travels along."""
+    """The packet of a mini-batch, with its recipe."""
     return _PACKET.pack(RUN, 0, 0, attempt, lease_id, mini_batch_index, item_first, item_count) + recipe
 
 
@@ -180,17 +180,17 @@ def run_packet_with_file(
     recipe_path: bytes,
     recipe_crc32: int,
 ) -> bytes:
-    """A mini-batch whose recipe is in a file that the worker verifies, and deletes after reading."""
+    """The packet of a mini-batch whose recipe is in a file, which the worker verifies, and deletes after reading."""
     head = _PACKET.pack(RUN, RECIPE_IN_FILE, 0, attempt, lease_id, mini_batch_index, item_first, item_count)
     return head + recipe_crc32.to_bytes(4, "little") + recipe_path
 
 
 def shutdown_packet() -> bytes:
-    """End after what came before: call ``shutdown()``, then leave."""
+    """The packet that asks a worker to call `shutdown()` and leave, after all earlier packets."""
     return _PACKET.pack(SHUTDOWN, 0, 0, 0, 0, 0, 0, 0)
 
 
 def packet_lease(packet: bytes) -> int:
-    """The lease of a packet read back from the work channel; 0 for one that is no mini-batch."""
+    """The lease of a packet read back from the work channel; 0 if it is not a mini-batch."""
     kind, _, _, _, lease_id, _, _, _ = _PACKET.unpack_from(packet, 0)
     return lease_id if kind == RUN else 0

@@ -1,26 +1,26 @@
 # ruff: noqa: I002, UP036
-"""First code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
+"""The first code of a worker process, in the user's interpreter (Python 3.8 or newer, standard library only).
 
-``<python> launch.py <boot.py> <config.json> <pid of the agent> <open files>``: ties the worker's life to the agent's,
-takes back the soft limit of open files that the agent had raised for itself (scripts may use select(), or close all
-that they could have opened), then becomes ``boot.py``. This is done here and not between fork and exec, because
-Python code in a forked child of a process that runs gRPC's threads can lock up.
+`<python> launch.py <boot.py> <config.json> <pid of the agent> <open files>` ties the worker's life to the agent's,
+restores the soft limit of open files that the agent raised for itself (scripts may use select(), or close all possible
+descriptors), then becomes `boot.py`. This happens here and not between fork and exec, because Python code in a forked
+child of a process with gRPC's threads can deadlock.
 
-Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.
+Even Python 2 can read this file, so that an interpreter that is too old is told from a broken one.
 """
 
 import os
 import sys
 
 TOO_OLD = 194
-"""Exit code for an interpreter that cannot read the worker's code (``death.py``)."""
+"""Exit code for an interpreter that cannot read the worker's code (`death.py`)."""
 
 
 def _die_with(agent_pid):
     # type: (int) -> None
     """Asks the kernel to kill this process when the agent dies.
 
-    Where it cannot (no ctypes, no prctl), the closed work channel must do.
+    Without ctypes or prctl, the worker notices only that its work channel is closed.
     """
     try:
         import ctypes
@@ -35,7 +35,7 @@ def _die_with(agent_pid):
 
 def _limit_open_files(soft):
     # type: (int) -> None
-    """Best effort: scripts work without it."""
+    """Sets the soft limit. Best effort: scripts work without it."""
     try:
         import resource
 

@@ -1,6 +1,4 @@
-"""The shared page: what a worker is doing at this moment, readable even when it hangs or is dead (contracts, section
-4).
-"""
+"""The shared page: what a worker is doing now, readable even if it hangs or is dead (docs/contracts.md, section 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _VERSION = struct.Struct("<Q")
 
 
 class Phase(IntEnum):
-    """What a worker does. 0: it has not written yet."""
+    """What a worker is doing. NONE: it has not written yet."""
 
     NONE = 0
     STARTING = 1
@@ -30,15 +28,12 @@ class Phase(IntEnum):
 
 
 BUSY = frozenset({Phase.LOADING, Phase.RUNNING, Phase.RETURNING})
-"""Phases in which the page's lease is being worked on."""
+"""Phases in which the worker works on the lease that the page names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the page. ``items``: of the mini-batch in work, as counted at load.
-
-    ``phase_start_ns``: CLOCK_MONOTONIC.
-    """
+    """One reading of the page. `items`: of the mini-batch in work. `phase_start_ns`: CLOCK_MONOTONIC."""
 
     phase: Phase
     items: int
@@ -55,10 +50,7 @@ class Page:
     """The agent's side of one worker's page."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the file, its block included, so that a full disk shows here and not as a SIGBUS.
-
-        Raises OSError.
-        """
+        """Makes the file with its block allocated, so that a full disk is no SIGBUS later. Raises OSError."""
         self.path = path
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -71,10 +63,7 @@ class Page:
             os.close(fd)
 
     def look(self) -> Look:
-        """What the worker does.
-
-        Tries again while the worker writes; of one that died while writing: all that was written.
-        """
+        """Reads the page, again while the worker writes. If it died while writing, returns what it had written."""
         fields = _PAGE.unpack_from(self._map, 0)
         for _ in range(100):
             if not fields[0] & 1 and _VERSION.unpack_from(self._map, 0)[0] == fields[0]:
@@ -82,7 +71,7 @@ class Page:
             fields = _PAGE.unpack_from(self._map, 0)
         _, phase, items, lease_id, start, completed, index = fields
         if phase > Phase.STOPPING:
-            # The script has written over its page; what it says is worth nothing.
+            # The script has overwritten the page.
             return NOTHING
         return Look(Phase(phase), items, lease_id, start, completed, index)
 

@@ -1,4 +1,4 @@
-"""One worker process: its channels, its page, its output files, its end."""
+"""One worker process: its start, channels, page, output files and end."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow_agent.outputs.folder import OutputFolder
+from windrow_agent.node.oom import make_likely_victim
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
-from windrow_agent.workers.oom import make_likely_victim
+from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import NOTHING, Look, Page
 from windrow_agent.workers.process_log import ProcessLog
-from windrow_agent.workers.whereabouts import WHERE_SIGNAL
+from windrow_agent.workers.stack_dump import WHERE_SIGNAL
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
 
+LAUNCH = Path(__file__).with_name("launch.py")
+"""The first code of every worker."""
+
 PACKET_RECIPE_MAX = 60_000
-"""Recipes beyond this many bytes travel in a file; a packet must fit the socket's buffer at any setting."""
+"""Longer recipes go through a file: a packet must fit into the socket's buffer at any setting."""
 
 
 class SpawnFailed(Exception):
@@ -35,7 +38,7 @@ class SpawnFailed(Exception):
 
 @dataclass(slots=True)
 class Channels:
-    """The sockets of one worker: the agent's ends and the worker's ends."""
+    """The sockets of one worker: the agent's ends, and the worker's ends (`far`)."""
 
     work: socket.socket
     work_far: socket.socket
@@ -44,7 +47,7 @@ class Channels:
 
     @classmethod
     def open(cls) -> Channels:
-        """Raises OSError (no descriptors left)."""
+        """Makes both pairs. Raises OSError (no descriptors left)."""
         work, work_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         result, result_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         work.setblocking(False)
@@ -59,17 +62,18 @@ class Channels:
 
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """A running (or just ended) worker. ``key``: the agent's own number of it, never reused.
+    """A worker process that runs or has just ended.
 
-    ``code``: its copy of the step's code. ``outputs``: where it writes what goes to a store, if anything does;
-    ``saving``: it gets nothing to do until that is there.
-    ``overrun``/``killed_for``: why the agent has killed it, or is about to; ``overrun_ns``: since when;
-    ``killed_over``: the lease that this was about, 0 where it was about none; ``spoilt``: its results can no longer
-    be told, from the first one on that has not come.
-    ``received``: results that have come; ``missing_since_ns``: since when the page has told of more, 0: it does
-    not.
-    ``retiring``: it has been told to shut down; ``stopped``: its ``shutdown()`` is done.
-    ``stall_mark_ns``: the agent's standstills when the present phase began, -1: not looked at yet.
+    - `key`: the agent's own number for it, never reused.
+    - `code`: its copy of the step's code. `outputs`: its folder for outputs that go to a store, if any do. While they
+      are being saved (`saving`), it gets no work.
+    - `overrun` or `killed_for`: why the agent has killed it, or will; `overrun_ns`: since when; `killed_over`: the
+      lease that caused this, 0 for none.
+    - `spoilt`: its results can no longer be read, from the first missing one on.
+    - `received`: how many results have arrived; `missing_since_ns`: since when the page has counted more; 0: it does
+      not.
+    - `retiring`: it was asked to stop; `stopped`: its `shutdown()` is done.
+    - `stall_mark_ns`: how long the agent had stalled when the current phase began; -1: not read yet.
     """
 
     key: int
@@ -109,14 +113,14 @@ class WorkerProcess:
 
     @property
     def free(self) -> bool:
-        """Whether it may be given something to do."""
+        """Whether it may be given work."""
         return self.ready and not self.saving
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the process in the folder of its code, as leader of its own process group.
+        """Starts the process in the folder of its code, as the leader of its own process group.
 
         Must be called from the main thread: the kernel ties the worker's life to the thread that starts it. Raises
-        SpawnFailed; the worker is to be closed then.
+        SpawnFailed; the caller then closes the worker.
         """
         files: list[int] = []
         try:
@@ -147,13 +151,13 @@ class WorkerProcess:
             self.kill()
             self._process.wait()
             raise SpawnFailed(_why_not(error, command[0], self.code)) from error
-        # The worker's end of the results is closed here, so that its closing is seen. Its end of the work channel
-        # stays open: through it the agent takes back what the worker has not read.
+        # The worker's end of the result channel is closed here, so that the agent notices when the worker closes it.
+        # Its end of the work channel stays open: through it, the agent takes back what the worker has not read.
         self.channels.result_far.close()
         self.channels.work_far.setblocking(False)
 
     def send(self, packet: bytes) -> bool:
-        """Puts a packet into the channel. False: it is full, or nobody will ever read it."""
+        """Puts a packet into the channel. False: the channel is full, or nobody will read it."""
         try:
             self.channels.work.send(packet)
         except OSError as error:
@@ -163,7 +167,7 @@ class WorkerProcess:
         return True
 
     def read_back(self) -> list[bytes]:
-        """Takes what the worker has not read out of its channel again, oldest first. One side only reads a packet."""
+        """Takes the unread packets out of the channel, oldest first. A packet is read only once, by worker or agent."""
         packets: list[bytes] = []
         while True:
             try:
@@ -177,8 +181,9 @@ class WorkerProcess:
             packets.append(packet)
 
     def read_results(self) -> list[Result]:
-        """The frames that are there; ``read_bytes``: how long they are. Clears ``result_open`` at the end of the
-        channel. Raises BadFrame."""
+        """The frames that have arrived, `read_bytes` long. Clears `result_open` at the end of the channel. Raises
+        BadFrame.
+        """
         try:
             data = self.channels.result.recv(_READ_BYTES)
         except BlockingIOError:
@@ -193,7 +198,7 @@ class WorkerProcess:
         return self.reader.feed(data)
 
     def drain_results(self) -> list[Result]:
-        """All frames that are still there, of a worker that is dead. Raises BadFrame."""
+        """All remaining frames of a dead worker. Raises BadFrame."""
         frames: list[Result] = []
         while self.result_open:
             try:
@@ -210,44 +215,41 @@ class WorkerProcess:
         return frames
 
     def look(self) -> Look:
-        """What the worker does now."""
+        """Reads the page."""
         return self.page.look()
 
     def ask_to_stop(self) -> None:
-        """Lets it finish what is in its channel, call ``shutdown()`` and leave."""
+        """Asks it to finish what is in its channel, call `shutdown()` and leave."""
         self.retiring = True
         self.send(shutdown_packet())
 
     def ask_where(self) -> None:
-        """Has it write to its stderr where its threads are, which takes it a moment; one that cannot just ends."""
+        """Makes it write the stacks of its threads to stderr, which takes a moment. If it cannot, it just ends."""
         try:
             signal.pidfd_send_signal(self.pidfd, WHERE_SIGNAL)
         except OSError:
             pass
 
     def kill(self) -> None:
-        """SIGKILL for the process and its group.
-
-        Harmless when it is dead: until it is reaped, its number is its own.
-        """
+        """Kills the process and its group. Harmless if it is dead: until it is reaped, its pid is not reused."""
         if self._process is None or self._process.returncode is not None:
             return
         for kill in (os.killpg, os.kill):
             try:
-                # The process by itself, too: its script may have moved it to another group.
+                # Also the process itself: its script may have moved it to another group.
                 kill(self.pid, signal.SIGKILL)
             except OSError:
                 pass
 
     def reap(self) -> Exit:
-        """The end of a process whose pidfd says that it is dead; kills what its group has left behind first."""
+        """Reaps a process whose pidfd reports its death, after it has killed the rest of its group."""
         process = self._process
         assert process is not None
         self.kill()
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         process.returncode = code
-        # Orphans of the group are ours now (we are their subreaper).
+        # Orphans of the group are our children now, since we are the subreaper.
         while True:
             try:
                 pid, _ = os.waitpid(-self.pid, os.WNOHANG)
@@ -258,7 +260,7 @@ class WorkerProcess:
         return Exit(signal=-code) if code < 0 else Exit(code=code)
 
     def close(self) -> None:
-        """Gives back descriptors and the page. Its output files stay."""
+        """Closes descriptors and the page. The output files stay."""
         self.channels.close()
         if self.pidfd >= 0:
             os.close(self.pidfd)
@@ -272,13 +274,13 @@ def _why_not(error: OSError, python: str, folder: Path) -> str:
     if error.errno == errno.ENOSPC:
         return f"No worker could be started: no space is left on the disk of {folder}. Free some space on this node"
     if error.errno == errno.ENOEXEC:
-        return f"{python} is no program that this machine can run. Name a Python interpreter with --python PATH"
+        return f"This machine cannot run {python}. Name a Python interpreter with --python PATH"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "No worker could be started: too many open files. Raise the limit of open files (ulimit -n) of the agent"
     why = error.strerror
     if error.filename is not None and error.filename != python:
         return (
-            f"No worker could be started: {error.filename} could not be opened ({why}). See to the disk and the "
+            f"No worker could be started: {error.filename} could not be opened ({why}). Check the disk and the "
             f"permissions of {folder.parent}"
         )
     if error.errno in (errno.ENOENT, errno.EACCES):

@@ -1,7 +1,8 @@
-"""What a worker process did, line by line: `sys/node/<node>/processNNN.txt` (reference 7.1).
+"""What a worker process did, line by line: `sys/node/<node>/processNNN.txt`
+(docs/reference/azure-ml/parallel-job.md#logs).
 
-A line a mini-batch, where mini-batches take long enough that nobody notices its cost; of shorter ones their number,
-once in a while. Each of them is in `sys/job_report/processed_mini-batches.csv` in any case.
+Mini-batches get a line each if they are long enough that its cost does not matter. Shorter ones are only counted, with
+a line now and then. All of them are listed in `sys/job_report/processed_mini-batches.csv`.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from windrow_agent.leases.lease import Lease
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.frames import FrameType, Result
 
-TOLD_FROM_S = 0.005
-"""Mini-batches that take less on the average are only counted, but for the first TOLD_FIRST of a process."""
-TOLD_FIRST = 100
+LISTED_FROM_S = 0.005
+"""Mini-batches that take less on average are only counted, except the first LISTED_FIRST of a process."""
+LISTED_FIRST = 100
 
 
 class ProcessLog:
     """The log of one worker."""
 
-    __slots__ = ("_counted", "_counted_us", "_file", "_lines", "_told")
+    __slots__ = ("_counted", "_counted_us", "_file", "_lines", "_listed")
 
     def __init__(self, file: CapturedFile) -> None:
         self._file = file
         self._lines: list[str] = []
         self._counted = self._counted_us = 0
-        self._told = 0
+        self._listed = 0
 
     @property
-    def tells(self) -> bool:
-        """Whether each mini-batch is told of, however short they are."""
-        return self._told < TOLD_FIRST
+    def lists_each(self) -> bool:
+        """Whether each mini-batch still gets a line, however short it is."""
+        return self._listed < LISTED_FIRST
 
     def begin(self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str) -> None:
         """The process has been started."""
@@ -46,7 +47,7 @@ class ProcessLog:
         self.write()
 
     def add(self, lease: Lease, result: Result, failed_by: str) -> None:
-        """A mini-batch is over; it is written with the next `write`. `failed_by`: its cause, "" for none."""
+        """Adds a finished mini-batch; `write` writes it. `failed_by`: its cause, "" for none."""
         ok = 0 if result.type == FrameType.FAILED else min(result.result_count, result.item_count)
         self._tell(
             utc(result.start_unix_us),
@@ -56,17 +57,17 @@ class ProcessLog:
         )
 
     def add_death(self, lease: Lease, completion: work.Completion, failed_by: str) -> None:
-        """The process has died over a mini-batch."""
+        """Adds the mini-batch over which the process died."""
         figures = (completion.item_count, 0, completion.elapsed_us, completion.cpu_us, completion.run_us)
         self._tell(utc(completion.start_unix_us), lease, failed_by, figures)
 
     def count(self, finished: int, elapsed_us: int) -> None:
-        """So many mini-batches more are over."""
+        """Counts finished mini-batches."""
         self._counted += finished
         self._counted_us += elapsed_us
 
     def flush(self) -> None:
-        """Write how many mini-batches have been counted since the last time, if any."""
+        """Writes how many mini-batches have been counted since the last time, if any."""
         if self._counted:
             self._say(
                 utc_now(),
@@ -83,7 +84,7 @@ class ProcessLog:
         self.write()
 
     def write(self) -> None:
-        """Write the lines that have gathered. A disk that takes none costs these lines, nothing else."""
+        """Writes the lines that have gathered. If the disk takes none, only these lines are lost."""
         if self._lines:
             try:
                 self._file.write("".join(self._lines).encode("utf-8", "backslashreplace"))
@@ -93,7 +94,7 @@ class ProcessLog:
 
     def _tell(self, moment: str, lease: Lease, how: str, figures: tuple[int, int, int, int, int]) -> None:
         items, ok, elapsed_us, cpu_us, run_us = figures
-        self._told += 1
+        self._listed += 1
         self._say(
             moment,
             f"mini-batch {lease.mini_batch_index}, try {lease.attempt}: {how}; total {items}, succeeded {ok}, failed "
@@ -106,18 +107,18 @@ class ProcessLog:
 
 
 def utc(us: int) -> str:
-    """A moment in µs since 1970, as logs have it."""
+    """A time in µs since 1970, in the format of logs."""
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def utc_now() -> str:
-    """Now, as logs have it."""
+    """The current time, in the format of logs."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @cache
 def node_address() -> str:
-    """The address from which this node reaches others; nothing is sent, and no name looked up."""
+    """The address from which this node reaches others. Nothing is sent, and no name is looked up."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

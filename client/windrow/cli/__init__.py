@@ -1,17 +1,8 @@
 """The `windrow` command.
 
-Where to look:
-
-- ``main``       (here) sends the command line where it belongs; nothing else is imported before that.
-- ``run_options``, ``early``  `windrow run`: reads its options without typer, and starts master and agent before
-  anything is imported.
-- ``run``        `windrow run` itself.
-- ``local_health``  `windrow health` of a folder on this machine: called every few seconds, it imports next to nothing.
-- ``app``        everything else, and all help texts: the typer application; ``job``, ``mini_batches`` and
-  ``node`` hold its groups; ``replaying`` and ``job_report`` look closer.
-- ``display``    progress as a live display, as plain lines, or as JSON lines.
-- ``validate``, ``dry_run``, ``doctor``  what is looked at before a run; the work is done in packages of these names.
-- ``tables``, ``messages``, ``completion``: lists, errors and names for people.
+`main` sends a command line where it belongs and imports nothing before. `windrow run` reads its options and starts its
+master and agent before typer is loaded (`run_options`, `run_start`); `windrow health` on a folder of this machine loads
+next to nothing (`local_health`); all else, and all help, is the typer application (`app`).
 """
 
 from __future__ import annotations
@@ -35,11 +26,12 @@ def main() -> None:
         os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
     except FileNotFoundError:
         print(
-            "windrow: The current folder does not exist any more. Go to one that does, and try again.", file=sys.stderr
+            "windrow: The current folder does not exist any more. Change to one that does, and try again.",
+            file=sys.stderr,
         )
         sys.exit(2)
     if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
-        # What gRPC has to say of whom it turns away (plain text, a failed handshake) is said by nobody else.
+        # Leave GRPC_VERBOSITY alone: only gRPC reports callers that it turns away (plain text, a failed handshake).
         become(arguments[0], arguments[1:])
     if arguments and arguments[0] == "health" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import local_health
@@ -47,14 +39,14 @@ def main() -> None:
         asked = local_health.parse(arguments[1:])
         if asked is not None:
             leave(local_health.local_health(*asked))
-    # To people, its messages (a connection lost, found again) mean nothing; errors reach them through ours.
+    # Messages of gRPC (a connection lost, found again) mean nothing to users; errors reach them through ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli import early, run_options
+        from windrow.cli import run_options, run_start
 
         options = run_options.parse(arguments[1:])
         if options is not None:
-            leave(early.run(options))
+            leave(run_start.run(options))
     if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli.agent import run_alone as run_app
     else:
@@ -65,17 +57,17 @@ def main() -> None:
     except OSError as error:
         from windrow.cli.messages import report
 
-        # It knows a full disk behind our words, and raises any other.
+        # It reports a full disk behind standard output, and raises anything else.
         code = report(error, "text")
     leave(code)
 
 
 def leave(code: int) -> NoReturn:
-    """End with an exit code, also where the last words cannot be written (a full disk behind `> list` or `2> log`).
+    """End with an exit code, even if the last output cannot be written (a full disk behind `> list` or `2> log`).
 
-    The interpreter would try them once more at its end, and make of its failure an exit code of its own.
+    The interpreter would try again at its end, and replace the exit code when that fails.
     """
-    # None: who read it is gone, and nothing is owed any more.
+    # None: the reader is gone.
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -84,13 +76,13 @@ def leave(code: int) -> NoReturn:
 
             write_nowhere(stream.fileno())
             if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
-                print(f"windrow: what there was to say could not be written: {error.strerror}.", file=sys.stderr)
+                print(f"windrow: The output cannot be written to standard output: {error.strerror}.", file=sys.stderr)
                 code = 1
     sys.exit(code)
 
 
 def open_standard_streams() -> None:
-    """Where the caller has closed them (`>&-`): else the next file or socket of ours would be taken for one of them."""
+    """Open standard streams that the caller has closed (`>&-`): else the next file of ours would become one of them."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -104,5 +96,5 @@ def open_standard_streams() -> None:
 
 
 def become(role: str, arguments: list[str]) -> None:
-    """Turn this process into a master: the command line imports neither master nor agent."""
+    """Replace this process by a master or `setup`: the command line imports neither master nor agent."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", MODULES[role], *arguments])

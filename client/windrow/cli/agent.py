@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, guarded
-from windrow.contexts import check_certificates, read_text
+from windrow.common.interpreter import check_interpreter, find_interpreter
+from windrow.common.users import become_user, look_as, unreadable
 from windrow.errors import UsageError
-from windrow.interpreter import check_interpreter, find_interpreter
+from windrow.rpc.contexts import check_certificates, read_text
 from windrow.spec.naming.names import NAME
-from windrow.users import become_user, look_as, unreadable
 
 READABLE = (
     "The agent's user must be able to read what the agent runs. Install Windrow where all users can read it (in "
@@ -32,22 +32,26 @@ def agent(
             "--master",
             envvar="WINDROW_MASTER",
             metavar="ADDRESS",
-            help="Where a master is: host:port or unix:/path. Repeatable.",
+            help="Address of a master: host:port or unix:/path. Repeatable.",
         ),
     ] = None,
     folder: Annotated[
         # readable: root without its rights cannot read it; the user that it becomes can.
         Path,
-        typer.Option("--folder", metavar="DIR", readable=False, help="The agent's own folder: code, scratch, logs."),
+        typer.Option(
+            "--folder", metavar="DIR", readable=False, help="Folder of the agent, for code, scratch files and logs."
+        ),
     ] = Path("windrow-agent"),
     slots: Annotated[
         int | None,
-        typer.Option(envvar="WINDROW_SLOTS", min=1, max=4096, help="Workers at a time [default: one a processor]."),
+        typer.Option(
+            envvar="WINDROW_SLOTS", min=1, max=4096, metavar="N", help="Number of workers [default: one per processor]."
+        ),
     ] = None,
     python: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Interpreter for user scripts [default: the active environment's, else our own]."
+            metavar="PATH", help="Interpreter for scripts [default: the active environment's, else Windrow's]."
         ),
     ] = None,
     environments: EnvironmentsChoice = Environments.BUILD,
@@ -58,11 +62,11 @@ def agent(
             envvar="WINDROW_ENVIRONMENTS_FOLDER",
             metavar="DIR",
             readable=False,
-            help="Where built environments are kept [default: the user's cache, else in the agent's folder].",
+            help="Folder for built environments [default: the user's cache, else the agent's folder].",
         ),
     ] = None,
     node_id: Annotated[
-        str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node [default: the host's].")
+        str | None, typer.Option("--node-id", metavar="NAME", help="Name of this node [default: the host's name].")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label of this node. Repeatable.")
@@ -72,27 +76,35 @@ def agent(
         typer.Option(
             envvar="WINDROW_POOL",
             metavar="NAME",
-            help="Work only for steps whose compute is NAME, or that name none [default: for all]. Repeatable.",
+            help="Work only for steps whose compute is NAME or not set [default: for all steps]. Repeatable.",
         ),
     ] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs to hand out [default: those that are there].")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Number of GPUs for workers [default: all].")
+    ] = None,
     join_token_file: Annotated[
         Path | None,
         typer.Option(
             "--join-token-file",
             envvar="WINDROW_JOIN_TOKEN_FILE",
-            help="File with the secret that admits nodes to the master.",
+            metavar="FILE",
+            help="File with the join token, which admits nodes to the master.",
         ),
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option("--ca-file", envvar="WINDROW_CA_FILE", help="Certificates that vouch for the master: TLS only."),
+        typer.Option(
+            "--ca-file",
+            envvar="WINDROW_CA_FILE",
+            metavar="FILE",
+            help="Certificates that vouch for the master; use TLS only.",
+        ),
     ] = None,
     user: Annotated[
         str | None,
         typer.Option(
             metavar="USER",
-            help="Become this user once the join token is read (from root), so that no script can read it.",
+            help="As root: become this user after reading the join token, so that no script can read it.",
         ),
     ] = None,
     drain_grace: Annotated[
@@ -104,23 +116,24 @@ def agent(
     on_master_lost: Annotated[
         str,
         typer.Option(
-            metavar="finish|stop", help="While the master is away: finish what is held, or stop when the leases end."
+            metavar="finish|stop",
+            help="While the master is away: finish what the agent holds, or stop when the leases end.",
         ),
     ] = "finish",
     pass_environment: Annotated[
         list[str] | None,
         typer.Option(
-            "--pass-env", metavar="NAME", help="A variable of this environment that scripts may see. Repeatable."
+            "--pass-env", metavar="NAME", help="Variable of this environment that scripts may see. Repeatable."
         ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", help="Instead of all options: the configuration as a JSON file (- for standard input)."
+            "--config", metavar="FILE", help="Instead of all options: the configuration as JSON; - for standard input."
         ),
     ] = None,
 ) -> int:
-    """Run a node agent: it takes mini-batches from a master and runs them in worker processes on this machine."""
+    """Run an agent, which takes mini-batches from a master and runs them in worker processes on this machine."""
     command = [sys.executable, "-P", "-m", "windrow_agent", "--config"]
     if config is not None:
         os.execv(command[0], [*command, str(config)])
@@ -221,8 +234,8 @@ def add_to(app: typer.Typer) -> None:
     """Make it a command of an application."""
     app.command(
         "agent",
-        short_help="Run an agent: it works for a master on this machine.",
-        epilog="example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
+        short_help="Run an agent, which works for a master on this machine.",
+        epilog="Example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
     )(agent)
 
 

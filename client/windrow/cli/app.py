@@ -15,12 +15,12 @@ from windrow.cli import (
     become,
     context,
     doctor,
-    early,
     health,
     job,
     job_report,
     mini_batches,
     node,
+    run_start,
     validate,
 )
 from windrow.cli import state as state_commands
@@ -36,8 +36,8 @@ EXIT_CODES = (
 
 app = typer.Typer(
     name="windrow",
-    help="Runs a script over one big input on many processes and machines, each row exactly once.",
-    epilog=f"example: windrow run job.yml\n\n{EXIT_CODES}",
+    help="Run a script over one big input on many processes and machines, each row exactly once.",
+    epilog=f"Example: windrow run job.yml\n\n{EXIT_CODES}",
     no_args_is_help=True,
     **APP_SETTINGS,
 )
@@ -62,13 +62,13 @@ def windrow_command(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Nothing of its own."""
+    """Options of `windrow` itself."""
 
 
 @app.command(
     "run",
-    short_help="Run a job on this machine, to its end.",
-    epilog=f"example: windrow run job.yml --set inputs.data.path=./images\n\n{EXIT_CODES}",
+    short_help="Run a job on this machine.",
+    epilog=f"Example: windrow run job.yml --set inputs.data.path=./images\n\n{EXIT_CODES}",
 )
 @guarded
 def run(
@@ -80,60 +80,64 @@ def run(
             "--state",
             envvar="WINDROW_STATE",
             metavar="DIR",
-            help="Folder of the durable state; the same again continues an unfinished run.",
+            help="State folder. Run again with the same one to continue an unfinished run.",
         ),
     ] = ".windrow",
     python: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Interpreter for the script [default: the active environment's, else our own]."
+            metavar="PATH", help="Interpreter for the script [default: the active environment's, else Windrow's]."
         ),
     ] = None,
     environments: EnvironmentsChoice = Environments.BUILD,
     slots: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Workers at a time [default: one a processor].")
+        int | None, typer.Option(min=1, max=4096, metavar="N", help="Number of workers [default: one per processor].")
     ] = None,
     datastores: Annotated[
         list[str] | None,
         typer.Option(
             "--datastore",
             metavar="NAME=PLACE",
-            help="Folder, or place in storage (s3://bucket/path), that azureml://datastores/NAME means. Repeatable.",
+            help="What azureml://datastores/NAME means: a folder, or a place in storage (s3://…). Repeatable.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only tell what would be done: steps, places, mini-batches, settings."),
+        typer.Option("--dry-run", help="Show the plan (steps, places, mini-batches, settings) and run nothing."),
     ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Drop an unfinished run of this file and begin anew.")
+        bool, typer.Option("--restart", help="Cancel the unfinished run of this file and start a new one.")
     ] = False,
     keep_rows: Annotated[
         bool,
         typer.Option(
-            "--keep-rows", help="The file or its code changed: still finish the unfinished run, as it was begun."
+            "--keep-rows",
+            help="Finish the unfinished run as it was started, although the file or its code has changed.",
         ),
     ] = False,
     since: Since = "",
     exact_row_index: Annotated[
         bool,
         typer.Option(
-            "--exact-row-index", help="Count the records of tables while they are divided, as --exact_row_index True."
+            "--exact-row-index",
+            help="Count the records of tables while dividing them, like the argument --exact_row_index True.",
         ),
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 when failures were tolerated.")] = False,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="Only the beginning and the end.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
     output: Annotated[
-        OutputForm, typer.Option("--output", "-o", help="json: one event a line on standard output.")
+        OutputForm, typer.Option("--output", "-o", help="json: one event per line on standard output.")
     ] = OutputForm.TEXT,
 ) -> int:
-    """Run a job on this machine, with a private master and agent, and stay until it has ended.
+    """Run a job on this machine and wait until it ends.
 
-    Ctrl-C once lets running mini-batches finish and keeps the state: the same command continues the run. Twice ends
-    at once.
+    A private master and agent do the work. Ctrl-C once lets running mini-batches finish and keeps the state; the same
+    command then continues the run. Ctrl-C twice ends at once.
     """
     if restart and keep_rows:
-        raise typer.BadParameter("--restart and --keep-rows exclude each other: drop the unfinished run, or finish it.")
+        raise typer.BadParameter(
+            "--restart and --keep-rows exclude each other: cancel the unfinished run, or finish it."
+        )
     options = RunOptions(file)
     options.sets = sets or []
     options.datastores = datastores or []
@@ -144,32 +148,46 @@ def run(
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.output = output.value
-    return early.run(options)
+    return run_start.run(options)
 
 
 @app.command(
     "master",
-    short_help="Run a master: the queue of mini-batches, and their rows.",
-    epilog="example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470",
+    short_help="Run a master, which owns the queue of mini-batches.",
+    epilog="Example: windrow master --state /var/lib/windrow --listen 127.0.0.1:8470",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def master(context: typer.Context) -> None:
-    """Run a master: it owns the queue of mini-batches and gathers their rows. Its options: windrow master --help"""
+    """Run a master, which owns the queue of mini-batches and gathers their rows. Options: windrow master --help"""
     become("master", context.args)
 
 
 @app.command(
     "setup",
-    short_help="Make the certificates and tokens of a master and its agents.",
-    epilog="example: windrow setup --folder /etc/windrow --name gpu1.example",
+    short_help="Make certificates and tokens for a master and its agents.",
+    epilog="Example: windrow setup --folder /etc/windrow --name gpu1.example",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def setup(context: typer.Context) -> None:
-    """Make the certificates and tokens of a master, its agents and its clients. Its options: windrow setup --help"""
+    """Make certificates and tokens for a master, its agents and its clients. Options: windrow setup --help"""
     become("setup", context.args)
 
 
-job.app.command("report", epilog="example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
+@app.command(
+    "schema",
+    short_help="Print the JSON Schema of job files, for editors.",
+    epilog="Example: windrow schema > job.schema.json",
+)
+@guarded
+def schema() -> int:
+    """Print the JSON Schema of job files, by which editors complete, explain and check their keys."""
+    from importlib import resources
+
+    print((resources.files("windrow.spec") / "job.schema.json").read_text("utf-8"), end="")
+    return 0
+
+
+job.app.command("report", epilog="Example: windrow job report digits-20260501-101500-ab12 --to report.html --open")(
     job_report.report
 )
 
@@ -178,19 +196,19 @@ agent.add_to(app)
 app.command(
     "validate",
     short_help="Check a job file, a component or a table without running it.",
-    epilog="example: windrow validate job.yml --set inputs.data.path=./other",
+    epilog="Example: windrow validate job.yml --set inputs.data.path=./other",
 )(validate.validate)
 
 app.command(
     "doctor",
-    short_help="Look at this machine, and its master: is it fit, and what is wrong?",
-    epilog="example: windrow doctor --state /var/lib/windrow",
+    short_help="Check this machine, and its master if there is one.",
+    epilog="Example: windrow doctor --state /var/lib/windrow",
 )(doctor.doctor)
 
 app.command(
     "health",
-    short_help="Ask a master or an agent how it is.",
-    epilog="example: windrow health --master 127.0.0.1:8470",
+    short_help="Check whether a master or an agent serves.",
+    epilog="Example: windrow health --master 127.0.0.1:8470",
 )(health.health)
 
 

@@ -8,18 +8,17 @@ from typing import Annotated
 
 import typer
 
-from windrow.asset import Asset
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.errors import UsageError
+from windrow.sdk.asset import Asset
 
 WORDS = {"data": "data asset", "model": "model"}
 TYPES_HELP = (
-    "Of data: uri_folder (unless given), uri_file, mltable. Of models: custom_model (unless given), mlflow_model, "
-    "triton_model."
+    "Data: uri_folder (default), uri_file, mltable. Models: custom_model (default), mlflow_model, triton_model."
 )
 DEFAULT_TYPES = {"data": "uri_folder", "model": "custom_model"}
 
@@ -28,32 +27,35 @@ def make_app(kind: str) -> typer.Typer:
     """The commands over assets of one kind."""
     word = WORDS[kind]
     app = typer.Typer(
-        help=f"The {word}s of a master or state folder: names with versions, for job files.",
+        help=f"Register, list and show {word}s.",
         no_args_is_help=True,
-        epilog=f"example: windrow {kind} create --name flowers --path ./flowers",
+        epilog=f"Example: windrow {kind} create --name flowers --path ./flowers",
     )
 
-    @app.command("create", epilog=f"example: windrow {kind} create --name flowers --path ./flowers --tag owner=me")
+    @app.command("create", epilog=f"Example: windrow {kind} create --name flowers --path ./flowers --tag owner=me")
     @guarded
     def create(
-        name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Its name.")] = None,
+        name: Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the asset.")] = None,
         version: Annotated[
-            str | None, typer.Option("--version", metavar="VERSION", help="Its version [default: the next number].")
+            str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the next number].")
         ] = None,
         path: Annotated[
             str | None,
-            typer.Option("--path", metavar="PATH", help="Where it lies: a file or folder, or an address of storage."),
+            typer.Option("--path", metavar="PATH", help="A file, a folder, or an address in storage."),
         ] = None,
         type_: Annotated[
             str | None,
             typer.Option("--type", metavar="TYPE", help=TYPES_HELP),
         ] = None,
-        description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="For people.")] = None,
+        description: Annotated[
+            str | None, typer.Option("--description", metavar="TEXT", help="Description for people.")
+        ] = None,
         tag: Annotated[
-            list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="For people. Repeatable.")
+            list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag for people. Repeatable.")
         ] = None,
         file: Annotated[
-            Path | None, typer.Option("--file", "-f", metavar="FILE", help="All this in a YAML file; options win.")
+            Path | None,
+            typer.Option("--file", "-f", metavar="FILE", help="YAML file with all of this; options override it."),
         ] = None,
         master: Master = None,
         state: State = None,
@@ -82,16 +84,20 @@ def make_app(kind: str) -> typer.Typer:
         return exit_codes.DONE
 
     create.__doc__ = (
-        f"Register a {word}: job files name it as azureml:NAME:VERSION, or azureml:NAME@latest.\n\n"
-        "A version never changes; the same again is harmless. A relative path is data of this machine: it goes along "
-        "to a served master. An absolute one is the master's."
+        f"Register a {word} under a name and a version.\n\n"
+        "Job files name it as azureml:NAME:VERSION or azureml:NAME@latest. "
+        "A version never changes; registering the same again is harmless. Data at a relative path is on this machine "
+        "and is uploaded to a served master; an absolute path is the master's."
     )
 
-    @app.command("list", epilog=f"example: windrow {kind} list --name flowers")
+    @app.command("list", epilog=f"Example: windrow {kind} list --name flowers")
     @guarded
     def list_assets(
         name: Annotated[
-            str, typer.Option("--name", "-n", metavar="NAME", help="All versions of this one [default: the latest]")
+            str,
+            typer.Option(
+                "--name", "-n", metavar="NAME", help="All versions of this one [default: the latest of each]."
+            ),
         ] = "",
         master: Master = None,
         state: State = None,
@@ -114,16 +120,14 @@ def make_app(kind: str) -> typer.Typer:
             )
         return exit_codes.DONE
 
-    list_assets.__doc__ = f"List the {word}s: the latest version of each, or all versions of one."
+    list_assets.__doc__ = f"List {word}s.\n\nShows the latest version of each, or all versions of one."
 
-    @app.command("show", epilog=f"example: windrow {kind} show flowers --version 2")
+    @app.command("show", epilog=f"Example: windrow {kind} show flowers --version 2")
     @guarded
     def show(
-        name: Annotated[
-            str, typer.Argument(metavar="NAME", help="Its name, also as job files write it: [azureml:]NAME:VERSION.")
-        ],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="Name, or [azureml:]NAME:VERSION as in job files.")],
         version: Annotated[
-            str | None, typer.Option("--version", metavar="VERSION", help="Which [default: the latest].")
+            str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the latest].")
         ] = None,
         master: Master = None,
         state: State = None,

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.contexts import Access
+    from windrow.rpc.contexts import Access
+    from windrow.sdk.client import Client
 
 COMPLETION_PATIENCE_S = 1.0
 NAMES_MAX = 200
@@ -27,8 +27,8 @@ def node_names(incomplete: str) -> list[str]:
 
 def causes(incomplete: str) -> list[str]:
     """Causes that begin like this."""
-    from windrow.job import CAUSES
-    from windrow.mini_batch import NO_RESULT
+    from windrow.sdk.job import CAUSES
+    from windrow.sdk.mini_batch import NO_RESULT
 
     return [name for name in (*CAUSES[1:], NO_RESULT) if name.startswith(incomplete)]
 
@@ -36,7 +36,7 @@ def causes(incomplete: str) -> list[str]:
 def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
     """Of the first names that a master tells, those that begin like this."""
     try:
-        from windrow.client import Client
+        from windrow.sdk.client import Client
 
         access = _access()
         if access is None:
@@ -49,7 +49,7 @@ def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
 
 def context_names(incomplete: str) -> list[str]:
     """Names of contexts that begin like this."""
-    from windrow.contexts import Contexts
+    from windrow.rpc.contexts import Contexts
 
     try:
         return [name for name in sorted(Contexts().all) if name.startswith(incomplete)]
@@ -59,8 +59,8 @@ def context_names(incomplete: str) -> list[str]:
 
 def _access() -> Access | None:
     """That of the master which a command without options would find."""
-    from windrow.contexts import Access, find_access
     from windrow.embedded import state_folder
+    from windrow.rpc.contexts import Access, find_access
 
     state = os.environ.get("WINDROW_STATE")
     access = None if state else find_access(None, os.environ)

@@ -12,13 +12,13 @@ import typer
 from windrow.cli import completion, exit_codes
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json, print_table
-from windrow.contexts import Access, Contexts, access_from_json, find_access, read_text
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, Contexts, access_from_json, find_access, read_text
 
 app = typer.Typer(
-    help="Masters by name: address, certificates and client token of each.",
+    help="Name masters, with address, certificates and client token.",
     no_args_is_help=True,
-    epilog="example: docker compose run --rm -T client context export | windrow context add local -",
+    epilog="Example: docker compose run --rm -T client context export | windrow context add local -",
 )
 
 ContextName = Annotated[
@@ -26,22 +26,26 @@ ContextName = Annotated[
 ]
 
 
-@app.command("add", epilog="example: windrow context add prod --master gpu1:8470 --ca-file ca.pem --token-file token")
+@app.command("add", epilog="Example: windrow context add prod --master gpu1:8470 --ca-file ca.pem --token-file token")
 @guarded
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")],
     exported: Annotated[
-        str | None, typer.Argument(metavar="[FILE]", help="What `windrow context export` wrote; - for standard input.")
+        str | None, typer.Argument(metavar="FILE", help="What `windrow context export` wrote; - for standard input.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", metavar="ADDRESS", help="Instead: where the master is, host:port.")
+        str | None,
+        typer.Option("--master", metavar="ADDRESS", help="Instead of a file: the address of the master, host:port."),
     ] = None,
     ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", help="With --master: the certificates that vouch for it, in PEM.")
+        Path | None,
+        typer.Option("--ca-file", metavar="FILE", help="With --master: certificates that vouch for it, in PEM."),
     ] = None,
-    token_file: Annotated[Path | None, typer.Option("--token-file", help="With --master: the client token.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="With --master: the client token.")
+    ] = None,
 ) -> int:
-    """Add a context, or replace it. The first one is in use at once."""
+    """Add or replace a context. The first one is in use at once."""
     if (exported is None) == (master is None):
         raise UsageError("Give either an exported context (a file, or -) or --master ADDRESS.")
     if exported is not None:
@@ -60,10 +64,13 @@ def add(
     return exit_codes.DONE
 
 
-@app.command("use", epilog="example: windrow context use prod")
+@app.command("use", epilog="Example: windrow context use prod")
 @guarded
 def use(name: ContextName) -> int:
-    """Choose where commands go that are told no other master. `none`: to runs on this machine."""
+    """Choose the master that commands use by default.
+
+    `none`: commands go to runs on this machine.
+    """
     contexts = Contexts()
     contexts.use(name)
     access = contexts.in_use()
@@ -71,10 +78,10 @@ def use(name: ContextName) -> int:
     return exit_codes.DONE
 
 
-@app.command("list", epilog="example: windrow context list")
+@app.command("list", epilog="Example: windrow context list")
 @guarded
 def list_contexts(output: Output = OutputForm.TEXT) -> int:
-    """List the contexts; the one in use has a star."""
+    """List the contexts. A star marks the one in use."""
     contexts = Contexts()
     rows = [
         {
@@ -107,7 +114,7 @@ def list_contexts(output: Output = OutputForm.TEXT) -> int:
     return exit_codes.DONE
 
 
-@app.command("remove", epilog="example: windrow context remove prod")
+@app.command("remove", epilog="Example: windrow context remove prod")
 @guarded
 def remove(name: ContextName) -> int:
     """Forget a context."""
@@ -121,14 +128,14 @@ def remove(name: ContextName) -> int:
     return exit_codes.DONE
 
 
-@app.command("export", epilog="example: windrow context export > prod.context")
+@app.command("export", epilog="Example: windrow context export > prod.context")
 @guarded
 def export(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
-            help="Which [default: the master of the environment, else the one in use].",
+            metavar="NAME",
+            help="Name of the context [default: $WINDROW_MASTER, else the one in use].",
             autocompletion=completion.context_names,
         ),
     ] = None,
@@ -137,11 +144,14 @@ def export(
         typer.Option(
             envvar="WINDROW_PUBLIC_ADDRESS",
             metavar="ADDRESS",
-            help="Where the one who takes it over reaches the master, when that is another address.",
+            help="Address under which others reach the master, if that differs.",
         ),
     ] = None,
 ) -> int:
-    """Write a context for `windrow context add NAME -` elsewhere. It holds the client token: keep it secret."""
+    """Print a context, for `windrow context add NAME -` elsewhere.
+
+    It holds the client token: keep it secret.
+    """
     access = Contexts().get(name) if name is not None else find_access(None, os.environ)
     if access is None:
         raise UsageError("Which context? Give its name, or use one: windrow context use NAME")

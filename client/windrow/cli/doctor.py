@@ -12,8 +12,8 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
-from windrow.quantities import counted
 
 COLOURS = {OK: GREEN, WARN: YELLOW, FAIL: RED}
 WIDTH = 24
@@ -33,7 +33,7 @@ def doctor(
             "--master",
             envvar="WINDROW_MASTER",
             metavar="MASTER",
-            help="Look at this master, too: host:port, or a context's name [default: the context in use, if any].",
+            help="Also check this master: host:port, or the name of a context [default: the context in use].",
             autocompletion=completion.context_names,
         ),
     ] = None,
@@ -42,27 +42,28 @@ def doctor(
         typer.Option(
             "--python",
             metavar="PATH",
-            help="The interpreter that would run scripts [default: the active environment's, else our own].",
+            help="Interpreter that would run scripts [default: the active environment's, else Windrow's].",
         ),
     ] = None,
     deep: Annotated[
         bool,
         typer.Option(
             "--deep",
-            help="Also verify every checksum in the state folder, as `windrow state check` does. No master may run.",
+            help="Also verify every checksum, like `windrow state check`. No master may use the state folder.",
         ),
     ] = False,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Look at this machine, and at the master if there is one: what is there, what is wrong, what to do.
+    """Check this machine, and its master if there is one.
 
-    Each line is ok, warn or fail. Exit code 0: nothing fails; 1: something does. Secrets are never shown.
+    Each line is ok, warn or fail, with what was found and what to do about it. Secrets are never shown. Exit codes: 0
+    nothing fails, 1 something does.
     """
-    from windrow.doctor.examine import examine
+    from windrow.doctor.checks import run_checks
 
     findings: list[Finding] = []
     area = ""
-    for finding in examine(str(state.absolute()), master=master, python=python, with_master=True, deep=deep):
+    for finding in run_checks(str(state.absolute()), master=master, python=python, with_master=True, deep=deep):
         findings.append(finding)
         if output is OutputForm.TEXT:
             if finding.area != area:
@@ -84,7 +85,7 @@ def doctor(
     out("")
     told = f" {counted(len(warnings), 'warning')}." if warnings else ""
     if failures:
-        out(f"{coloured(f'{len(failures)} of {len(findings)} looks fail.', RED, sys.stdout)}{told}")
+        out(f"{coloured(f'{len(failures)} of {len(findings)} checks fail.', RED, sys.stdout)}{told}")
     else:
         out(f"{coloured('Nothing fails: this machine is fit.', GREEN, sys.stdout)}{told}")
     return code

@@ -9,29 +9,31 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.archives import ArchiveError
 from windrow.cli import exit_codes
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import print_json
-from windrow.client import Client
-from windrow.code_archive import pack
-from windrow.doctor.findings import Unanswered
-from windrow.doctor.findings import ask as ask_process
-from windrow.dry_run.ask import ask
+from windrow.common.archives import ArchiveError
+from windrow.common.interpreter import find_interpreter
+from windrow.common.quantities import counted
+from windrow.common.role_query import Unanswered
+from windrow.common.role_query import ask as ask_process
 from windrow.dry_run.document import Code, make_document, problems_of
+from windrow.dry_run.query import ask
 from windrow.embedded import datastores as embedded_datastores
+from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.errors import UsageError
-from windrow.interpreter import check_interpreter, find_interpreter
-from windrow.quantities import counted
-from windrow.since import NO_LAST, refuse_nothing_divided, taking_over, with_results_of
+from windrow.sdk.client import Client
+from windrow.sdk.earlier_jobs import taking_over
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
-from windrow.storage.secrecy import hide_credentials
+from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
+from windrow.storage.credentials import hide_credentials
+from windrow.transfer.code_archive import pack
 from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
-    from windrow.node import Node
+    from windrow.sdk.node import Node
     from windrow.spec import EffectiveJob, LoadedJob
 
 
@@ -64,7 +66,7 @@ def _dry_run(options: RunOptions) -> int:
     if options.exact_row_index:
         loaded = loaded.with_exact_row_index()
     builds = options.environments == "build" and not options.python
-    check_interpreter(python, loaded, builds=builds)
+    check_job_interpreter(python, loaded, builds=builds)
     loaded = _checked(loaded, python)
     job, codes = packed(loaded)
     if options.since:
@@ -89,7 +91,7 @@ def dry_create(
     uploaded: set[tuple[str, str]] = set()
     kept: dict[tuple[str, str], str | None] = {}
     if not master.embedded:
-        from windrow.upload import outputs_kept, refuse_before_uploads, to_be_uploaded
+        from windrow.transfer.local_data import outputs_kept, refuse_before_uploads, to_be_uploaded
 
         refuse_before_uploads(client.connection, loaded, master.datastores)
         uploaded = to_be_uploaded(client.connection, loaded, master.datastores)

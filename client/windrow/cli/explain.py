@@ -7,18 +7,18 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import retry_command
+from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
-from windrow.job import Job, JobState, Step, StepReason
-from windrow.quantities import counted
+from windrow.common.quantities import counted
+from windrow.sdk.job import Job, JobState, Step, StepReason
 
 
 @guarded
 def explain(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Tell of each step why it does not go on, or how it does, and what can be done.
+    """Explain why each step of a job stands where it stands.
 
-    The reasons are the scheduler's own, as of now.
+    For each step: the scheduler's reason, as of now, and what you can do about it.
     """
     with open_client(master, state) as client:
         reasons = client.explain(job)
@@ -31,15 +31,18 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         return exit_codes.DONE
     out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
     if stands_still:
-        out("No run is live over this state folder: nothing goes on. Continue it with the `windrow run` that began it.")
+        out(
+            "No run is live over this state folder, so nothing goes on. Continue with the `windrow run` that began "
+            "the job."
+        )
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")
         out(f"{reason.step}: {reason.code}")
         if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
-            out(f"  {reason.message or 'There is nothing more to say.'}")
+            out(f"  {reason.message or 'Nothing else is known.'}")
         _tell_failures(steps[reason.step])
-    for line in _what_next(found, reasons, document, place_options(master, state)):
+    for line in _what_next(found, reasons, document, master_options(master, state)):
         out(line)
     return exit_codes.DONE
 

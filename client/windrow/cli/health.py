@@ -12,8 +12,8 @@ from windrow.cli import exit_codes
 from windrow.cli.local_health import MASTER_SERVES_NOT, local_health
 from windrow.cli.options import Master, guarded
 from windrow.cli.tables import out
-from windrow.contexts import Access, find_access
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Access, find_access
 
 
 @guarded
@@ -22,20 +22,21 @@ def health(
     folder: Annotated[
         Path | None,
         # readable: a health check may be root without its rights.
-        typer.Option("--folder", metavar="DIR", readable=False, help="Instead: the agent that works in this folder."),
+        typer.Option("--folder", metavar="DIR", readable=False, help="Instead of a master: the agent of this folder."),
     ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", metavar="DIR", readable=False, help="Instead: the master that serves this state folder here."
+            "--state", metavar="DIR", readable=False, help="The master of this state folder, by a file in it."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Wait so long for the answer.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
 ) -> int:
-    """Ask a master or an agent how it is. Exit code 0: it serves; 1: it does not, at the moment; 5: no answer.
+    """Check whether a master or an agent serves.
 
     With --folder or --state it looks at a file there, which takes milliseconds: meant for health checks of containers.
-    Where this machine has a client token for the master, the master must accept it: exit code 2 where it does not.
+    If this machine has a client token for the master, the master must accept it. Exit codes: 0 it serves, 1 it does not
+    serve now, 2 it refuses the token, 5 no answer.
     """
     if sum(place is not None for place in (master, folder, state)) > 1:
         raise UsageError("Whose health? --master, --folder and --state exclude each other.")
@@ -51,7 +52,7 @@ def health(
     if _serves(access, timeout):
         if access.token:
             # Raises RequestRefused, with the master's own words on the token.
-            from windrow.client import Client
+            from windrow.sdk.client import Client
 
             with Client(access=access, patience_s=timeout) as client:
                 client.master()

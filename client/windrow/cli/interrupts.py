@@ -2,8 +2,8 @@
 
 States: armed -> interrupted -> hurried.
 1. Armed, the first signal raises KeyboardInterrupt in the main thread.
-2. Later ones only count: clearing up is never torn.
-3. A terminal that closes is one event, though the kernel tells it twice: to the session's leader, and to its group.
+2. Later ones only count, so that cleaning up is never interrupted.
+3. A closing terminal counts once, although the kernel signals it twice: to the leader of the session and to its group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Interrupts:
         self._hung_up = False
         self.count = 0
         for number in SIGNALS:
-            # What was ignored on purpose (nohup) stays ignored.
+            # Signals that were ignored on purpose (nohup) stay ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._take)
 
@@ -32,7 +32,7 @@ class Interrupts:
         return self.count > 1
 
     def disarm(self) -> None:
-        """From now on signals only count."""
+        """From now on, only count signals."""
         self._armed = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,8 @@ from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
+from windrow.cli.job_stream import stream_job
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
     JobName,
@@ -24,39 +26,39 @@ from windrow.cli.options import (
     open_client,
     warn_read_only,
 )
-from windrow.cli.place import place_options
 from windrow.cli.retry import retry
 from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
 from windrow.cli.validate import validate
-from windrow.cli.watching import stream_job
 from windrow.errors import UsageError
-from windrow.fetched import shown_places
-from windrow.job import Job, JobState
+from windrow.sdk.job import Job, JobState
+from windrow.transfer.fetch_places import shown_places
 
 app = typer.Typer(
-    help="The jobs of a master: submit, look at, follow, cancel, fetch.",
+    help="Submit, inspect, follow, cancel and download jobs.",
     no_args_is_help=True,
-    epilog="example: windrow job list",
+    epilog="Example: windrow job list",
 )
 
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")]
 
 
-@app.command("create", epilog="example: windrow job create job.yml --master 127.0.0.1:8470 --stream")
+@app.command("create", epilog="Example: windrow job create job.yml --master 127.0.0.1:8470 --stream")
 @guarded
 def create(
     file: JobFile,
     sets: Sets = None,
-    name: Annotated[str | None, typer.Option(help="Name of the job; wins over the file's.")] = None,
-    priority: Annotated[int, typer.Option(help="Higher goes first.", min=-1000, max=1000)] = 0,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job, instead of the file's.")] = None,
+    priority: Annotated[
+        int, typer.Option(metavar="N", help="Jobs with a higher priority go first.", min=-1000, max=1000)
+    ] = 0,
     since: Since = "",
-    stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --stream: exit code 3 for tolerated failures.")
+        bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only tell what would be submitted: steps, places, mini-batches, settings."),
+        typer.Option("--dry-run", help="Show the plan (steps, places, mini-batches, settings) and submit nothing."),
     ] = False,
     master: Master = None,
     state: State = None,
@@ -64,8 +66,8 @@ def create(
 ) -> int:
     """Submit a job to a running master.
 
-    Data at relative paths goes along, unless the master sees the same folder. Broken off, the same command goes on.
-    Outputs at relative paths stay with the master until `windrow job download` fetches them.
+    Data at relative paths is uploaded, unless the master sees the same folder. If an upload breaks off, the same
+    command continues it. Outputs at relative paths stay with the master until `windrow job download` fetches them.
     """
     with open_client(master, state, live=True) as client:
         if dry_run:
@@ -83,26 +85,28 @@ def create(
             out(f"warning: {warning}")
         if stream:
             return stream_job(
-                client, job.job_id, output.value, strict=strict, options=place_options(master, state), begun=job
+                client, job.job_id, output.value, strict=strict, options=master_options(master, state), begun=job
             )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
         else:
             out(job.job_id)
             for path in shown_places(client.document(job.job_id), job.job_id):
-                say(f"Note: {path} is filled by: windrow job download {job.job_id}{place_options(master, state)}")
+                say(f"Note: {path} is filled by: windrow job download {job.job_id}{master_options(master, state)}")
             if waits := client.why_no_work(job.job_id):
                 say(waits)
     return exit_codes.DONE
 
 
-app.command("validate", epilog="example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
+app.command("validate", epilog="Example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
 
 
-@app.command("list", epilog="example: windrow job list --state .windrow")
+@app.command("list", epilog="Example: windrow job list --state .windrow")
 @guarded
 def list_jobs(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most the newest N jobs.")
+    ] = 20,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -120,7 +124,7 @@ def list_jobs(
     return exit_codes.DONE
 
 
-@app.command("show", epilog="example: windrow job show digits-20260501-101500-ab12 -o json")
+@app.command("show", epilog="Example: windrow job show digits-20260501-101500-ab12 -o json")
 @guarded
 def show(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
     """Show one job: its state, failures and outputs."""
@@ -139,37 +143,40 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
         out(waits)
     if found.state.ended:
         out("")
-        print_summary(found, document, options=place_options(master, state), here=client.is_here)
+        print_summary(found, document, options=master_options(master, state), here=client.is_here)
     return exit_codes.DONE
 
 
-app.command("explain", epilog="example: windrow job explain digits-20260501-101500-ab12")(explain)
+app.command("explain", epilog="Example: windrow job explain digits-20260501-101500-ab12")(explain)
 
 
-@app.command("stream", epilog="example: windrow job stream digits-20260501-101500-ab12")
+@app.command("stream", epilog="Example: windrow job stream digits-20260501-101500-ab12")
 @guarded
 def stream(
     job: JobName,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 for tolerated failures.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Follow a job to its end; the exit code is the job's. Ctrl-C ends the following, not the job."""
+    """Follow a job until it ends.
+
+    The exit code is the job's. Ctrl-C stops following; the job goes on.
+    """
     with open_client(master, state) as client:
-        return stream_job(client, job, output.value, strict=strict, options=place_options(master, state))
+        return stream_job(client, job, output.value, strict=strict, options=master_options(master, state))
 
 
-@app.command("cancel", epilog="example: windrow job cancel digits-20260501-101500-ab12 --wait")
+@app.command("cancel", epilog="Example: windrow job cancel digits-20260501-101500-ab12 --wait")
 @guarded
 def cancel(
     job: JobName,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Cancel a job. One that has ended stays as it is."""
+    """Cancel a job. A job that has ended stays as it is."""
     with open_client(master, state) as client:
         found = client.cancel(job)
         if wait and not found.state.ended:
@@ -183,10 +190,10 @@ def cancel(
     return exit_codes.DONE
 
 
-app.command("retry", epilog="example: windrow job retry digits-20260501-101500-ab12 --file job.yml --stream")(retry)
+app.command("retry", epilog="Example: windrow job retry digits-20260501-101500-ab12 --file job.yml --stream")(retry)
 
 
-@app.command("download", epilog="example: windrow job download digits-20260501-101500-ab12 --to results")
+@app.command("download", epilog="Example: windrow job download digits-20260501-101500-ab12 --to results")
 @guarded
 def download(
     job: JobName,
@@ -196,8 +203,8 @@ def download(
             "--to",
             "-p",
             metavar="DIR",
-            help="Target folder [default: of outputs with a relative path in the job file that path, of others a "
-            "folder of the job's name].",
+            help="Target folder [default: an output's relative path in the job file, else a folder named like the "
+            "job].",
         ),
     ] = None,
     name: Annotated[
@@ -208,44 +215,38 @@ def download(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Fetch a job's outputs into a folder. A download that was broken off goes on where it stopped."""
+    """Download a job's outputs. A download that broke off goes on where it stopped."""
     with open_client(master, state) as client:
         return download_outputs(client, job, to, name or [], as_json=output is OutputForm.JSON)
 
 
 @app.command(
     "logs",
-    epilog="example: windrow job logs digits-20260501-101500-ab12 --failed",
+    epilog="Example: windrow job logs digits-20260501-101500-ab12 --failed",
 )
 @guarded
 def logs(
     job: JobName,
-    path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="Which log file; without it their names are listed.")
-    ] = None,
+    path: Annotated[str | None, typer.Argument(metavar="PATH", help="Log file to print [default: list all].")] = None,
     follow: Annotated[
         bool,
-        typer.Option(
-            "--follow", "-f", help="Go on as it grows, until the job has ended; without PATH all that scripts write."
-        ),
+        typer.Option("--follow", "-f", help="Keep printing until the job ends; without PATH: all that scripts write."),
     ] = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines; with --failed failures.")
+        int | None, typer.Option("--tail", min=1, metavar="N", help="Only the last N lines; with --failed: failures.")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failures with their tracebacks, newest last.")] = False,
     mini_batch: Annotated[
-        int | None, typer.Option("--mini-batch", min=0, metavar="N", help="What the logs tell of this mini-batch.")
+        int | None, typer.Option("--mini-batch", min=0, metavar="N", help="Only what concerns this mini-batch.")
     ] = None,
-    worker: Annotated[
-        str | None, typer.Option("--worker", metavar="NODE/process003", help="What this worker wrote and did.")
-    ] = None,
-    node: Annotated[str | None, typer.Option("--node", help="Only of this node.")] = None,
-    step: Annotated[str | None, typer.Option("--step", help="Only of this step.")] = None,
+    worker: Annotated[str | None, typer.Option("--worker", metavar="NODE/process003", help="Only this worker.")] = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NODE", help="Only this node.")] = None,
+    step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="Only this step.")] = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """List a job's log files, print one, or what they tell of failures, mini-batches and workers."""
+    """List or print the log files of a job, or its failures."""
     from windrow.cli import job_logs
 
     choice = job_logs.make_choice(step, node, worker, mini_batch)
@@ -328,7 +329,7 @@ def _print_job(job: Job) -> None:
         [
             (
                 step.name,
-                step.told_state,
+                step.shown_state,
                 f"{step.items.total:,}{'' if step.planned else '+'}",
                 f"{step.items.ok:,}",
                 f"{step.items.failed:,}",
@@ -339,7 +340,7 @@ def _print_job(job: Job) -> None:
                 *([f"{step.mini_batches.taken_over:,}"] if taken_over else []),
                 f"{step.retries:,}",
                 f"{step.rows:,}",
-                # What has ended the job is told at the end, once.
+                # The reason for the end of the job is shown once, at the end.
                 "" if job.state.ended and step.message in job.message else step.message,
             )
             for step in job.steps

@@ -1,4 +1,4 @@
-"""`windrow job download` and `windrow job logs`: a job's files on their way here."""
+"""Files of a job, for `windrow job download` and `windrow job logs`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
+from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import is_colourful, say
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stands_still, tell_stands_still
+from windrow.common.quantities import counted, size
 from windrow.errors import NotFound
-from windrow.fetched import fetch_paths, fetch_places, shown
-from windrow.quantities import counted, size
+from windrow.transfer.fetch_places import fetch_paths, fetch_places, shown
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 REDRAW_S = 0.2
 TAIL_READ_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class _Received:
         self._live = is_colourful(sys.stderr)
 
     def add(self, count: int) -> None:
-        """So many more have arrived."""
+        """Count received bytes."""
         self.bytes += count
         now = time.monotonic()
         if self._live and now - self._shown_at >= REDRAW_S:
@@ -73,7 +73,7 @@ def download_outputs(client: Client, job_id: str, folder: Path | None, outputs: 
 
 
 def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]) -> None:
-    """Say of outputs that do not go where the job file wants them where they go, and why."""
+    """Say where outputs go that cannot go where the job file wants them, and why."""
     places = fetch_places(document, job_id)
     for name, path in fetch_paths(document, job_id).items():
         if name in places or (outputs and name not in outputs):
@@ -109,10 +109,10 @@ def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int
 
 
 def tail_of(client: Client, job_id: str, path: str, lines: int) -> tuple[int, deque[bytes]]:
-    """The last lines of a log, and the offset behind them. Reads from the end, further back only when it must."""
+    """The last lines of a log, and the offset after them. Reads backwards from the end, as far as needed."""
     length = next((file.length for file in client.logs(job_id) if file.path == path), None)
     if length is None:
-        raise NotFound(f"Job {job_id} has no log file {path!r}. `windrow job logs {job_id}` names them.")
+        raise NotFound(f"Job {job_id} has no log file {path!r}. `windrow job logs {job_id}` lists them.")
     back = TAIL_READ_BYTES
     while True:
         start = max(0, length - back)

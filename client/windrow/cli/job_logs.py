@@ -1,4 +1,4 @@
-"""`windrow job logs` beyond one file: of workers, of a mini-batch, of all failures, several at once as they grow."""
+"""`windrow job logs` beyond one file: workers, a mini-batch, all failures, several files as they grow."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.cli import exit_codes
 from windrow.cli.job_files import print_log, tail_of
+from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import DIM, RED, YELLOW, coloured, say
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stands_still, tell_stands_still
+from windrow.common.quantities import counted
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from windrow.client import Client, LogFile
+    from windrow.sdk.client import Client, LogFile
 
 FOLLOW_S = 0.5
 SETTLE_S = 1.5
-"""After the end of a job agents may still bring the last of its logs."""
+"""After the end of a job, agents may still push its last logs."""
 FAILURES_SHOWN = 100
 READ_BYTES_MAX = 64 << 20
-"""Of one file, where many are read through."""
+"""Per file, when many are searched."""
 
 _ENTRY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (.*)")
 _WORKER = re.compile(r"(?:(?P<node>[^/]+)/)?(?:process)?(?P<number>\d+)")
 
 
 class Choice(NamedTuple):
-    """Which logs are wanted. `process`: as in `process003`; "": of all."""
+    """Which logs to show. `process`: for example `process003`; "" for all."""
 
     step: str = ""
     node: str = ""
@@ -40,11 +41,11 @@ class Choice(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether anything was chosen."""
         return self != Choice()
 
     def files(self, client: Client, job_id: str) -> list[LogFile]:
-        """The log files that are chosen. Raises NotFound."""
+        """The chosen log files. Raises NotFound."""
         found = client.logs(job_id, step=self.step, node=self.node, mini_batch=self.mini_batch)
         if self.process:
             found = [file for file in found if file.path.rpartition("/")[2].partition(".")[0] == self.process]
@@ -62,12 +63,12 @@ class Failure(NamedTuple):
 
 
 def make_choice(step: str | None, node: str | None, worker: str | None, mini_batch: int | None) -> Choice:
-    """From the options. Raises UsageError."""
+    """The choice that the options describe. Raises UsageError."""
     process = ""
     if worker is not None:
         found = _WORKER.fullmatch(worker)
         if found is None:
-            raise UsageError(f"--worker {worker}: say NODE/process003, or process003 for that of any node.")
+            raise UsageError(f"--worker {worker}: write NODE/process003, or process003 for any node.")
         if found["node"] and node and found["node"] != node:
             raise UsageError(f"--worker {worker} is not of --node {node}: leave one of them out.")
         node, process = found["node"] or node, f"process{int(found['number']):03d}"
@@ -75,7 +76,7 @@ def make_choice(step: str | None, node: str | None, worker: str | None, mini_bat
 
 
 def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | None, as_json: bool) -> int:
-    """The failures with their tracebacks, the newest last."""
+    """Print the failures with their tracebacks, newest last."""
     if choice.step:
         names = [step.name for step in client.get(job_id).steps]
         if choice.step not in names:
@@ -83,14 +84,14 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
     limit = tail or FAILURES_SHOWN
     total = 0
 
-    def counted() -> Iterator[Failure]:
+    def matching() -> Iterator[Failure]:
         nonlocal total
         for failure in _failures(client, job_id, choice.files(client, job_id)):
             if choice.mini_batch is None or _tells_of(failure.head, choice.mini_batch):
                 total += 1
                 yield failure
 
-    found = sorted(heapq.nlargest(limit, counted()))
+    found = sorted(heapq.nlargest(limit, matching()))
     if as_json:
         print_json([failure._asdict() for failure in found])
         return exit_codes.DONE
@@ -101,19 +102,19 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
         say(f"These are the newest {len(found):,} of {total:,}; --tail N shows more.")
     elif not total:
         what = f"mini-batch {choice.mini_batch} of job {job_id}" if choice.mini_batch is not None else f"job {job_id}"
-        out(f"The logs of {what} tell of no failure.")
+        out(f"The logs of {what} show no failure.")
     return exit_codes.DONE
 
 
 def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bool) -> int:
-    """What the logs tell of one mini-batch."""
+    """Print what the logs say about one mini-batch."""
     assert choice.mini_batch is not None
     files = choice.files(client, job_id)
     if not files:
         name = f"{choice.step}/{choice.mini_batch}" if choice.step else choice.mini_batch
         raise NotFound(
-            f"No log of job {job_id} tells of mini-batch {choice.mini_batch}: it has not been given to a worker (yet), "
-            f"or there is none of that number. `windrow mb show {job_id} {name}` tells its state."
+            f"No log of job {job_id} mentions mini-batch {choice.mini_batch}: no worker has got it yet, or "
+            f"there is none of that number. `windrow mb show {job_id} {name}` shows its state."
         )
     lines = [
         (file.path, line)
@@ -139,21 +140,23 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
         out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
         _print_detail(failure.detail)
     if others:
-        out("What its workers wrote (of all their mini-batches):")
+        out("What its workers wrote, for all their mini-batches:")
         for file in others:
-            out(f"  {file.path}  ({file.length:,} bytes)")
+            out(f"  {file.path}  ({counted(file.length, 'byte')})")
     return exit_codes.DONE
 
 
 def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | None) -> int:
-    """The text files of the chosen workers, one after another."""
+    """Print the text files of the chosen workers, one after another."""
     files = [
         file
         for file in choice.files(client, job_id)
         if file.length and ("/user/" in file.path or "/sys/node/" in file.path) and not file.path.endswith(".profile")
     ]
     if not files:
-        raise NotFound(f"Job {job_id} has no logs of that worker or node (yet). `windrow job logs {job_id}` names all.")
+        raise NotFound(
+            f"Job {job_id} has no logs of that worker or node yet. `windrow job logs {job_id}` lists all logs."
+        )
     for file in files:
         out(coloured(f"==> {file.path} <==", YELLOW, sys.stdout))
         print_log(client, job_id, file.path, follow=False, tail=tail)
@@ -162,10 +165,10 @@ def print_chosen(client: Client, job_id: str, choice: Choice, *, tail: int | Non
 
 
 class Followed:
-    """Several logs as they grow, line by line, each line with where it comes from; until the job has ended."""
+    """Several logs as they grow, each line with its source, until the job has ended."""
 
     def __init__(self, job_id: str, choice: Choice, tail: int | None) -> None:
-        """`tail`: begin with so many lines of each; None: with all."""
+        """`tail`: start with this many lines of each file; None: with all."""
         self._job_id = job_id
         self._choice = choice
         self._tail = tail
@@ -174,7 +177,7 @@ class Followed:
         self._ended_at: float | None = None
 
     def run(self, client: Client) -> int:
-        """Print what comes; return the exit code."""
+        """Print lines as they come; return the exit code."""
         while True:
             job = client.get(self._job_id)
             grown = self._print_new(client)
@@ -220,7 +223,7 @@ class Followed:
 
 
 def _is_followed(path: str) -> bool:
-    """What scripts write, and the progress of steps; not the copies of these at the root (--copy_logs_to_parent)."""
+    """Whether a file holds what scripts write, or the progress of steps, and is no copy (--copy_logs_to_parent)."""
     parts = path.split("/")
     return (len(parts) == 5 and parts[1] == "user") or (
         len(parts) == 2 and parts[1].startswith("job_progress_overview.")
@@ -228,7 +231,7 @@ def _is_followed(path: str) -> bool:
 
 
 def _source(path: str) -> str:
-    """`score vm/process000 stdout`: where a line comes from, in short."""
+    """The short source of a line: `score vm/process000 stdout`."""
     parts = path.split("/")
     if len(parts) < 4:
         return f"{parts[0]} overview" if "overview" in parts[-1] else path

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import out, print_json
 from windrow.errors import UsageError
 
@@ -30,9 +30,10 @@ def report(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Write a page on a job: who did what when, durations, memory, failures, waste. Also while it runs: as of now.
+    """Write a report of a job as one HTML file.
 
-    One HTML file that needs nothing but itself. With -o json: the figures behind it.
+    It shows who did what when, durations, memory, failures and waste, as of now; the job may still run. With -o json:
+    the figures behind it.
     """
     to_stdout = to is not None and str(to) == "-"
     if show and (to_stdout or output is OutputForm.JSON):
@@ -45,7 +46,7 @@ def report(
         return exit_codes.DONE
     from windrow.job_page import job_page
 
-    page = job_page(figures, options=place_options(master, state))
+    page = job_page(figures, options=master_options(master, state))
     if to_stdout:
         sys.stdout.write(page)
         sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from windrow.health_file import Silent, is_serving
+from windrow.common.health_file import Silent, is_serving
 
 SERVES, SERVES_NOT, USAGE, NO_ANSWER = 0, 1, 2, 5
 """As in `windrow.cli.exit_codes`."""
@@ -39,8 +39,8 @@ def local_health(option: str, folder: str) -> int:
         serving = is_serving(folder)
     except OSError as error:
         print(
-            f"windrow: The folder {folder} of the {role} cannot be looked at: {error.strerror}. Is {option} right, and "
-            "may this user look there?",
+            f"windrow: The folder {folder} of the {role} cannot be read: {error.strerror}. Check {option}, and whether "
+            "this user may read that folder.",
             file=sys.stderr,
         )
         return USAGE

@@ -14,28 +14,28 @@ RED, YELLOW, GREEN, DIM, PLAIN = "\x1b[1;31m", "\x1b[33m", "\x1b[32m", "\x1b[2m"
 
 
 def is_colourful(stream: object) -> bool:
-    """The stream is a terminal that shows colours, and the user has not said no (NO_COLOR, TERM=dumb)."""
+    """Whether the stream is a terminal with colours, and the user wants them (NO_COLOR, TERM=dumb)."""
     isatty = getattr(stream, "isatty", None)
     return bool(isatty and isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str, stream: object) -> str:
-    """The text in a colour, where the stream shows colours."""
+    """The text in a colour, if the stream shows colours."""
     return f"{colour}{text}{PLAIN}" if is_colourful(stream) else text
 
 
 def say(text: str) -> None:
-    """A word to the user beside the output proper. Bytes that are no text (in file names) do not stop it."""
+    """Print a message to standard error. Bytes that are not text (in file names) do not stop it."""
     try:
         print(printable(text, sys.stderr.encoding), file=sys.stderr, flush=True)
     except OSError as error:
-        # A full disk under `2> log` is no reason to end a run; a reader or terminal that is gone is.
+        # A full disk behind `2> log` must not end a run; a missing reader or terminal does.
         if error.errno in (errno.EPIPE, errno.EIO):
             raise
 
 
 def leave_closed_terminal() -> bool:
-    """Let words go nowhere where the terminal is gone: they would fail, and keep what has to be ended from its end.
+    """Discard output if the terminal is gone: writing would fail, and prevent an orderly end.
 
     Returns whether it is gone.
     """
@@ -53,19 +53,19 @@ def leave_closed_terminal() -> bool:
 
 
 def write_nowhere(descriptor: int) -> None:
-    """What is written there from now on is lost, without an error."""
+    """Discard what is written to a descriptor from now on, without an error."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
 
 
 def printable(text: str, encoding: str | None) -> str:
-    """The text as the stream can show it; what it cannot show becomes an escape."""
+    """The text as the stream can show it; other characters become escapes."""
     return text.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8", "replace")
 
 
 def report(error: Exception, output: str) -> int:
-    """Tell an error of a foreseeable kind and return its exit code; any other is raised again."""
+    """Report a foreseeable error, and return its exit code. Raises any other error again."""
     from windrow.spec.reading.problems import JobFileError
 
     problems: list[dict[str, object]] = []
@@ -76,7 +76,7 @@ def report(error: Exception, output: str) -> int:
     elif isinstance(error, WindrowError):
         code, reason = error.exit_code, error.reason
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-        say(f"windrow: What there was to say cannot be written to standard output: {error.strerror}.")
+        say(f"windrow: The output cannot be written to standard output: {error.strerror}.")
         return 1
     else:
         raise error

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import completion, exit_codes
+from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.place import place_options
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.common.quantities import counted, precise_duration, size
 from windrow.errors import UsageError
-from windrow.mini_batch import Attempt, MiniBatch, MiniBatchDetails
-from windrow.quantities import counted, precise_duration, size
+from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 app = typer.Typer(
-    help="The mini-batches of a job: look at them, run one again here.",
+    help="Inspect the mini-batches of a job, or run one again here.",
     no_args_is_help=True,
-    epilog="example: windrow mb list digits-20260501-101500-ab12 --only failed",
+    epilog="Example: windrow mb list digits-20260501-101500-ab12 --only failed",
 )
 
 MiniBatchName = Annotated[
@@ -32,7 +32,7 @@ MiniBatchName = Annotated[
 
 
 class MiniBatchState(StrEnum):
-    """What `--only` takes: `windrow.mini_batch.STATES`."""
+    """What `--only` takes: `windrow.sdk.mini_batch.STATES`."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -44,34 +44,38 @@ class MiniBatchState(StrEnum):
 ITEMS_SHOWN = 20
 
 
-@app.command("list", epilog="example: windrow mb list digits-20260501-101500-ab12 --cause timeout")
+@app.command("list", epilog="Example: windrow mb list digits-20260501-101500-ab12 --cause timeout")
 @guarded
 def list_mini_batches(
     job: JobName,
     only: Annotated[
         list[MiniBatchState] | None,
-        typer.Option("--only", help="Only those in this state; repeatable."),
+        typer.Option(
+            "--only", metavar="STATE", help=f"Only those in this state: {', '.join(MiniBatchState)}. Repeatable."
+        ),
     ] = None,
     cause: Annotated[
         str | None,
         typer.Option(
             "--cause",
             metavar="CAUSE",
-            help="Only those of which an attempt ended by it: exception, timeout, oom, …; no_result: fewer results "
-            "than items.",
+            help="Only those with an attempt that ended by this cause: exception, timeout, oom, …; no_result: run() "
+            "returned fewer results than items.",
             autocompletion=completion.causes,
         ),
     ] = None,
     step: Annotated[str | None, typer.Option("--step", metavar="STEP", help="Only those of this step.")] = None,
-    newest: Annotated[bool, typer.Option("--newest", help="The last begun first, instead of by number.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="Sort by start, newest first, instead of by number.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most N.")] = 100,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """List mini-batches as they are now.
+    """List the mini-batches of a job as they are now.
 
-    State, tries, cause, items, where and when the newest attempt ran, and what it said.
+    Each with its state, tries, cause and items, and where and when its newest attempt ran.
     """
     wanted = [str(one) for one in only or ()]
     with open_client(master, state) as client:
@@ -102,15 +106,16 @@ def list_mini_batches(
     first = 0 if several else 1
     print_table(columns[first:], [_row(one)[first:] for one in found])
     if more:
-        out(f"The first {counted(limit, 'mini-batch')}; there are more: --limit N, or fewer by --only, --cause.")
+        shown = counted(limit, "mini-batch")
+        out(f"Only the first {shown}; --limit N shows more, --only and --cause narrow the list.")
     bad = next((one for one in found if one.cause), None)
     if bad is not None:
-        options = place_options(master, state)
+        options = master_options(master, state)
         out(f"To look closer: windrow mb show {job} {_name(bad, several=several)}{options}")
     return exit_codes.DONE
 
 
-@app.command("show", epilog="example: windrow mb show digits-20260501-101500-ab12 17")
+@app.command("show", epilog="Example: windrow mb show digits-20260501-101500-ab12 17")
 @guarded
 def show(
     job: JobName,
@@ -121,7 +126,7 @@ def show(
 ) -> int:
     """Show one mini-batch and all its attempts.
 
-    Its items; times, memory, message, traceback and logs of each attempt; the command that runs it again.
+    Shows its items, the times, memory, traceback and logs of each attempt, and the command that runs it again.
     """
     step, index = parse_name(mini_batch)
     with open_client(master, state) as client:
@@ -131,71 +136,68 @@ def show(
         is_command = any(one.is_command for one in steps if one.name == found.mini_batch.step)
         earlier = "" if found.attempts else _earlier_job(client, job, found.mini_batch)
         warn_read_only(client)
-    replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{place_options(master, state)}"
+    replay = f"windrow mb replay {job} {_name(found.mini_batch, several=several)}{master_options(master, state)}"
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "replay": replay})
     else:
-        _print_details(job, found, replay, place_options(master, state), earlier, is_command=is_command)
+        _print_details(job, found, replay, master_options(master, state), earlier, is_command=is_command)
     return exit_codes.DONE
 
 
-@app.command("replay", epilog="example: windrow mb replay digits-20260501-101500-ab12 17 --code . --pdb")
+@app.command("replay", epilog="Example: windrow mb replay digits-20260501-101500-ab12 17 --code . --pdb")
 @guarded
 def replay(
     job: JobName,
     mini_batch: MiniBatchName,
-    pdb: Annotated[
-        bool, typer.Option("--pdb", help="Stop in Python's debugger where run() (or init()) raises.")
-    ] = False,
+    pdb: Annotated[bool, typer.Option("--pdb", help="Stop in Python's debugger where run() or init() raises.")] = False,
     python: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Interpreter for the script [default: the step's environment, else the active one's, else our own].",
+            help="Interpreter for the script [default: the step's environment, else the active one's, else Windrow's].",
         ),
     ] = None,
     code: Annotated[
         Path | None,
-        typer.Option("--code", metavar="DIR", help="Your present code, instead of the code that ran: repair and try."),
+        typer.Option("--code", metavar="DIR", help="Run the code of this folder instead of the code that ran."),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            "--keep", metavar="DIR", help="Keep what is made: code, data, rows, logs, files that run() wrote."
+            "--keep", metavar="DIR", help="Keep code, data, rows, logs and files that run() wrote in this folder."
         ),
     ] = None,
     write_outputs: Annotated[
         bool,
         typer.Option(
             "--write-outputs",
-            help="Let the script write into the job's own output folders, instead of a scratch place.",
+            help="Let the script write into the job's own output folders, not into a scratch folder.",
         ),
     ] = False,
     master: Master = None,
     state: State = None,
 ) -> int:
-    """Run one mini-batch again, in this terminal.
+    """Run one mini-batch again in this terminal, beside the job.
 
-    It runs beside the job, of which nothing changes.
-
-    The same worker host with the mini-batch's code, arguments, environment variables and data; prints, tracebacks,
-    breakpoint() and input() are yours. Exit code 0: run() returned something of use; 1: it did not; 130: interrupted.
+    The job does not change. The same worker host runs with the mini-batch's code, arguments, environment variables and
+    data; you see what it prints, and breakpoint() and input() work. Exit codes: 0 run() returned usable results, 1 it
+    did not, 130 interrupted.
     """
-    from windrow.cli.replaying import Replaying
+    from windrow.cli.replay import Replay
 
     step, index = parse_name(mini_batch)
-    with Replaying(keep) as replaying:
+    with Replay(keep) as prepared:
         with open_client(master, state) as client:
-            replaying.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
+            prepared.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
         # The master, perhaps a private one of ours, is not needed while the script runs.
-        return replaying.run()
+        return prepared.run()
 
 
 def parse_name(text: str) -> tuple[str | None, int]:
     """`17` or `STEP/17` -> (step, index). Raises UsageError."""
     step, slash, number = text.rpartition("/")
     if not number.isdecimal() or (slash and not step):
-        raise UsageError(f"{text!r} names no mini-batch: give its number, as in 17, or STEP/17 with the step's name.")
+        raise UsageError(f"{text!r} names no mini-batch. Give its number, as in 17, or STEP/17 with the step's name.")
     return step or None, int(number)
 
 
@@ -216,7 +218,7 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
         last.node_id if last is not None else "",
         last.process_name if last is not None else "",
         local_time(last.start_time) if last is not None else "",
-        _told(last.elapsed_s) if last is not None else "",
+        _duration(last.elapsed_s) if last is not None else "",
         last.message if last is not None else "",
     )
 
@@ -291,8 +293,8 @@ def _print_attempt(number: int, attempt: Attempt) -> None:
         fields.append(("  now", attempt.phase or "waits on the node"))
     elif attempt.elapsed_s is not None:
         times = (
-            f"{_told(attempt.elapsed_s)}: run() {_told(attempt.run_s)}, loading and writing {_told(attempt.load_s)}, "
-            f"CPU {_told(attempt.cpu_s)}"
+            f"{_duration(attempt.elapsed_s)}: run() {_duration(attempt.run_s)}, "
+            f"loading and writing {_duration(attempt.load_s)}, CPU {_duration(attempt.cpu_s)}"
         )
         fields.append(("  took", times))
         if attempt.peak_rss_bytes:
@@ -308,5 +310,5 @@ def _print_attempt(number: int, attempt: Attempt) -> None:
             out(f"    {line}")
 
 
-def _told(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "" if seconds is None else precise_duration(seconds)

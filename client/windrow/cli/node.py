@@ -14,19 +14,21 @@ from windrow.cli import completion, exit_codes
 from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json, print_table
-from windrow.node import Node
-from windrow.quantities import counted, duration, size
+from windrow.common.quantities import counted, duration, size
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.master import Master as FoundMaster
+    from windrow.sdk.client import Client
+    from windrow.sdk.master import Master as FoundMaster
 
 POLL_S = 0.25
 
 _Value = TypeVar("_Value")
 
 app = typer.Typer(
-    help="The nodes of a master: look at, set aside, let go.", no_args_is_help=True, epilog="example: windrow node list"
+    help="Inspect, cordon, drain and remove the nodes of a master.",
+    no_args_is_help=True,
+    epilog="Example: windrow node list",
 )
 
 NodeName = Annotated[
@@ -34,10 +36,13 @@ NodeName = Annotated[
 ]
 
 
-@app.command("list", epilog="example: windrow node list --master 127.0.0.1:8470")
+@app.command("list", epilog="Example: windrow node list --master 127.0.0.1:8470")
 @guarded
 def list_nodes(master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """List the nodes: what they offer and use, and how they are. Certificates that expire soon are told."""
+    """List the nodes with what they offer, use and report.
+
+    Warns of certificates that expire soon.
+    """
     with open_client(master, state) as client:
         nodes = list(client.list_nodes())
         found = warn_read_only(client)
@@ -71,21 +76,19 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     return exit_codes.DONE
 
 
-@app.command("drain", epilog="example: windrow node drain gpu-3 --wait")
+@app.command("drain", epilog="Example: windrow node drain gpu-3 --wait")
 @guarded
 def drain(
     node: NodeName,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Return when its agent has left. Ctrl-C ends the waiting.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when its agent has left. Ctrl-C stops waiting.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
     """Ask a node to leave.
 
-    It hands back what has not started, finishes what runs (for as long as its agent's grace allows), and its agent
-    ends. Should the agent be started again, the node gets nothing until `windrow node uncordon`.
+    The node hands back what has not started and finishes what runs, within its agent's grace period. Then the agent
+    ends. If it is started again, the node gets no work until `windrow node uncordon`.
     """
     with open_client(master, state) as client:
         found = client.drain_node(node)
@@ -100,39 +103,40 @@ def drain(
     return exit_codes.DONE
 
 
-@app.command("cordon", epilog="example: windrow node cordon gpu-3")
+@app.command("cordon", epilog="Example: windrow node cordon gpu-3")
 @guarded
 def cordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Hand a node nothing new. It finishes what it has begun, and stays.
+    """Give a node no new work. It finishes what it has, and stays.
 
-    This holds for the node's name, over restarts of its agent and of the master, until `windrow node uncordon`.
+    A cordon belongs to the node's name: it outlives restarts of the agent and of the master, until `windrow node
+    uncordon`.
     """
     with open_client(master, state) as client:
         found = client.cordon_node(node)
-    _answer(found, f"{node} is cordoned: it gets nothing new until `windrow node uncordon {node}`.", output)
+    _answer(found, f"{node} is cordoned: it gets no new work until `windrow node uncordon {node}`.", output)
     return exit_codes.DONE
 
 
-@app.command("uncordon", epilog="example: windrow node uncordon gpu-3")
+@app.command("uncordon", epilog="Example: windrow node uncordon gpu-3")
 @guarded
 def uncordon(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Hand a node work again."""
+    """Give a node work again."""
     with open_client(master, state) as client:
         found = client.cordon_node(node, cordoned=False)
     told = {
-        "lost": f"{node} is not cordoned any more. It is gone: its name is forgotten until it comes back.",
-        "draining": f"{node} is not cordoned any more. It still leaves; it gets work when it comes back.",
+        "lost": f"{node} is not cordoned any more. It is gone, and its name is forgotten until it comes back.",
+        "draining": f"{node} is not cordoned any more. It is still leaving, and gets work when it comes back.",
     }
     _answer(found, told.get(found.state, f"{node} is not cordoned any more: it gets work."), output)
     return exit_codes.DONE
 
 
-@app.command("remove", epilog="example: windrow node remove gpu-3")
+@app.command("remove", epilog="Example: windrow node remove gpu-3")
 @guarded
 def remove(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Forget a node that is gone. What it held runs elsewhere at once, and its cordon ends.
+    """Forget a node that is gone. Its work runs elsewhere at once, and its cordon ends.
 
-    One that is connected is refused; drain it.
+    A connected node is refused: drain it first.
     """
     with open_client(master, state) as client:
         client.remove_node(node)
@@ -147,7 +151,7 @@ def _drained(node: Node) -> str:
     if node.state == "lost":
         return f"{node.node_id} is gone already. Its name stays cordoned."
     return (
-        f"{node.node_id} is asked to leave: it hands back what it has not started, and finishes the rest. "
+        f"{node.node_id} is leaving: it hands back what it has not started, and finishes the rest. "
         f"Its name stays cordoned."
     )
 
@@ -162,7 +166,7 @@ def _wait_until_left(client: Client, asked: Node) -> tuple[Node, str]:
         if found.node_incarnation != asked.node_incarnation:
             return (
                 found,
-                f"{name} has left. Another agent is here under its name; it gets nothing while it is cordoned.",
+                f"{name} has left. Another agent is here under its name; it gets no work while it is cordoned.",
             )
         if found.state == "lost":
             how = "has left" if found.message == "Left." else f"is gone: {found.message.rstrip('.')}"
@@ -185,13 +189,13 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
         return (*begin, *[""] * 7, node.windrow_version, _why(node))
     return (
         *begin,
-        f"{_told(node.workers, str)}/{node.slots}",
+        f"{_figure(node.workers, str)}/{node.slots}",
         f"{node.leases:,}",
-        f"{_told(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
-        f"{_told(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
-        _told(node.disk_free_bytes or None, size),
+        f"{_figure(node.cpu_percent, '{:.0f}%'.format)} of {node.cpu_count}",
+        f"{_figure(node.memory_used_bytes, size)} of {size(node.memory_bytes)}",
+        _figure(node.disk_free_bytes or None, size),
         str(node.gpu_count),
-        _told(node.silent_s, duration),
+        _figure(node.silent_s, duration),
         node.windrow_version,
         _why(node),
     )
@@ -207,7 +211,7 @@ def _why(node: Node) -> str:
     if node.state == "lost":
         cordoned = f"Its name stays cordoned; to forget it: windrow node remove {node.node_id}"
     else:
-        cordoned = f"Cordoned: gets nothing new until `windrow node uncordon {node.node_id}`."
+        cordoned = f"Cordoned: gets no new work until `windrow node uncordon {node.node_id}`."
     return f"{node.message} {cordoned}".strip()
 
 
@@ -237,6 +241,6 @@ def _when(ends: datetime, now: datetime) -> str:
     return f"expires on {ends:%Y-%m-%d} ({counted(days, 'day')} left)" if days < WARN_DAYS else ""
 
 
-def _told(value: _Value | None, form: Callable[[_Value], str]) -> str:
+def _figure(value: _Value | None, form: Callable[[_Value], str]) -> str:
     """A figure of the last heartbeat, in words; "-" where there was none."""
     return "-" if value is None else form(value)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become a client."""
+"""Options that several commands share, and the client that they lead to."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 import typer
 
 from windrow.cli import completion
+from windrow.cli.master_choice import choose_master
 from windrow.cli.messages import YELLOW, coloured, report, say
-from windrow.cli.place import one_place
+from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
-from windrow.state_mark import STATE_MARK
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.master import Master as FoundMaster
+    from windrow.sdk.client import Client
+    from windrow.sdk.master import Master as FoundMaster
 
 P = ParamSpec("P")
 APP_SETTINGS: dict[str, Any] = {
@@ -34,14 +34,14 @@ APP_SETTINGS: dict[str, Any] = {
 
 
 class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
-    """How a command answers."""
+    """The form of a command's output."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Environments(str, Enum):  # noqa: UP042  as above
-    """What becomes of the environments that steps ask for."""
+    """What happens to the environments that steps ask for."""
 
     BUILD = "build"
     OWN = "own"
@@ -52,8 +52,8 @@ EnvironmentsChoice = Annotated[
     typer.Option(
         "--environments",
         envvar="WINDROW_ENVIRONMENTS",
-        help="build those that steps ask for by a conda or pip list, or run all scripts in the own Python "
-        "[with --python: own].",
+        help="build: make the conda or pip environments that steps ask for. own: run all scripts in one Python "
+        "(implied by --python).",
     ),
 ]
 Master = Annotated[
@@ -62,7 +62,7 @@ Master = Annotated[
         "--master",
         envvar="WINDROW_MASTER",
         metavar="MASTER",
-        help="A running master: host:port, unix:/path, or a context's name [default: the context in use].",
+        help="A running master: host:port, unix:/path, or the name of a context [default: the context in use].",
         autocompletion=completion.context_names,
     ),
 ]
@@ -72,15 +72,15 @@ State = Annotated[
         "--state",
         envvar="WINDROW_STATE",
         metavar="DIR",
-        help="Instead: the state folder of runs on this machine [default, without a master: .windrow].",
+        help="Instead of a master: the state folder of runs on this machine [default: .windrow].",
     ),
 ]
 Since = Annotated[
     str,
     typer.Option(
         metavar="JOB",
-        help="Take over the results of an earlier job (last: of this file), and run only what is new, and mini-batches "
-        "with an item that has changed or has no result there.",
+        help="Take over the results of an earlier job (last: the newest of this file). Only mini-batches that are new, "
+        "changed or without a result run.",
     ),
 ]
 Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
@@ -90,13 +90,13 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Change a setting of the job file, as in inputs.data.path=./other. Repeatable.",
+        help="Change a setting of the job file, for example inputs.data.path=./other. Repeatable.",
     ),
 ]
 
 
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
-    """A command that ends with its return value as exit code, and tells foreseeable errors without a traceback."""
+    """Make a command end with its return value as exit code, and report foreseeable errors without a traceback."""
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -106,7 +106,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         except KeyboardInterrupt:
             code = 130
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`| head`). Python's own flush at exit must not complain.
+            # The reader of the output is gone (`| head`). Python's flush at exit must not complain.
             sys.stdout = None
             code = 0
         except Exception as error:
@@ -119,7 +119,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def warn_read_only(client: Client) -> FoundMaster:
-    """Say so when the master accepts no changes at the moment. Returns what the master is."""
+    """Warn if the master accepts no changes at the moment. Returns the master."""
     master = client.master()
     if master.read_only_reason:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {master.read_only_reason}")
@@ -127,10 +127,10 @@ def warn_read_only(client: Client) -> FoundMaster:
 
 
 def state_of(master: str | None, state: Path | None) -> Path | None:
-    """The state folder of runs on this machine that the options mean, by the rule of `open_client`; None: a master."""
-    from windrow.contexts import Contexts
+    """The state folder that the options mean, as `open_client` reads them; None if they mean a master."""
+    from windrow.rpc.contexts import Contexts
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if (
         state is None
         and not master
@@ -143,15 +143,15 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
 
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False, make: bool = False) -> Iterator[Client]:
-    """A client of the master that the options name; without any: of the context in use, else of the runs here.
+    """A client of the master that the options name; by default of the context in use, else of the runs here.
 
-    `live`: a running one is needed, since the command asks for work. `make`: a state folder need not be there yet.
-    Raises UsageError and what `Client` raises.
+    `live`: the command asks for work, so a running master is needed. `make`: a state folder may not exist yet. Raises
+    UsageError, and what `Client` raises.
     """
-    from windrow.client import Client
-    from windrow.contexts import Contexts
+    from windrow.rpc.contexts import Contexts
+    from windrow.sdk.client import Client
 
-    master, state = one_place(master, state)
+    master, state = choose_master(master, state)
     if not master and state is None and Contexts().in_use() is None:
         if not make and not Path(state_folder.DEFAULT, STATE_MARK).is_file():
             raise UsageError(
@@ -161,11 +161,11 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
         state = Path(state_folder.DEFAULT)
     if live and state is not None and state_folder.read_endpoint(str(state)) is None:
         raise UsageError(
-            f"No run is live over the state folder {state}, so nothing would carry the job out. "
+            f"No run is live over the state folder {state}, so nothing would run the job. "
             f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
         )
     with Client(master if state is None else None, state=state, new=make) as client:
         client.connection.on_wait = say
-        # Work for a run that has ended meanwhile is refused, not left to a master that runs nothing.
+        # If the run ends meanwhile, refuse work; a stand-in master would never run it.
         client.stands_in = not live
         yield client

@@ -9,12 +9,13 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.job_stream import stream_job
+from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
-from windrow.cli.place import place_options
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import out, print_json
-from windrow.cli.watching import stream_job
+from windrow.common.quantities import counted
 from windrow.errors import UsageError
 
 
@@ -27,30 +28,31 @@ def retry(
             "--file",
             "-f",
             metavar="FILE",
-            help="The repaired job file: its code, arguments, limits and retries count from now on "
+            help="The repaired job file. Its code, arguments, limits and retries apply from now on "
             "[default: as the job was submitted].",
         ),
     ] = None,
     sets: Sets = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Follow it to its end.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit code 3 for tolerated failures, at its end.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     python: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH", help="Of a run on this machine: interpreter for the script [default: as in the run before]."
-        ),
+        typer.Option(metavar="PATH", help="On this machine: interpreter for the script [default: as before]."),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="Of a run on this machine: workers at a time.")
+        int | None,
+        typer.Option(
+            min=1, max=4096, metavar="N", help="On this machine: number of workers [default: one per processor]."
+        ),
     ] = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Run what is not done of a job that has ended: what failed, and what was cancelled.
+    """Run the failed and cancelled parts of an ended job again.
 
-    Items with a result keep it; all rows come together in the same output. Where code has been repaired, name the job
-    file. A run on this machine is followed to its end.
+    Items with a result keep it, and all rows end up in the same output. If you have repaired code or settings, name
+    the job file with --file. A run on this machine is followed until it ends.
     """
     if sets and file is None:
         raise UsageError("--set changes a job file: name it with --file.")
@@ -65,13 +67,14 @@ def retry(
             found = client.retry(job, file, sets=sets or (), on_upload=display.show)
         if stream:
             return stream_job(
-                client, job, output.value, strict=strict, options=place_options(master, state), begun=found
+                client, job, output.value, strict=strict, options=master_options(master, state), begun=found
             )
         if output is OutputForm.JSON:
             print_json(found.to_dict())
         else:
             batches = found.mini_batches
-            out(f"{job} is {found.state.value} again: {batches.done:,} of {batches.total:,} mini-batches were done.")
+            done = f"{batches.done:,} of {counted(batches.total, 'mini-batch')}"
+            out(f"{job} is {found.state.value} again: {done} were done.")
     return exit_codes.DONE
 
 
@@ -87,10 +90,10 @@ def _here(
     output: OutputForm,
 ) -> int:
     """A run of this machine: with a master and an agent of its own, as `windrow run`."""
-    from windrow.cli import early
-    from windrow.embedded import told
+    from windrow.cli import run_start
+    from windrow.embedded import remembered_options
 
-    before = told.recall(str(folder), job)
+    before = remembered_options.recall(str(folder), job)
     options = RunOptions("" if file is None else str(file))
     options.retried, options.sets = job, sets or []
     options.state, options.python, options.slots = str(folder), python or before.python, slots
@@ -100,4 +103,4 @@ def _here(
     if before.python and not python:
         say(f"Scripts run in {before.python}, as in the run before; --python names another.")
     options.strict, options.output = strict, output.value
-    return early.run(options)
+    return run_start.run(options)

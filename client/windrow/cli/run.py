@@ -11,12 +11,14 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
-from windrow.storage.secrecy import hide_credentials
+from windrow.common import garbage_collector
+from windrow.common.quantities import counted
+from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
     from windrow.embedded.session import Session
-    from windrow.job import Job
+    from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
 
 
@@ -24,8 +26,8 @@ LOOK_PATIENCE_S = 1.0
 
 
 def run_command(options: RunOptions, session: Session | None) -> int:
-    """Run the job file. `session`: the state folder, if it is open already. Returns the exit code."""
-    # The scripts that it runs have the same user.
+    """Run the job file. `session`: the state folder, if it is open. Returns the exit code."""
+    # Scripts run as the same user, and could read the environment of this process.
     hide_credentials()
     interrupts = Interrupts()
     run = _Run(options, session, interrupts)
@@ -48,7 +50,7 @@ def run_command(options: RunOptions, session: Session | None) -> int:
             interrupts.disarm()
             run.close()
     except BrokenPipeError:
-        # Whoever read our output is gone (`| head`); Python's own flush at exit must not complain about that.
+        # The reader of the output is gone (`| head`). Python's flush at exit must not complain.
         sys.stdout = None
         return exit_codes.INTERRUPTED
     except Exception as error:
@@ -69,17 +71,17 @@ class _Run:
 
     @property
     def has_ended(self) -> bool:
-        """The job has, and not only this command."""
+        """The job has ended, not only this command."""
         return self._document is not None
 
     def run(self) -> int:
-        """From the job file to the last line."""
+        """Run the job, from its file to the summary."""
         loaded = self._load() if self._options.job_file else None
         session = self._opened()
         if session.interpreter and loaded is not None:
-            from windrow.interpreter import check_interpreter
+            from windrow.embedded.job_interpreter import check_job_interpreter
 
-            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         if loaded is not None:
             self._tell_environments(session, loaded)
         self._job, self._document = self._follow(session, loaded)
@@ -87,29 +89,29 @@ class _Run:
         return self._tell_end(self._job, self._document)
 
     def close(self) -> None:
-        """End what was started. Repeatable."""
+        """End master, agent and display. Repeatable."""
         try:
             if self._display is not None:
                 self._display.end()
         finally:
             if self._session is not None:
-                # Without a job of ours nothing is worth waiting for.
+                # Without a job there is nothing to wait for.
                 self._session.close(
                     now=self._job is None, hurry=lambda: self._interrupts.hurried, drained=self._look_again
                 )
                 self._session = None
 
     def forget(self) -> None:
-        """The end has been said: the next equal command begins a new run."""
-        from windrow.embedded import untold
+        """The end has been reported, so the next equal command begins a new run."""
+        from windrow.embedded import unreported_run
 
         if sys.stdout is not None:
             sys.stdout.flush()
         if self._job is not None:
-            untold.forget(self._options.state, self._job.job_id)
+            unreported_run.forget(self._options.state, self._job.job_id)
 
     def interrupted(self) -> int:
-        """The first Ctrl-C: let what runs end, keep the state, and say how to go on; or how the run has ended."""
+        """After the first Ctrl-C: let running mini-batches finish, keep the state, and say how to continue."""
         if self._display is not None:
             self._display.end()
         attached = self._session is not None and self._session.attached
@@ -125,7 +127,11 @@ class _Run:
             self._say(f"The run goes on in process {owner}; the same command shows it again.")
         else:
             items = self._job.items if self._job is not None else None
-            done = f" {items.done:,} of {items.total:,} items are done." if items is not None and items.total else ""
+            done = (
+                f" {items.done:,} of {counted(items.total, 'item')} are done."
+                if items is not None and items.total
+                else ""
+            )
             self._say(
                 f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
             )
@@ -136,14 +142,14 @@ class _Run:
         return exit_codes.INTERRUPTED
 
     def _look_again(self) -> None:
-        """What the drain has added to an interrupted run: the following has ended before.
+        """Ask for what the drain has added to an interrupted run, which is not followed any more.
 
-        Where nothing is left to run, its end is waited for a moment: its rows are being gathered.
+        If nothing is left to run, wait a moment for the end of the job: its rows are being gathered.
         """
         if self.has_ended or self._job is None or self._session is None or self._interrupts.hurried:
             return
-        from windrow.client import Client
         from windrow.errors import WindrowError
+        from windrow.sdk.client import Client
 
         try:
             with Client(self._session.address, patience_s=LOOK_PATIENCE_S) as client:
@@ -155,10 +161,10 @@ class _Run:
                 if self._job.state.ended:
                     self._document = client.document(self._job.job_id)
         except WindrowError:
-            pass  # it ended by itself; what was seen last is told
+            pass  # the master has ended; report what was seen last
 
     def _load(self) -> LoadedJob:
-        from windrow.embedded.asset_lookup import SessionAssets
+        from windrow.sdk.private_master import SessionAssets
         from windrow.spec import load_job
 
         datastores = self._session.datastores if self._session is not None else ()
@@ -180,7 +186,7 @@ class _Run:
         return self._session
 
     def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:
-        """Which steps ask for an environment, and do not get one."""
+        """Warn of steps that ask for an environment and do not get one."""
         if session.builds_environments:
             return
         names = [step.name for step in loaded.job.steps if step.environment is not None]
@@ -206,16 +212,16 @@ class _Run:
         )
 
     def _remember_told(self, session: Session, job_id: str) -> None:
-        from windrow.embedded import told
+        from windrow.embedded import remembered_options
 
         options = self._options
         python = session.interpreter if options.python else None
-        told.remember(options.state, job_id, python, options.environments, options.datastores)
+        remembered_options.remember(options.state, job_id, python, options.environments, options.datastores)
 
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
-        """Begin or continue the run and follow it to its end, whatever happens to the master or its owner."""
-        from windrow.embedded.connect import connect
+        """Begin or continue the run, and follow it to its end, even if the master or its owner ends."""
         from windrow.embedded.session import OwnerGone
+        from windrow.sdk.private_master import connect
 
         seq = 0
         while True:
@@ -229,13 +235,13 @@ class _Run:
                 self._say(str(gone))
                 if session.take_over():
                     self._say("This process runs the master and the agent from now on.")
-                # A new incarnation may count its changes anew.
+                # A new incarnation may restart its count of changes.
                 seq = 0
             finally:
                 client.close()
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
-        from windrow.embedded.submission import begin, retry
+        from windrow.sdk.run_choice import begin, retry
 
         options = self._options
         if loaded is None or options.retried:
@@ -254,16 +260,19 @@ class _Run:
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
-            self._say("It ended while no command followed it any more: nothing is run again. --restart runs it anew.")
+            self._say(
+                "This run ended while no command followed it, so nothing runs again. To run it anew, use --restart."
+            )
         for other in begun.others:
             self._say(
-                f"Going on as well: the unfinished run {other.job_id} of this state folder ({other.display_name})."
+                f"The unfinished run {other.job_id} ({other.display_name}) of this state folder continues as well."
             )
         return begun.job
 
     def _watch(self, client: Any, session: Session, job_id: str, seq: int) -> tuple[Job, dict[str, Any]]:
-        from windrow.cli.follow import Follower
+        from windrow.cli.job_follower import Follower
 
+        garbage_collector.resume()
         assert self._display is not None
         live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
@@ -281,7 +290,7 @@ class _Run:
         from pathlib import Path
 
         from windrow.cli.display import summary
-        from windrow.cli.place import place_options
+        from windrow.cli.master_choice import master_options
 
         code = summary.exit_code(job, strict=self._options.strict)
         if self._options.output == "json":
@@ -290,7 +299,7 @@ class _Run:
             places = summary.output_places(job, document) if job.state.succeeded else []
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
-            options = place_options(None, Path(self._options.state))
+            options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
         return code
 
@@ -310,7 +319,7 @@ class _Run:
 
 
 def make_display(output: str, *, quiet: bool) -> Display:
-    """The display that fits the output form and the terminal."""
+    """The display for the output form and the terminal."""
     if output == "json":
         from windrow.cli.display.jsonlines import JsonDisplay
 

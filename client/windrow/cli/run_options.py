@@ -1,7 +1,7 @@
 """The options of `windrow run`, read without typer: importing it would delay the start of master and agent.
 
-The reader here knows the plain cases only: anything else (--help, a mistake) is left to the typer command of the same
-name in `windrow.cli.app`. A test holds the two to the same options.
+The reader here knows only the plain cases. All else (--help, a mistake) is left to the typer command of the same name
+in `windrow.cli.app`. A test checks that both have the same options.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHOICES = {"output": ("text", "json"), "environments": ("build", "own")}
 
 
 class RunOptions:
-    """What `windrow run` was told."""
+    """The options of one `windrow run`."""
 
     def __init__(self, job_file: str = "") -> None:
         self.job_file = job_file
@@ -49,7 +49,7 @@ class RunOptions:
         self.no_progress = False
         self.output = "text"
         self.retried = ""
-        """The job that is gone on with (`windrow job retry`); then there need be no job file."""
+        """The job to retry (`windrow job retry`); then the job file is optional."""
 
 
 def parse(arguments: list[str]) -> RunOptions | None:
@@ -69,7 +69,7 @@ def parse(arguments: list[str]) -> RunOptions | None:
         else:
             options.job_file = argument
     if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
-        return None  # whoever says so in words
+        return None  # typer reports it
     return options if options.job_file and not (options.restart and options.keep_rows) else None
 
 

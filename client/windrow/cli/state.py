@@ -11,18 +11,18 @@ import typer
 from windrow.cli import exit_codes
 from windrow.cli.options import Output, OutputForm, guarded
 from windrow.cli.tables import out, print_json, print_table
-from windrow.doctor.findings import Unanswered, ask
+from windrow.common.quantities import counted
+from windrow.common.role_query import Unanswered, ask
 from windrow.errors import UsageError
-from windrow.quantities import counted
 
 app = typer.Typer(
-    help="A state folder that may be damaged: check it, and save what can still be read.",
+    help="Check a state folder, and salvage a damaged one.",
     no_args_is_help=True,
-    epilog="example: windrow state check /var/lib/windrow",
+    epilog="Example: windrow state check /var/lib/windrow",
 )
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="[DIR]", envvar="WINDROW_STATE", help="The state folder of runs, or of a master.")
+    Path, typer.Argument(metavar="DIR", envvar="WINDROW_STATE", help="The state folder of runs, or of a master.")
 ]
 ADVICE = (
     "Keep a copy of the folder as it is. Then bring the whole folder back from a backup, or save what can still be "
@@ -30,13 +30,14 @@ ADVICE = (
 )
 
 
-@app.command("check", epilog="example: windrow state check /var/lib/windrow")
+@app.command("check", epilog="Example: windrow state check /var/lib/windrow")
 @guarded
 def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -> int:
-    """Verify every checksum in a state folder: of the database and each of its rows, committed rows, recipes, listings,
-    sorted rows, archives, notes and lists. Each finding names the job and step, and says what the damage means.
+    """Verify every checksum in a state folder.
 
-    No master may work over the folder; nothing in it is changed. Exit code 0: all is sound; 1: damage was found.
+    Checks the database and each of its rows, committed rows, recipes, listings, sorted rows, archives, notes and lists.
+    Each finding names the job and step, and says what the damage means. No master may use the folder meanwhile; nothing
+    in it is changed. Exit codes: 0 no damage, 1 damage was found.
     """
     found = _asked("check", folder)
     damage = found["damage"]
@@ -53,19 +54,20 @@ def check(folder: Folder = Path(".windrow"), output: Output = OutputForm.TEXT) -
     return exit_codes.JOB_FAILED if damage else exit_codes.DONE
 
 
-@app.command("salvage", epilog="example: windrow state salvage /var/lib/windrow --to /mnt/saved")
+@app.command("salvage", epilog="Example: windrow state salvage /var/lib/windrow --to /mnt/saved")
 @guarded
 def salvage(
     folder: Folder = Path(".windrow"),
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="OUT", help="A new folder, for what can be read. [required]")
+        Path | None, typer.Option("--to", metavar="OUT", help="New folder for what can be read.  [required]")
     ] = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Save committed rows, documents, code archives, and the list of what is missing, into a new folder.
+    """Save what can still be read into a new folder.
 
-    No master may work over the folder; nothing in it is changed. What fails its checksum is left out, and listed.
-    Exit code 0: nothing that should be there is missing; 1: something is.
+    Saves committed rows, documents and code archives, and a list of what is missing. What fails its checksum is left
+    out and listed. No master may use the folder meanwhile; nothing in it is changed. Exit codes: 0 nothing is missing,
+    1 something is.
     """
     if to is None:
         raise UsageError("Where to? Name a new folder: --to OUT")

@@ -1,4 +1,4 @@
-"""Lists for people: a rich table on a terminal, plain columns elsewhere (wide, no colours, nothing cut off)."""
+"""Lists for people: a rich table on a terminal, plain columns elsewhere (without colours, never cut off)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COLOURS = {
 }
 
 FOLDED_WIDTH = 20
-"""The first and the last column may be folded down to so many characters, the others not at all."""
+"""The first and the last column may be folded to this width; the others are never folded."""
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One table. A column whose name begins with `>` is aligned to the right.
+    """Print a table. A column whose name begins with `>` is aligned to the right.
 
-    The last column is left out where it is empty. On a terminal too narrow for it, each row is a list of fields.
+    An empty last column is left out. On a terminal that is too narrow, each row becomes a list of fields.
     """
     if rows and not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -70,25 +70,25 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Name and value, one a line."""
+    """Print names and values, one per line."""
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
         out(f"{name:<{width}}  {value}".rstrip())
 
 
 def print_json(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     print(json.dumps(value, indent=2), flush=True)
 
 
 def out(text: str) -> None:
-    """A line on standard output; what its encoding cannot show becomes an escape."""
+    """Print a line to standard output; characters that its encoding cannot show become escapes."""
     print(printable(text, sys.stdout.encoding), flush=True)
 
 
 def ago(moment: datetime | None) -> str:
     """`5 s ago`, `3 h 2 min ago`; empty for None."""
-    from windrow.quantities import duration
+    from windrow.common.quantities import duration
 
     if moment is None:
         return ""

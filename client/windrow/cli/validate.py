@@ -14,6 +14,7 @@ from windrow.cli import exit_codes
 from windrow.cli.messages import RED, YELLOW, coloured, say
 from windrow.cli.options import Output, OutputForm, Sets, guarded, open_client
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
@@ -29,12 +30,12 @@ ScriptPython = Annotated[
     typer.Option(
         "--python",
         metavar="PATH",
-        help="The interpreter that would run the scripts [default: the active environment's, else our own].",
+        help="Interpreter that would run the scripts [default: the active environment's, else Windrow's].",
     ),
 ]
 Datastores = Annotated[
     list[str] | None,
-    typer.Option("--datastore", metavar="NAME=PLACE", help="A datastore that the run would have. Repeatable."),
+    typer.Option("--datastore", metavar="NAME=PLACE", help="Datastore that the run would have. Repeatable."),
 ]
 StateFolder = Annotated[
     Path,
@@ -42,7 +43,7 @@ StateFolder = Annotated[
         "--state",
         envvar="WINDROW_STATE",
         metavar="DIR",
-        help="State folder of the run: outputs written from there may be replaced, others not.",
+        help="State folder of the run: only outputs that it wrote may be replaced.",
     ),
 ]
 
@@ -56,10 +57,10 @@ def validate(
     state: StateFolder = Path(state_folder.DEFAULT),
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Check a job file, a component file or a table without running anything.
+    """Check a job file, component or table without running it.
 
-    Tells all errors and warnings with their places, also of the files that it names on this machine: components,
-    MLTable files, code folders, entry scripts. Exit code 0: valid, perhaps with warnings; 2: not.
+    Shows all errors and warnings with their places, also in files that it names on this machine: components, MLTable
+    files, code folders, entry scripts. Exit codes: 0 valid, perhaps with warnings, 2 not valid.
     """
     from windrow.embedded.datastores import known, read
     from windrow.spec import load_job
@@ -83,8 +84,7 @@ def validate(
     if found.valid:
         out(f"{found.file} is a valid {found.kind}.")
         return exit_codes.DONE
-    count = len(found.errors)
-    say(f"{found.file} is not a valid {found.kind}: {count} error{'s' if count > 1 else ''}.")
+    say(f"{found.file} is not a valid {found.kind}: {counted(len(found.errors), 'error')}.")
     return exit_codes.USAGE
 
 

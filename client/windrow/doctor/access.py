@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.contexts import Contexts
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import UsageError
+from windrow.rpc.contexts import Contexts
 
 AREA = "Access"
 
@@ -73,8 +73,8 @@ STORES = (
 )
 
 
-def look(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """All of it."""
+def check(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """All findings of this area."""
     for store in STORES:
         yield from _store(store, environment)
     yield from _contexts()

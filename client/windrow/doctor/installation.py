@@ -32,8 +32,8 @@ EXTRAS = (
 )
 
 
-def look() -> Iterator[Finding]:
-    """All of it."""
+def check() -> Iterator[Finding]:
+    """All findings of this area."""
     yield Finding(AREA, "version", OK, f"{windrow.__version__}, in {sys.prefix}")
     python = f"{platform.python_version()}, {sys.executable}"
     if sys.platform == "linux":

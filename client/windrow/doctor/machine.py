@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
-from windrow.open_files import BASE, EACH_WORKER
-from windrow.quantities import counted, size
+from windrow.common.open_files import BASE, EACH_WORKER
+from windrow.common.quantities import counted, size
+from windrow.common.role_query import Unanswered, ask
+from windrow.doctor.findings import FAIL, OK, WARN, Finding
 
 AREA = "Machine"
 SHARED_MEMORY = Path("/dev/shm")
@@ -47,8 +48,8 @@ KERNEL = {
 """What agents ask of the kernel; where it is missing: how bad that is, what then happens, what to do."""
 
 
-def look() -> Iterator[Finding]:
-    """All of it."""
+def check() -> Iterator[Finding]:
+    """All findings of this area."""
     try:
         node = ask("windrow_agent.node")
     except Unanswered as error:

@@ -10,22 +10,22 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import windrow
-from windrow.client import Client
-from windrow.contexts import Access
+from windrow.common.quantities import counted, size
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import MasterUnreachable, RequestRefused, WindrowError
-from windrow.node import Node
-from windrow.quantities import counted, size
 from windrow.rpc.certificates import NEW_AUTHORITY, RENEW, WARN_DAYS, days_left
+from windrow.rpc.contexts import Access
 from windrow.rpc.tls import tls_fault
+from windrow.sdk.client import Client
+from windrow.sdk.node import Node
 
 AREA = "Master"
 PATIENCE_S = 5.0
 NODE_ROOM_BYTES = 1 << 30
 
 
-def look(access: Access) -> Iterator[Finding]:
-    """All of it."""
+def check(access: Access) -> Iterator[Finding]:
+    """All findings of this area."""
     if not access.address.startswith("unix:"):
         reached = _reach(access)
         yield reached
@@ -39,7 +39,7 @@ def look(access: Access) -> Iterator[Finding]:
         elif _is_here(access.address):
             yield Finding(AREA, "TLS", OK, "none; nothing leaves this machine")
         else:
-            advice = "What is sent can be read on the way. Make certificates with windrow setup (docs/deploy.md)."
+            advice = "Others can read what is sent. Run windrow setup (docs/how-to/use-tls-and-tokens.md)."
             yield Finding(AREA, "TLS", WARN, "none", advice)
     try:
         with Client(access=access, patience_s=PATIENCE_S) as client:

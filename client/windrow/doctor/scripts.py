@@ -8,9 +8,9 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 
+from windrow.common.interpreter import OLDEST, PROBE_S, find_interpreter
 from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.errors import UsageError
-from windrow.interpreter import LOOK_S, OLDEST, find_interpreter
 
 AREA = "Scripts"
 PACKAGES = {
@@ -33,8 +33,8 @@ print("windrow: " + json.dumps([list(sys.version_info[:3]), found]))
 """
 
 
-def look(python: str | None) -> Iterator[Finding]:
-    """All of it. `python`: as `--python` gives it."""
+def check(python: str | None) -> Iterator[Finding]:
+    """All findings of this area. `python`: as `--python` gives it."""
     try:
         interpreter = find_interpreter(python, os.environ)
     except UsageError as error:
@@ -45,7 +45,7 @@ def look(python: str | None) -> Iterator[Finding]:
             [interpreter, "-c", _LOOK, *PACKAGES],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=PROBE_S,
             check=False,
         )
         lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("windrow: ")]

@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from windrow.doctor.findings import FAIL, OK, WARN, Finding, Unanswered, ask
+from windrow.common.quantities import size
+from windrow.common.role_query import Unanswered, ask
+from windrow.common.state_mark import STATE_MARK
+from windrow.doctor.findings import FAIL, OK, WARN, Finding
 from windrow.embedded.state_folder import read_endpoint
 from windrow.errors import StateFolderError
-from windrow.quantities import size
-from windrow.state_mark import STATE_MARK
 
 AREA = "State folder"
 ROOM_BYTES = 1 << 30
@@ -20,8 +21,8 @@ VOLATILE = ("tmpfs", "ramfs")
 _ELSEWHERE = "Use a folder on a local disk: --state DIR."
 
 
-def look(folder: str, *, deep: bool = False) -> Iterator[Finding]:
-    """All of it. `deep`: verify every checksum, however long that takes."""
+def check(folder: str, *, deep: bool = False) -> Iterator[Finding]:
+    """All findings of this area. `deep`: verify every checksum, however long that takes."""
     try:
         found = ask("windrow_master.state_folder", folder)
     except Unanswered as error:
@@ -105,7 +106,7 @@ def _database(found: dict[str, Any]) -> Iterator[Finding]:
     if not found["sqlite_ok"]:
         yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
     if found["damage"]:
-        advice = "Run windrow state check: it names all damage. docs/operations.md says what to do then."
+        advice = "Run windrow state check: it names all damage. Then: docs/how-to/repair-a-damaged-state.md."
         yield Finding(AREA, "database", FAIL, found["damage"], advice)
         return
     schema, known = found["schema"], found["schema_known"]

@@ -1,16 +1,15 @@
-"""What runs first in each process that the embedded mode starts: `python -m windrow.embedded.child MODULE ARGUMENT...`.
+"""Runs first in each process of the embedded mode: `python -m windrow.embedded.child MODULE ARGUMENT...`.
 
-Runs MODULE as `python -m MODULE ARGUMENT...` would, and ends the process when the one who started it is gone. How it
-knows: its standard input is a pipe whose other end only the starter holds, so the kernel closes it even on kill -9
-(and, unlike PR_SET_PDEATHSIG, it does not depend on which thread started the process).
+It runs MODULE like `python -m MODULE ARGUMENT...`, and ends the process when its starter is gone. Standard input is a
+pipe whose other end only the starter holds. The kernel closes that end even after kill -9, and, unlike
+PR_SET_PDEATHSIG, it does not matter which thread started the process.
 
 States: following -> ending -> ended.
-1. Standard input at its end: SIGTERM to itself (the module's own orderly end), an agent's again after HURRY_S (one that
-   drains ends at once then), SIGKILL after KILL_S more.
-2. The module never sees the pipe: its standard input is /dev/null, and nothing it starts can hold or
-   read the pipe.
-3. With WINDROW_RUN_FOLDER set (a master's), that folder (the socket's) is removed at the end, unless by kill -9, when
-   the starter is gone. Else the starter removes it: the other process that it has started may still begin in there.
+1. When standard input ends, the process sends itself SIGTERM, for an orderly end. An agent gets a second SIGTERM after
+   HURRY_S, which ends a draining one at once. SIGKILL follows after KILL_S more.
+2. The module never sees the pipe: its standard input is /dev/null, and nothing that it starts inherits the pipe.
+3. If WINDROW_RUN_FOLDER is set (for a master), the process removes that folder, which holds the socket, when its
+   starter is gone. Else the starter removes it, since the other process may still need it.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import sys
 import threading
 import time
 
+from windrow.common import garbage_collector
 from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 
 HURRY_S = 1.0
@@ -41,7 +41,7 @@ def follow(pipe: int, run_folder: str) -> None:
             break
     starter_is_gone.set()
     if run_folder and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # Still importing: the signal ends it on the spot.
+        # Still importing, so the signal kills it before it could clean up.
         remove_run_folder(run_folder)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(HURRY_S)
@@ -54,7 +54,7 @@ def follow(pipe: int, run_folder: str) -> None:
 
 
 def take_lifeline() -> int:
-    """The pipe, moved away from standard input, closed in whatever this process starts."""
+    """Move the pipe away from standard input, to a descriptor that no child inherits."""
     pipe = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -63,7 +63,9 @@ def take_lifeline() -> int:
 
 
 def main() -> None:
-    """Follow the starter, then become the module."""
+    """Follow the starter in a thread, and run the module."""
+    # Master and agent resume it when they have imported what they need.
+    garbage_collector.pause()
     run_folder = os.environ.pop(RUN_FOLDER_VARIABLE, "")
     threading.Thread(target=follow, args=(take_lifeline(), run_folder), name="follow-starter", daemon=True).start()
     module = sys.argv[1]

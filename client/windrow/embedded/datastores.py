@@ -1,7 +1,6 @@
-"""The datastores of a private master: those that a command names, and those of the runs that its state folder holds.
+"""The datastores of a private master: those that a command names, and those of earlier runs over its state folder.
 
-`datastores.json` in the state folder keeps them: a run goes on, or is only looked at, by commands that do not name
-them.
+`datastores.json` in the state folder keeps them, so that later commands need not name them again.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -19,7 +18,7 @@ FILE = "datastores.json"
 
 
 def read(items: Sequence[str]) -> dict[str, str]:
-    """Names, and where each is. `items`: `NAME=PLACE`. Raises UsageError."""
+    """Places by name, from `NAME=PLACE` items. Raises UsageError."""
     if not items:
         return {}
     from windrow.spec.naming.datastores import BadDatastore, read_datastores
@@ -31,7 +30,7 @@ def read(items: Sequence[str]) -> dict[str, str]:
 
 
 def gather(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Those given, which are kept from now on, and those that the state folder holds already.
+    """The given datastores, which are kept from now on, and those that the state folder keeps already.
 
     Raises StateFolderError.
     """
@@ -41,28 +40,28 @@ def gather(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     kept = _kept(path)
     together = {**kept, **given}
     if together != kept:
-        from windrow.notes import write_note
+        from windrow.common.notes import write_note
 
         write_note(path, {"datastores": together})
     return _there(together)
 
 
 def known(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """What `gather` would return; nothing is kept. The folder need not be there. Raises StateFolderError."""
+    """What `gather` would return, without keeping anything. The folder may not exist. Raises StateFolderError."""
     return _there({**_kept(os.path.join(folder, FILE)), **given})
 
 
 def _kept(path: str) -> dict[str, str]:
     if not os.path.exists(path):
         return {}
-    from windrow.notes import NoteDamaged, read_note
+    from windrow.common.notes import NoteDamaged, read_note
 
     try:
         kept: dict[str, str] = (read_note(path) or {"datastores": {}})["datastores"]
     except (NoteDamaged, KeyError) as error:
         raise StateFolderError(
-            f"{error}. It keeps the datastores that runs over this folder were given. Remove that file, and name all "
-            "of them again: --datastore NAME=PLACE."
+            f"{error}. It keeps the datastores of the runs over this folder. Remove that file, and name all of them "
+            "again: --datastore NAME=PLACE."
         ) from error
     except OSError as error:
         raise StateFolderError(f"{path} cannot be read: {error.strerror}. Check that disk.") from error
@@ -70,5 +69,5 @@ def _kept(path: str) -> dict[str, str]:
 
 
 def _there(places: Mapping[str, str]) -> dict[str, str]:
-    """A folder that is gone is none any more: what names it will say so."""
+    """Leaves out folders that are gone; whatever names them reports that."""
     return {name: place for name, place in places.items() if not place.startswith("/") or os.path.isdir(place)}

@@ -1,4 +1,4 @@
-"""One process that the embedded mode started: spawn, signal, wait, and the tail of what it said."""
+"""One process of the embedded mode: spawn, signal, wait, and the tail of its log."""
 
 # pathlib and subprocess cost milliseconds on the way to the first run().
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Process:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                # Somebody else's wait took its status (a library that reaps all children): it is gone, how is unknown.
+                # Another wait took its status (a library that reaps all children): it is gone, the reason unknown.
                 self._status = -signal.SIGKILL
             else:
                 if pid:
@@ -68,7 +68,7 @@ class Process:
         self.output = self.pidfd = -1
 
     def said(self, lines: int = 8) -> str:
-        """The last lines that it wrote to standard error since its start."""
+        """The last lines that it has written to standard error."""
         try:
             with open(self.log, "rb") as file:
                 length = file.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""Opens a state folder: starts a private master (and agent) over it, or attaches to those that live.
+"""Opens a state folder: starts a private master (and agent) over it, or attaches to running ones.
 
-States: owner | attached; attached -> owner when the one who started them is gone and its job is not (takeover).
-1. An owner publishes where its master listens only while it lives; what it published is believed only as long.
-2. Whoever attaches starts nothing and ends nothing.
+States: owner | attached; attached -> owner when the process that started them is gone and its job is not (takeover).
+1. An owner publishes the address of its master, and others believe it only while the owner lives.
+2. An attached session starts nothing and ends nothing.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -12,22 +12,20 @@ import os
 import threading
 import time
 
+from windrow.common.interpreter import find_interpreter
+from windrow.common.open_files import need_open_files
+from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.embedded.datastores import gather, read
 from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
-from windrow.interpreter import find_interpreter
-from windrow.open_files import need_open_files
-from windrow.state_mark import STATE_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from windrow.job import Job
-
 READY_S = 60.0
-"""A master that has to recover a large state, on a slow disk, is given so long before it serves."""
+"""How long a master may take to serve: it may have to recover a large state from a slow disk."""
 ATTACH_S = 30.0
 POLL_S = 0.01
 
@@ -45,15 +43,15 @@ class Session:
         with_agent: bool,
         datastores: Sequence[str],
     ) -> None:
-        """Start the pair, or attach. Use `open_session`."""
+        """Start master and agent, or attach. Use `open_session`."""
         self.address = ""
         self.supervisor: Supervisor | None = None
         self.owner_pid = 0
         self.interpreter = ""
-        """What runs scripts here; "" where nothing runs them, or another process has not told."""
+        """The Python that runs scripts; "" if none does, or if the owner has not published it."""
         self.builds_environments = environments == "build" and not python
-        """Steps that ask for an environment get one; else all scripts run in `interpreter`."""
-        # Found before anything is made: one that is not there leaves no trace.
+        """Steps that ask for an environment get one. If false, all scripts run in `interpreter`."""
+        # Looked up first: a wrong one leaves no trace on disk.
         self._own_interpreter = find_interpreter(python, os.environ) if with_agent else ""
         need_open_files("The run", (slots or 1) if with_agent else 0)
         self._python = self._own_interpreter if python else None
@@ -63,23 +61,23 @@ class Session:
         self._thread: threading.Thread | None = None
         self._given_datastores = read(datastores)
         self.datastores: dict[str, str] = {}
-        """Those of the master, by name."""
+        """The datastores of the master, by name."""
         self.folder = state_folder.prepare(folder)
         self._enter()
 
     @property
     def attached(self) -> bool:
-        """Another process started the master and the agent."""
+        """Another process started master and agent."""
         return self.supervisor is None
 
     def wait_ready(self) -> str:
-        """The master's address, when it serves. Raises MasterFailed."""
+        """Wait until the master serves; return its address. Raises MasterFailed."""
         if self.supervisor is not None and self._thread is None:
             try:
                 if not self.supervisor.wait_ready(READY_S):
                     raise MasterFailed(
                         f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
-                        f"Is the disk very slow? Its words: {self.supervisor.log_of('master')}"
+                        f"Is the disk very slow? Its log: {self.supervisor.log_of('master')}"
                     )
             except WindrowError:
                 self.close(now=True)
@@ -91,17 +89,17 @@ class Session:
         return self.address
 
     def failure(self) -> WindrowError | None:
-        """Why the master will not come back, if so."""
+        """Why the master will not come back; None if it may."""
         if self.supervisor is not None:
             return self.supervisor.failure
         endpoint = state_folder.read_endpoint(self.folder)
-        # Somebody else's master may serve the folder by now.
+        # Another master may serve the folder by now.
         if not state_folder.is_owned(self.folder) or (endpoint and endpoint["address"] != self.address):
             return OwnerGone(f"The windrow process {self.owner_pid} that ran the master over {self.folder} has ended.")
         return None
 
     def take_over(self) -> bool:
-        """After OwnerGone: start the pair, or attach to whoever was faster; True if it is ours now."""
+        """After OwnerGone: start master and agent, or attach if another process was faster. True: this one is owner."""
         self._enter()
         self.wait_ready()
         return not self.attached
@@ -113,7 +111,7 @@ class Session:
         hurry: Callable[[], bool] = lambda: False,
         drained: Callable[[], None] = lambda: None,
     ) -> None:
-        """End what was started here (`Supervisor.end`) and give the folder up. Repeatable."""
+        """End what this session started (see `Supervisor.end`) and release the folder. Repeatable."""
         if self.supervisor is not None:
             self.supervisor.end(now=now, hurry=hurry, drained=drained)
             if self._thread is not None:
@@ -144,8 +142,8 @@ class Session:
             if time.monotonic() > deadline:
                 raise StateFolderError(
                     f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
-                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another with --state "
-                    "DIR."
+                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another folder with "
+                    "--state DIR."
                 )
             time.sleep(POLL_S)
 
@@ -189,7 +187,7 @@ class Session:
             )
 
     def _check_same(self, endpoint: dict[str, object]) -> None:
-        """A running agent cannot be given another interpreter, nor a running master other datastores."""
+        """Raises UsageError if this session needs another interpreter or datastores than the running pair has."""
         theirs = endpoint.get("datastores")
         self.datastores = theirs if isinstance(theirs, dict) else {}
         if not self._given_datastores.items() <= self.datastores.items():
@@ -223,17 +221,7 @@ def _listed(datastores: Mapping[str, str]) -> str:
 
 
 class OwnerGone(MasterFailed):
-    """The process that had started the master ended, and the master with it. `Session.take_over` goes on."""
-
-
-def need_runner(job: Job) -> None:
-    """Raises OwnerGone for an unfinished job, where the process that ran it has ended."""
-    # A master alone ends what is to be cancelled.
-    if not job.state.ended and job.state != "cancelling":
-        raise OwnerGone(
-            f"The windrow process that ran job {job.job_id} has ended, and the job is unfinished ({job.items.done:,} "
-            f"of {job.items.total:,} items done). Continue it with the `windrow run` command that began it."
-        )
+    """The process that started the master has ended, and the master with it. `Session.take_over` continues."""
 
 
 def open_session(
@@ -246,14 +234,13 @@ def open_session(
     datastores: Sequence[str] = (),
     must_exist: bool = False,
 ) -> Session:
-    """Open a state folder: the pair of processes is on its way when this returns.
+    """Open a state folder. Master and agent are starting when this returns.
 
-    `with_agent` False: a master alone, which answers questions and runs nothing. `environments`: "build" those that
-    steps ask for, or "own": run all scripts in the own Python, as with `python`. `datastores`: of the
-    master, `NAME=PLACE`. `must_exist`: refuse a folder that holds no state. Raises StateFolderError, UsageError,
-    MasterFailed.
+    `with_agent` False: start only a master, which answers questions and runs nothing. `environments`: "build" those
+    that steps ask for, or "own" to run all scripts in one Python (implied by `python`). `datastores`: of the master,
+    each `NAME=PLACE`. `must_exist`: refuse a folder without state. Raises StateFolderError, UsageError, MasterFailed.
     """
-    # Jobs without a database are a damaged state: the master tells of it.
+    # Jobs without a database are a damaged state, which the master reports.
     if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in (STATE_MARK, "jobs")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "

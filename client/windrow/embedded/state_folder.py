@@ -1,12 +1,13 @@
 """Who owns a state folder of the embedded mode, and how others find the master that serves it.
 
-Two locks, both `flock`, both released by the kernel when their holder dies:
+There are two locks, both `flock`, which the kernel releases when their holder dies:
 
-- `embedded.lock`: held by the process that started (and supervises) the private master and agent. Ours.
-- `lock`: held by a master for its life (docs/contracts.md, section 2). Only looked at here.
+- `embedded.lock`: held by the process that started, and supervises, the private master and agent.
+- `lock`: held by a master for its life (docs/contracts.md, section 2). This module only tests it.
 
-`embedded.json` says where the private master listens; it is believed only while `embedded.lock` is held.
-`socket` links to the folder of its socket, from before that is made: whoever comes after a kill clears it away.
+`embedded.json` holds the address of the private master. It is valid only while `embedded.lock` is held. `socket` links
+to the folder of the master's socket. The link is made before the folder, so that a later process can remove the folder
+after a kill.
 """
 
 # pathlib costs several milliseconds on the way to the first run().
@@ -17,8 +18,8 @@ import fcntl
 import os
 import time
 
+from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow.errors import StateFolderError
-from windrow.notes import NoteDamaged, read_note, write_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,28 +33,28 @@ ENDPOINT = "embedded.json"
 RUN_FOLDER_LINK = "socket"
 AGENT_LOCK = "agent/lock"
 FORMER_END_S = 20.0
-"""How long a master and an agent whose starter is gone may take to end."""
+"""How long a master and an agent may take to end after their starter is gone."""
 UNKNOWN_END_S = 3.0
-"""The same, where nothing was published: the starter died early, or a master of another kind serves the folder."""
+"""The same if nothing was published: the starter died early, or a served master uses the folder."""
 POLL_S = 0.01
 RUN_FOLDER_PREFIX = "windrow-"
 RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
-"""Tells a started master which folder to remove at its end."""
+"""Names the folder that a started master removes at its end."""
 
 
 class Ownership:
-    """This process owns a state folder until `release` or its death."""
+    """This process owns a state folder until `release` or its end."""
 
     def __init__(self, folder: str, descriptor: int) -> None:
         self.folder = folder
         self._descriptor = descriptor
 
     def publish(self, endpoint: Mapping[str, Any]) -> None:
-        """Tell other processes where the master listens; atomic."""
+        """Publish, atomically, where the master listens."""
         write_note(os.path.join(self.folder, ENDPOINT), {"format": 1, **endpoint})
 
     def release(self) -> None:
-        """Give the folder up. Repeatable."""
+        """Release the folder. Repeatable."""
         if self._descriptor < 0:
             return
         _clear(self.folder)
@@ -62,7 +63,7 @@ class Ownership:
 
 
 def prepare(folder: str) -> str:
-    """Make the folder, for its owner's eyes only; return its absolute path. Raises StateFolderError."""
+    """Make the folder, readable only by its owner; return its absolute path. Raises StateFolderError."""
     folder = os.path.abspath(folder)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -76,7 +77,7 @@ def prepare(folder: str) -> str:
         raise StateFolderError(f"The state folder {folder} cannot be written. Name one that you may write: --state DIR")
     ignore = os.path.join(folder, ".gitignore")
     try:
-        # A state folder is nobody's source: version control and code archives leave it out.
+        # Version control and code archives must leave a state folder out.
         os.close(os.open(ignore, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return folder
@@ -88,9 +89,9 @@ def prepare(folder: str) -> str:
 
 
 def claim(folder: str) -> Ownership | None:
-    """Own the folder, or None when another process does. Waits for a former master and agent that are about to end.
+    """Own the folder; None if another process does. Waits for a former master and agent to end.
 
-    Raises StateFolderError when a master that nobody's embedded run started serves the folder.
+    Raises StateFolderError if a master serves the folder that no embedded run started.
     """
     try:
         descriptor = os.open(os.path.join(folder, OWNER_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,14 +115,14 @@ def claim(folder: str) -> Ownership | None:
 
 
 def is_owned(folder: str) -> bool:
-    """Some process owns the folder now."""
+    """Whether a process owns the folder now."""
     return _is_locked(os.path.join(folder, OWNER_LOCK))
 
 
 def read_endpoint(folder: str) -> dict[str, Any] | None:
-    """What the owner published; None when there is no owner, or it has not yet published anything.
+    """What the owner published; None if there is no owner, or nothing was published yet.
 
-    Raises StateFolderError: what it published is damaged.
+    Raises StateFolderError if it is damaged.
     """
     if not is_owned(folder):
         return None
@@ -131,14 +132,14 @@ def read_endpoint(folder: str) -> dict[str, Any] | None:
         return None
     except NoteDamaged as error:
         raise StateFolderError(
-            f"{error}. It says where the master over this folder listens. The run that started that master goes on: "
-            "follow it where it was started, and wait for its end."
+            f"{error}. It holds the address of the master over this folder. The run that started that master goes "
+            "on: follow it where it was started, and wait for its end."
         ) from error
     return endpoint if endpoint is not None and isinstance(endpoint.get("address"), str) else None
 
 
 def make_run_folder(state: str) -> str:
-    """A fresh folder for the socket that only this user can enter. A socket's path is limited to 107 bytes."""
+    """Make a fresh folder for the socket that only this user can enter. Paths of sockets have at most 107 bytes."""
     link = os.path.join(state, RUN_FOLDER_LINK)
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     temporary = os.environ.get("TMPDIR", "")
@@ -157,12 +158,13 @@ def make_run_folder(state: str) -> str:
             continue
         return folder
     raise StateFolderError(
-        "No folder for a socket can be made: neither $XDG_RUNTIME_DIR, $TMPDIR nor /tmp can be written."
+        "No folder for a socket can be made: none of $XDG_RUNTIME_DIR, $TMPDIR and /tmp can be written. Set TMPDIR to "
+        "a folder that you may write."
     )
 
 
 def remove_run_folder(folder: str) -> None:
-    """Remove the socket's folder and what is in it; it is flat. Repeatable."""
+    """Remove the folder of the socket, and the files in it. Repeatable."""
     try:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
@@ -179,8 +181,7 @@ def _remove(path: str) -> None:
 
 
 def _clear(folder: str) -> None:
-    """Remove what an owner published, and the socket's folder if no master did: it was killed with its owner, or never
-    started."""
+    """Remove what an owner published, and the folder of the socket, which a killed master leaves behind."""
     link = os.path.join(folder, RUN_FOLDER_LINK)
     _remove(os.path.join(folder, ENDPOINT))
     try:
@@ -208,7 +209,7 @@ def _try_lock(descriptor: int, folder: str) -> bool:
 
 
 def _is_locked(path: str) -> bool:
-    """Another open file holds the lock. Looking at it (shared, not exclusive) keeps no two observers apart."""
+    """Whether another open file holds the lock. Tested with a shared lock, so that observers do not meet."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -20,10 +20,10 @@ import signal
 import threading
 import time
 
+from windrow.common.signal_names import signal_name
 from windrow.embedded.process import Process, spawn
 from windrow.embedded.state_folder import RUN_FOLDER_VARIABLE, remove_run_folder
 from windrow.errors import MasterFailed
-from windrow.signal_names import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class _Role:
 
 
 class Supervisor:
-    """Starts the pair in its constructor; `watch` (in a thread) keeps it alive; `end` ends it."""
+    """Starts master and agent in its constructor. `watch`, in a thread, keeps them alive; `end` ends them."""
 
     def __init__(
         self,
@@ -73,21 +73,21 @@ class Supervisor:
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
-        """`state`: the prepared folder, absolute; `run_folder`: fresh, for the socket; `python`: for user scripts,
-        where one is given; `interpreter`: what they run in, given or not; `environments`: of the agent, build or own;
-        `datastores`: of the master, by name."""
+        """`state`: the prepared folder, absolute. `run_folder`: a fresh one, for the socket. `python`: for scripts, if
+        one is given. `interpreter`: what scripts run in, given or not. `environments`: build or own. `datastores`: of
+        the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
         self._listener: Callable[[str], None] | None = None
-        self._untold: list[str] = []
+        self._unheard: list[str] = []
         self.on_spawn: Callable[[], None] = lambda: None
-        """Called from the watching thread after a process was started again."""
+        """Called by the watching thread after it has restarted a process."""
         self._lifeline, self._lifeline_end = os.pipe()
         self._wake, self._wake_end = os.pipe()
         self._ending = False
         self._acting = threading.Lock()
-        """Held while processes are started, reaped or ended, so that `watch` and `end` never meet."""
+        """Held while processes are started, reaped or ended, so that `watch` and `end` exclude each other."""
         self._ready_text = b""
         self.master_ready = False
         self._roles = [
@@ -129,11 +129,11 @@ class Supervisor:
         return self._pid(1)
 
     def log_of(self, name: str) -> str:
-        """The file of what a process writes to standard error."""
+        """The file that holds the standard error of a process."""
         return next(role.log for role in self._roles if role.name == name)
 
     def wait_ready(self, seconds: float) -> bool:
-        """Until the master serves; False when the time is over. Not beside `watch`. Raises MasterFailed."""
+        """Wait until the master serves; False if that takes too long. Not while `watch` runs. Raises MasterFailed."""
         deadline = time.monotonic() + seconds
         while not self.master_ready and time.monotonic() < deadline:
             self.step(min(POLL_S, max(0.0, deadline - time.monotonic())))
@@ -142,23 +142,23 @@ class Supervisor:
         return self.master_ready
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Have messages for people (a restart, the final failure) told to `listener`, from the watching thread.
+        """Pass messages for people (a restart, the final failure) to `listener`, from the watching thread.
 
-        Those that nobody has heard yet come first.
+        Messages from before come first.
         """
         with self._acting:
             self._listener = listener
-            for message in self._untold:
+            for message in self._unheard:
                 listener(message)
-            self._untold.clear()
+            self._unheard.clear()
 
     def watch(self) -> None:
-        """Keep both alive until `end` or failure. For a thread of its own."""
+        """Keep both processes alive until `end` or a failure. Runs in a thread of its own."""
         while not self._ending and self.failure is None:
             self.step(POLL_S)
 
     def step(self, seconds: float) -> None:
-        """Wait at most so long for an event, then act on all that happened."""
+        """Wait at most `seconds` for an event, then handle all that happened."""
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         now = time.monotonic()
@@ -194,9 +194,8 @@ class Supervisor:
     ) -> None:
         """End agent, then master, and remove the socket's folder.
 
-        The agent first finishes what runs, within DRAIN_GRACE_S, or hands it back; `hurry` is asked meanwhile whether
-        to stop that at once. `now`: without that. `drained` is called in between, while the master still answers.
-        Repeatable.
+        The agent first finishes what runs, within DRAIN_GRACE_S, or hands it back. When `hurry` returns True, or with
+        `now`, that stops at once. `drained` is called after it, while the master still answers. Repeatable.
         """
         self._ending = True
         if self._wake_end >= 0:
@@ -217,7 +216,7 @@ class Supervisor:
             remove_run_folder(self.run_folder)
 
     def close(self) -> None:
-        """Close the pipes; after `end` and the watching thread's end."""
+        """Close the pipes. Call it after `end`, when the watching thread has ended."""
         for descriptor in (self._lifeline, self._lifeline_end, self._wake, self._wake_end):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -235,7 +234,7 @@ class Supervisor:
             agent.wait(MASTER_END_S)
 
     def _end_master(self, master: Process, hurry: Callable[[], bool]) -> None:
-        """It ends when the last reports are written, which takes seconds where there are millions of mini-batches."""
+        """The master writes its last reports first, which takes seconds for millions of mini-batches."""
         deadline = time.monotonic() + MASTER_END_S
         while master.wait(0.05) is None and time.monotonic() < deadline and not hurry():
             pass
@@ -282,10 +281,10 @@ class Supervisor:
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         said = process.said()
         if code == STATE_DAMAGED:
-            self.failure = MasterFailed(f"{said}\nIts words: {role.log}")
+            self.failure = MasterFailed(f"{said}\nIts log: {role.log}")
             self._tell(str(self.failure))
         elif code == CANNOT_BEGIN:
-            self._fail(f"The private {role.name} cannot begin:", said, role)
+            self._fail(f"The private {role.name} cannot start:", said, role)
         elif len(role.deaths) > RESTARTS_MAX:
             self._fail(
                 f"The private {role.name} died {len(role.deaths)} times within a minute, last by {how}.", said, role
@@ -297,10 +296,10 @@ class Supervisor:
 
     def _start_again(self, role: _Role) -> None:
         try:
-            # Where the kernel's own rule or another thread cleared it away, the master could not make its socket.
+            # If something has removed the folder, the master could not make its socket.
             os.makedirs(self.run_folder, mode=0o700, exist_ok=True)
             if role.name == "master":
-                # A killed master leaves its socket behind; agents and clients must not wait on it.
+                # A killed master leaves its socket behind. Agents and clients must not wait on it.
                 try:
                     os.unlink(self.address.removeprefix("unix:"))
                 except FileNotFoundError:
@@ -313,7 +312,7 @@ class Supervisor:
     def _fail(self, what: str, said: str, role: _Role) -> None:
         message = f"{what}\n{said}" if said else what
         self.failure = MasterFailed(
-            f"{message}\nWhat is done is kept in the state folder; the same command continues it. Its words: {role.log}"
+            f"{message}\nWhat is done is kept in the state folder; the same command continues it. Its log: {role.log}"
         )
         self._tell(str(self.failure))
 
@@ -321,7 +320,7 @@ class Supervisor:
         if self._listener is not None:
             self._listener(message)
         else:
-            self._untold.append(message)
+            self._unheard.append(message)
 
 
 def write_agent_config(

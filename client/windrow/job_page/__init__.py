@@ -1,13 +1,4 @@
-"""The page that `windrow job report` makes: a job's figures (docs/contracts.md, section 6) drawn as one HTML file.
-
-It needs nothing but itself: no network, no fonts, no scripts of others. Its colours follow the reader's theme.
-
-- ``page``           puts it together: header, one section a step.
-- ``timeline``       who did what when, and the same summed up over time.
-- ``distributions``  durations and memory.
-- ``tables``         nodes, workers, slowest mini-batches, failures.
-- ``drawing``        SVG, axes, words for numbers.
-"""
+"""The page that `windrow job report` makes: the figures of a job drawn as one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations and memory: how often which."""
+"""How durations and memory are distributed over attempts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def durations(figures: dict[str, Any]) -> str:
     panels = []
     for measure, name in (
         ("run", "run()"),
-        ("load", "loading, and writing what run() returned"),
+        ("load", "loading, and writing results"),
         ("whole", "whole attempt"),
     ):
         bins = {status: by_status[status][measure]["bins"] for status in statuses}
@@ -51,7 +51,7 @@ def durations(figures: dict[str, Any]) -> str:
         for status in statuses
     )
     head = (
-        '<thead><tr><th rowspan="2">ended as</th><th rowspan="2" class="n">attempts</th>'
+        '<thead><tr><th rowspan="2">status</th><th rowspan="2" class="n">attempts</th>'
         '<th colspan="4" class="over">run()</th><th colspan="4" class="over">whole attempt</th></tr><tr>'
         + '<th class="n">median</th><th class="n">90 %</th><th class="n">99 %</th><th class="n">longest</th>' * 2
         + "</tr></thead>"
@@ -67,7 +67,7 @@ def memory(figures: dict[str, Any]) -> str:
     """One panel, and quantiles."""
     told = figures["memory_kib"]
     if not told["count"]:
-        return '<p class="quiet">No worker has told of its memory yet.</p>'
+        return '<p class="quiet">No worker has reported its memory yet.</p>'
     words = ", ".join(
         f"{name} {size(told[key] * 1024)}"
         for name, key in (("median", "p50"), ("90 %", "p90"), ("99 %", "p99"), ("largest", "largest"))
@@ -76,8 +76,8 @@ def memory(figures: dict[str, Any]) -> str:
     histogram = _histogram({"attempts": bins}, {"attempts": "rate"}, lambda kb: size(kb * 1000), _SIZE_MARKS)
     return (
         f'<div class="panels"><figure><figcaption>peak memory of the worker process when an attempt ended</figcaption>'
-        f'{histogram}</figure><p class="aside">{words}.<br><span class="quiet">A process keeps its peak: one large '
-        "mini-batch shows in all that its worker had after it.</span></p></div>"
+        f'{histogram}</figure><p class="aside">{words}.<br><span class="quiet">A process keeps its peak: after '
+        "one large mini-batch, all later attempts of its worker show it, too.</span></p></div>"
     )
 
 

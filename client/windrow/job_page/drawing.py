@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from windrow.quantities import duration
+from windrow.common.quantities import duration
 
 WIDTH: Final = 1080
 LEFT: Final = 96

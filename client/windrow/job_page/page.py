@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 import windrow
+from windrow.common.quantities import counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
 
@@ -37,7 +38,11 @@ def job_page(report: dict[str, Any], *, options: str = "") -> str:
     style = resources.files("windrow.job_page").joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files("windrow.job_page").joinpath("page.js").read_text(encoding="utf-8")
     made = datetime.fromtimestamp(job["now_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-    now = "" if job["end_s"] is not None else " The job had not ended then; make it again for later figures."
+    now = (
+        ""
+        if job["end_s"] is not None
+        else " The job was still running: run `windrow job report` again for newer figures."
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -184,7 +189,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     if several and not step["is_command"]:
         title += _counts(step)
     if figures is None:
-        waits = '<p class="quiet">It has not begun to run mini-batches.</p>'
+        waits = '<p class="quiet">No mini-batch has started yet.</p>'
         return f"<section>{title}{waits}{_failed(step, name_of, command)}</section>"
     ran = figures["worker_us"]["total"] > 0
     parts = [
@@ -204,12 +209,12 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
 
 def _when(figures: dict[str, Any]) -> str:
     over_time, by_worker = timeline.over_time(figures), timeline.by_worker(figures)
-    return f"<h3>Over time</h3>{over_time}<h3>Worker by worker</h3>{by_worker}"
+    return f"<h3>Over time</h3>{over_time}<h3>By worker</h3>{by_worker}"
 
 
 def _how_much(figures: dict[str, Any]) -> str:
     durations, memory = distributions.durations(figures), distributions.memory(figures)
-    return f"<h3>How long it took</h3>{durations}<h3>Memory</h3>{memory}"
+    return f"<h3>How long attempts took</h3>{durations}<h3>Memory</h3>{memory}"
 
 
 def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = False) -> str:
@@ -221,9 +226,10 @@ def _failed(step: dict[str, Any], name_of: Any, command: Any, *, always: bool = 
 def _counts(step: dict[str, Any]) -> str:
     batches, items = step["mini_batches"], step["items"]
     told = [
-        f"{batches['succeeded'] + batches['failed']:,} of {batches['total']:,} mini-batches done{_taken_over(batches)}"
+        f"{batches['succeeded'] + batches['failed']:,} of {counted(batches['total'], 'mini-batch')} done"
+        f"{_taken_over(batches)}"
     ]
-    told += [f"{items[name]:,} items {name}" for name in ("ok", "failed", "cancelled") if items[name]]
+    told += [f"{counted(items[name], 'item')} {name}" for name in ("ok", "failed", "cancelled") if items[name]]
     if step["retries"]:
         told.append(f"{step['retries']:,} retries")
     return f'<p class="quiet">{", ".join(told)}.</p>'

@@ -6,21 +6,22 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
 
 Commands = Callable[[str], str]
-"""A command, as in `mb show JOB 17`, with what this reader needs to reach the same master."""
+"""Completes a command such as `mb show JOB 17` with the options that reach the same master."""
 
 
 def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:
-    """A card a cause: how often, the first of them, the commands to look closer."""
+    """A card for each cause: how often, the first failure, and commands that show more."""
     if not step["failures"]:
         if not step["items"]["failed"]:
             return '<p class="quiet">No attempt has failed.</p>'
         return _missing(step, step["items"]["failed"], command)
     cards = []
     for failure in step["failures"]:
-        times = "1 attempt" if failure["count"] == 1 else f"{failure['count']:,} attempts"
+        times = counted(failure["count"], "attempt")
         where = failure["node"]
         if where and failure["process_number"] is not None and failure["cause"] not in ("node_lost", "node_killer"):
             where += f" process{failure['process_number']:03d}"
@@ -49,12 +50,12 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
 
 
 def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
-    """What no attempt failed by: run() returned too little."""
-    items = "1 item" if count == 1 else f"{count:,} items"
+    """Failed items that no attempt failed by: run() returned too few results."""
     counts = "counts" if count == 1 else "count"
     listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
     return (
-        f"<p>run() returned fewer results than it was given items: {items} without one {counts} as failed.</p>"
+        f"<p>run() returned fewer results than it was given items: {counted(count, 'item')} without a result {counts} "
+        "as failed.</p>"
         f'<pre class="commands">{escape(listed)}</pre>'
     )
 
@@ -76,7 +77,7 @@ def slowest(step: dict[str, Any], name_of: Callable[[int], str], command: Comman
     example = command(f"mb show {{job}} {name_of(rows[0]['mini_batch'])}")
     return (
         '<div class="wide"><table><thead><tr><th class="n">mini-batch</th><th class="n">took</th><th class="bar"></th>'
-        '<th class="n">of it run()</th><th class="n">items</th><th class="n">memory</th><th>ended as</th><th>on</th>'
+        '<th class="n">in run()</th><th class="n">items</th><th class="n">memory</th><th>status</th><th>worker</th>'
         f'</tr></thead><tbody>{body}</tbody></table></div><pre class="commands">{escape(example)}</pre>'
     )
 
@@ -92,7 +93,7 @@ def _bar(row: dict[str, Any], longest: int) -> str:
 
 
 def nodes(figures: dict[str, Any]) -> str:
-    """A row a node, and in a fold a row a worker."""
+    """A row for each node, and folded away a row for each worker."""
     kinds = [kind for kind in KINDS if kind != "running" or figures["worker_us"]["running"]]
     if not figures["nodes"]:
         return ""
@@ -106,8 +107,8 @@ def nodes(figures: dict[str, Any]) -> str:
         kinds,
         [([worker["node"], f"process{worker['process_number']:03d}"], worker) for worker in figures["workers"]],
     )
-    left = figures["workers_left_out"]
-    more = f'<p class="quiet">{left:,} more workers are not listed.</p>' if left else ""
+    by_node += _not_listed(figures.get("nodes_left_out", 0), "more node")
+    more = _not_listed(figures["workers_left_out"], "more worker")
     count = len(figures["workers"])
     return (
         by_node + f"<details><summary>by worker ({count:,})</summary>{by_worker}{more}</details>"
@@ -116,9 +117,14 @@ def nodes(figures: dict[str, Any]) -> str:
     )
 
 
+def _not_listed(count: int, noun: str) -> str:
+    """A line for what a table leaves out; nothing where it is whole."""
+    return f'<p class="quiet">{counted(count, noun)} not listed.</p>' if count else ""
+
+
 def _table(first: list[tuple[str, str]], kinds: list[str], rows: list[tuple[list[str], dict[str, Any]]]) -> str:
     head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in first)
-    head += '<th class="n">attempts</th><th class="n">counted</th><th class="n">items</th>'
+    head += '<th class="n">attempts</th><th class="n">succeeded</th><th class="n">items</th>'
     head += "".join(f'<th class="n"><i class="swatch {kind}"></i>{KIND_NAMES[kind]}</th>' for kind in kinds)
     head += '<th class="n">useful share</th><th class="n">peak memory</th>'
     body = []

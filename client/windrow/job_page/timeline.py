@@ -1,4 +1,4 @@
-"""Who did what when: worker-seconds in one bar, over time, and worker by worker."""
+"""What workers did when: worker-seconds in one bar, over time, and by worker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.job_page.drawing import (
     KIND_NAMES,
     KINDS,
@@ -28,16 +29,17 @@ from windrow.job_page.drawing import (
 
 LEVELS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LABELLED_ROWS = 32
-"""So many workers have a row with a name; more have thin ones, named by node."""
+"""Up to this many rows are labelled by worker; more rows are thin, and labelled by node."""
 ROW, THIN_ROW = 18, 5
 
 MEANING = {
     "useful": "on attempts whose result counts",
-    "retried": "on attempts that failed by the mini-batch's own doing (an exception, a timeout, a crash, …), whether "
-    "it was tried again or given up",
-    "lost": "on attempts that were cut short or thrown away by nobody's fault: a node lost or drained, a job cancelled",
+    "retried": "on attempts that failed because of the mini-batch itself (an exception, a timeout, a crash, …), "
+    "whether it was retried or given up",
+    "lost": "on attempts cut short or discarded through no fault of the mini-batch: a node lost or drained, a job "
+    "cancelled",
     "running": "on attempts that have not ended yet",
-    "idle": "on none: waiting for work, for data, or for the last ones to end",
+    "idle": "on no attempt: waiting for work, for data, or for the last attempts to end",
 }
 
 
@@ -51,7 +53,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
     spent = figures["worker_us"]
     total = spent["total"]
     if not total:
-        never = "No worker had a mini-batch." if ended else "No worker has had a mini-batch yet."
+        never = "No worker ran a mini-batch." if ended else "No worker has started a mini-batch yet."
         return f'<p class="quiet">{never}</p>'
     x, parts = 0.0, []
     for kind in present(spent):
@@ -72,13 +74,12 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
     notes = []
     if figures["untimed_attempts"]:
         count = figures["untimed_attempts"]
-        what = "1 attempt" if count == 1 else f"{count:,} attempts"
         notes.append(
-            f"{what} ended without a word from a worker (with a lost node, or while data was fetched): what time "
-            "one spent on them nobody knows, so it counts as idle, or not at all."
+            f"{counted(count, 'attempt')} ended without a report from a worker: the node was lost, or data was still "
+            "being fetched. The time spent there is unknown; it counts as idle, or not at all."
         )
     if figures["workers_merged"]:
-        notes.append("There were so many workers that those beyond 20,000 are never counted as idle.")
+        notes.append("Of workers beyond the first 20,000, idle time is not counted.")
     note = "".join(f'<p class="quiet">{escape(one)}</p>' for one in notes)
     return (
         svg(
@@ -89,9 +90,9 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         )
         + '<table class="meaning"><tbody>'
         + rows
-        + f'</tbody><tfoot><tr><th scope="row">together</th><td class="n">{span(total / 1e6)}</td><td class="n">100 %'
-        "</td><td>from the beginning of each worker's first mini-batch to the end of the step's last one, or to the "
-        "worker's own end; starting Python and init() come before that</td></tr></tfoot></table>" + note
+        + f'</tbody><tfoot><tr><th scope="row">total</th><td class="n">{span(total / 1e6)}</td><td class="n">100 %'
+        "</td><td>from the start of each worker's first mini-batch to the end of the step's last one, or until the "
+        "worker ended; starting Python and init() are not included</td></tr></tfoot></table>" + note
     )
 
 
@@ -179,14 +180,16 @@ def by_worker(figures: dict[str, Any]) -> str:
     drawn = [f'<path class="{kind}" d="{"".join(boxes)}"/>' for kind, boxes in paths.items()]
     notes = []
     if any(lane["workers"] > 1 for lane in lanes):
-        notes.append("A worker that takes the place of one that ended goes on in its row (+1, +2, …).")
+        notes.append("A worker that replaces one that ended continues its row (+1, +2, …).")
     if figures["workers_not_drawn"]:
         count = figures["workers_not_drawn"]
-        notes.append(f"The first {len(lanes):,} rows are drawn; {count:,} more workers count in all other figures.")
+        notes.append(
+            f"Only the first {len(lanes):,} rows are drawn; all other figures include {counted(count, 'more worker')}."
+        )
     note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
     named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
     drawing = svg(
-        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {len(lanes):,} rows"
+        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {counted(len(lanes), 'row')}"
     )
     return legend(named) + drawing + note
 
@@ -197,7 +200,7 @@ def _lane_name(lane: dict[str, Any]) -> str:
 
 
 def _hover(lane: dict[str, Any], y: float, row: float, figures: dict[str, Any]) -> str:
-    """An empty box over a row, that tells of it."""
+    """An empty box over a row, whose tooltip says what the row shows."""
     wide_s = figures["bin_us"] / 1e6
     spent = {kind: sum(map(LEVELS.index, lane["cells"].get(kind, ""))) / 35 * wide_s for kind in KINDS}
     told = ", ".join(f"{KIND_NAMES[kind]} about {span(spent[kind])}" for kind in KINDS if spent[kind])

@@ -1,17 +1,19 @@
 """The Python API shaped like `azure.ai.ml`: a notebook written for that changes its imports, and runs on Windrow.
 
-The builders make the same tree of settings as a YAML file, and the same reader checks it. Reference: parallel-job.md,
-sections 1.1 to 1.4; client.md. What is not here: docs/python.md.
+The builders make the same tree of settings as a YAML file, and the same reader checks it.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md. What is not here: docs/reference/python.md.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from windrow.ml.assets.data import Input, Output
     from windrow.ml.client import MLClient
-    from windrow.ml.command_step import command
-    from windrow.ml.data import Input, Output
-    from windrow.ml.entities.identity import (
+    from windrow.ml.jobs.command_step import command
+    from windrow.ml.jobs.loading import load_component, load_data, load_environment, load_job, load_model
+    from windrow.ml.jobs.settings import (
         AmlTokenConfiguration,
         ManagedIdentityConfiguration,
         MpiDistribution,
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
         TensorFlowDistribution,
         UserIdentityConfiguration,
     )
-    from windrow.ml.loading import load_component, load_data, load_environment, load_job, load_model
 
 __all__ = [
     "AmlTokenConfiguration",
@@ -40,21 +41,21 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AmlTokenConfiguration": "entities.identity",
-    "ManagedIdentityConfiguration": "entities.identity",
-    "MpiDistribution": "entities.identity",
-    "PyTorchDistribution": "entities.identity",
-    "TensorFlowDistribution": "entities.identity",
-    "UserIdentityConfiguration": "entities.identity",
-    "Input": "data",
+    "AmlTokenConfiguration": "jobs.settings",
+    "ManagedIdentityConfiguration": "jobs.settings",
+    "MpiDistribution": "jobs.settings",
+    "PyTorchDistribution": "jobs.settings",
+    "TensorFlowDistribution": "jobs.settings",
+    "UserIdentityConfiguration": "jobs.settings",
+    "Input": "assets.data",
     "MLClient": "client",
-    "Output": "data",
-    "command": "command_step",
-    "load_component": "loading",
-    "load_data": "loading",
-    "load_environment": "loading",
-    "load_job": "loading",
-    "load_model": "loading",
+    "Output": "assets.data",
+    "command": "jobs.command_step",
+    "load_component": "jobs.loading",
+    "load_data": "jobs.loading",
+    "load_environment": "jobs.loading",
+    "load_job": "jobs.loading",
+    "load_model": "jobs.loading",
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from windrow.errors import UsageError
+
 _SPARK = (
     "steps of type spark are not carried out; do the work in a command or parallel step with pandas, pyarrow "
     "or DuckDB, or beforehand, and give steps that read its outputs a path."
@@ -18,17 +20,17 @@ _CODE_CONFIGURATION = (
 )
 _SCHEDULES = "schedules are not there. Let cron, or another timer, run: windrow job create FILE"
 _WORKSPACES = (
-    "the workspace is a master, which is started by itself (docs/deploy.md). MLClient(master=ADDRESS) names it, and "
-    "client.workspaces.get() tells its names."
+    "the workspace is a master, which is started by itself (docs/how-to/run-a-cluster.md). "
+    "MLClient(master=ADDRESS) names it, and client.workspaces.get() tells its names."
 )
 _DATASTORES = (
     "datastores are named where the master is started (--datastore NAME=PLACE), or for jobs on this machine: "
     "MLClient(datastores={NAME: PLACE}). client.datastores lists them."
 )
-_CREDENTIALS = "agents read stores with credentials of their own (docs/deploy.md). Take it out."
+_CREDENTIALS = "agents read stores with credentials of their own (docs/how-to/use-object-storage.md). Take it out."
 _MACHINES = (
-    "Windrow makes no machines: agents join a pool by their own start (docs/operations.md). A step names a pool by "
-    "compute=NAME."
+    "Windrow makes no machines: agents join a pool by their own start (docs/how-to/run-a-cluster.md). "
+    "A step names a pool by compute=NAME."
 )
 _COMMAND_JOB = (
     "write the job as a step, command(...) of windrow.ml: client.jobs.create_or_update takes it as it is. To ask "
@@ -108,6 +110,12 @@ _ABSENT: dict[str, tuple[str, ...]] = {
 """By reason, the names below `windrow.ml`."""
 
 _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() for name in names}
+
+
+def refuse_label(what: str, label: str | None) -> None:
+    """Raises UsageError for a label other than `latest`. `what` it is of, such as `data asset images`."""
+    if label not in (None, "latest"):
+        raise UsageError(f"The {what} has no label {label!r}: Windrow keeps none but latest. Name a version.")
 
 
 def refusing_all(module: str, instead: str) -> Callable[[str], object]:

@@ -13,16 +13,20 @@ from pathlib import Path
 from types import FunctionType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from windrow.ml.assets.data import Data, Model
+from windrow.ml.assets.environment import Environment
 from windrow.ml.connection import MasterConnection
-from windrow.ml.operations.compute import ComputeOperations
+from windrow.ml.jobs.step import Step
+from windrow.ml.operations.components import ComponentOperations
+from windrow.ml.operations.compute import Compute, ComputeOperations
+from windrow.ml.operations.environments import EnvironmentOperations
 from windrow.ml.operations.finished import Finished
 from windrow.ml.operations.jobs import JobOperations
-from windrow.ml.operations.kept import ComponentOperations, EnvironmentOperations
 from windrow.ml.operations.registry import DataOperations, ModelOperations
 from windrow.ml.operations.workspace import DatastoreOperations, WorkspaceOperations
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 CONFIG_FILE = "config.json"
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -100,9 +104,6 @@ class MLClient:
 
     def create_or_update(self, entity: Any, **more: Any) -> Any:
         """Submit a job, or make an asset, environment, component or compute known: by what it is."""
-        from windrow.ml.entities import Compute, Data, Environment, Model
-        from windrow.ml.steps import Step
-
         if isinstance(entity, Data):
             return self.data.create_or_update(entity)
         if isinstance(entity, Model):

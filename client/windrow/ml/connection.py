@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from windrow.embedded import state_folder
 
 if TYPE_CHECKING:
-    from windrow.client import Client
     from windrow.embedded.session import Session
+    from windrow.sdk.client import Client
 
 
 class MasterConnection:
@@ -48,7 +48,7 @@ class MasterConnection:
     @property
     def would_be_embedded(self) -> bool:
         """No master is named: jobs run on this machine. Nothing is opened."""
-        from windrow.contexts import find_access
+        from windrow.rpc.contexts import find_access
 
         return find_access(self._master, os.environ) is None
 
@@ -94,16 +94,16 @@ class MasterConnection:
         self._client = self._session = self._closer = None
 
     def _open(self) -> None:
-        from windrow.client import Client
-        from windrow.contexts import find_access
+        from windrow.rpc.contexts import find_access
+        from windrow.sdk.client import Client
 
         access = find_access(self._master, os.environ)
         if access is not None:
             self._client = Client(access=access)
             self._closer = weakref.finalize(self, self._client.close)
             return
-        from windrow.embedded.connect import connect
         from windrow.embedded.session import open_session
+        from windrow.sdk.private_master import connect
 
         session = open_session(
             self.state,

@@ -1,4 +1,4 @@
-"""Names for the values of settings. Reference: parallel-job.md, section 1.4."""
+"""Names for the values of settings. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs."""
 
 from __future__ import annotations
 

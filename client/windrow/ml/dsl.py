@@ -1,4 +1,4 @@
-"""Pipelines as Python functions. Reference: parallel-job.md, section 1.1."""
+"""Pipelines as Python functions. Reference: docs/reference/azure-ml/parallel-job.md#pipelines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, overload
 
-from windrow.ml.data import Input, PipelineInput, Ports, StepOutput, is_data
-from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.pipeline_step import PipelineStep
-from windrow.ml.steps import Step, begin_pipeline, end_pipeline, is_inside_pipeline
+from windrow.ml.assets.data import Input
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.pipeline_step import PipelineStep
+from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput, is_data
+from windrow.ml.jobs.step import Step, begin_pipeline, end_pipeline, is_inside_pipeline
 
 _SETTINGS = {
     "default_compute": "default_compute",

@@ -14,7 +14,7 @@ class AccessToken(NamedTuple):
 
 
 class DefaultAzureCredential:
-    """Accepted by `MLClient`, and not used. Access to a master is by its context (docs/operations.md)."""
+    """Accepted by `MLClient`, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
         """Anything is accepted."""

@@ -1,4 +1,4 @@
-"""Parallel steps made in Python. Reference: parallel-job.md, sections 1.2 and 1.3."""
+"""Parallel steps made in Python. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.ml.absent import refuse_absent
 from windrow.ml.attributes import Attributes
-from windrow.ml.steps import Step, resources_of
+from windrow.ml.jobs.step import Step, resources_of
 
 
 class RunFunction(Attributes):

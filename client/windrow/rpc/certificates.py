@@ -1,7 +1,7 @@
-"""When certificates expire, and how a process that depends on them says so in its log.
+"""When certificates expire, and warnings of it in the log.
 
-Read from the DER encoding itself: the standard library decodes no certificate that it does not trust, and a library for
-it would be imported by every agent.
+The dates are read from the DER encoding: the standard library does not decode certificates that it does not trust, and
+every agent would have to import a library for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 LOOK_EVERY_S = 3600.0
 WARN_DAYS = 30
-"""It is said when fewer days than this are left."""
+"""A warning is logged when fewer days than this are left."""
 DAILY_DAYS = 7
-"""It is said each day when fewer than this are left."""
+"""A warning is logged daily when fewer days than this are left."""
 RENEW = "Run `windrow setup` again where the master is; the master takes the new certificate up by itself."
 NEW_AUTHORITY = (
     "If `windrow setup` made it: move its authority/authority.pem away, run `windrow setup` again, and take the new "
@@ -33,7 +33,7 @@ _UTC_TIME, _SEQUENCE, _VERSION = 0x17, 0x30, 0xA0
 
 
 def good_until(pem: bytes) -> float | None:
-    """When the first of the certificates in a text expires (seconds since 1970); None when none can be read."""
+    """When the first certificate in a text expires (seconds since 1970); None if none can be read."""
     ends: list[float] = []
     for block in _BLOCK.finditer(pem):
         try:
@@ -49,7 +49,7 @@ def days_left(ends: float, now_s: float) -> int:
 
 
 def _not_after(der: bytes) -> float:
-    """The end of one certificate's validity. Raises ValueError, IndexError for what is none."""
+    """The end of a certificate's validity. Raises ValueError or IndexError for anything else."""
     _, to_be_signed, _ = _element(_element(der)[1])
     rest = to_be_signed
     tag, _, behind = _element(rest)
@@ -66,7 +66,7 @@ def _not_after(der: bytes) -> float:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """Tag and content of the first element, and what is behind it."""
+    """Tag and content of the first element, and the bytes after it."""
     length, start = data[1], 2
     if length & 0x80:
         start += length & 0x7F
@@ -77,23 +77,21 @@ def _element(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 class CertificateWatch:
-    """Says in the log that certificates expire: once with fewer than 30 days left, daily with fewer than 7, and daily
-    when they have expired.
-    """
+    """Logs that certificates expire: once with fewer than 30 days left, daily with fewer than 7 and after the end."""
 
     def __init__(self, what: str, advice: str, read: Callable[[], bytes]) -> None:
-        """`what` expires; `advice`: what to do. `read` gives their text; of what cannot be read, nothing is said."""
+        """`what` expires; `advice`: what to do. `read`: returns the certificates; unreadable ones are ignored."""
         self._what = what
         self._advice = advice
         self._read = read
         self._next_look_s = 0.0
         self._told: int | None = None
-        """With how many days left it was said last (WARN_DAYS: at least DAILY_DAYS); None: not yet."""
+        """The days left at the last warning (WARN_DAYS: at least DAILY_DAYS); None: not warned yet."""
         self.good_until: float | None = None
-        """When they end (seconds since 1970), as of the last look; None: not known."""
+        """When they expire (seconds since 1970), as of the last check; None: unknown."""
 
     def look(self, now_s: float | None = None) -> None:
-        """Cheap: the certificates are read once an hour. `now_s`: seconds since 1970."""
+        """Check the certificates; reads them once an hour. `now_s`: seconds since 1970."""
         now = time.time() if now_s is None else now_s
         if now < self._next_look_s:
             return

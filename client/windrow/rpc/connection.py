@@ -1,4 +1,4 @@
-"""A client's connection to a master: the channel, and calls that outlive a short absence of the master."""
+"""A client's connection to a master: a channel, and calls that survive a short absence of the master."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from windrow.rpc import errors
 from windrow.rpc.address import grpc_target
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
-from windrow.rpc.moving import MovingChannel
+from windrow.rpc.moving_channel import MovingChannel
 from windrow.rpc.tls import tls_fault
 
 if TYPE_CHECKING:
-    from windrow.contexts import Access
+    from windrow.rpc.contexts import Access
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
 class Page(Protocol):
-    """An answer that may have others behind it."""
+    """One page of a list."""
 
     @property
     def next_page_token(self) -> str:
-        """ "": it is the last one."""
+        """The token of the next page; "" on the last one."""
         ...
 
 
 PageT = TypeVar("PageT", bound=Page)
 
 CALL_TIMEOUT_S: Final = 30.0
-"""One try of one unary call; a master answers in milliseconds unless its disk stalls."""
+"""For one try of one unary call. A master answers in milliseconds unless its disk stalls."""
+STREAM_TIMEOUT_S: Final = 24 * 3600.0
+"""For an upload or a download as a whole."""
 RETRY_PAUSE_S: Final = 0.05
 RETRY_PAUSE_MAX_S: Final = 1.0
 TELL_AFTER_S: Final = 1.0
@@ -45,14 +47,14 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 OPTIONS: Final = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # A restarted master is found again at once; our own pauses keep the number of tries bounded.
+    # Find a restarted master at once. The pauses between retries bound the number of tries.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A connection that died without a word is found out, in the middle of an upload too.
+    # Notice a connection that died silently, also in the middle of an upload.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # Never through a proxy of the environment: masters are named by address.
+    # Ignore proxies of the environment: masters are named by address.
     ("grpc.enable_http_proxy", 0),
 ]
 
@@ -70,9 +72,9 @@ _NOT_FOUND = {
 
 
 class Connection:
-    """One channel.
+    """A channel to one master.
 
-    Calls are tried again while the master is unavailable, until `patience_s` seconds have passed without an answer.
+    Calls are retried while the master is unavailable, for up to `patience_s` seconds without an answer.
     """
 
     def __init__(self, address: str, *, patience_s: float, access: Access | None = None) -> None:
@@ -82,23 +84,23 @@ class Connection:
         self.patience_s = patience_s
         self.closed = False
         self.why_gone: Callable[[], WindrowError | None] = lambda: None
-        """Asked before each new try: an error that makes waiting useless (a private master that cannot be started).
+        """Called before each retry. It returns an error if waiting is useless (a private master that cannot start).
 
-        It may `move` the connection to the master that is there instead, and return None.
+        It may `move` the connection to another master instead, and return None.
         """
         self.on_wait: Callable[[str], None] = lambda message: None
-        """Told what is waited for and how long, once failures go on for TELL_AFTER_S; then `told`, until an answer."""
+        """Called with a message once failures last for TELL_AFTER_S. Then `told` is set, until an answer."""
         self.told = False
         self.channel = MovingChannel(_open(address, access))
-        """For stubs."""
+        """The channel for stubs."""
 
     def move(self, address: str) -> None:
-        """Another master, without certificates, has taken the place of this one: calls go there, also repeated ones."""
+        """Send all calls, including retries, to another master, without certificates."""
         self.channel.move(_open(address, None))
         self.address, self.secure = address, False
 
     def call(self, method: Callable[..., Response], request: Any, *, timeout_s: float = CALL_TIMEOUT_S) -> Response:
-        """A unary call that may be repeated without harm. Raises WindrowError."""
+        """Make a unary call that may be repeated without harm. Raises WindrowError."""
         patience = Patience(self)
         while True:
             try:
@@ -109,7 +111,7 @@ class Connection:
                 patience.wait_or_raise(error)
 
     def pages(self, method: Callable[..., PageT], request: Any) -> Iterator[PageT]:
-        """The pages of a list from `request` on, each fetched when the one before was taken. Raises WindrowError."""
+        """Yield the pages of a list, each fetched when it is needed. Raises WindrowError."""
         while True:
             page = self.call(method, request)
             yield page
@@ -118,13 +120,13 @@ class Connection:
                 return
 
     def close(self) -> None:
-        """End the channel; streams that run on it end too."""
+        """Close the channel, with the streams on it."""
         self.closed = True
         self.channel.close()
 
     @contextlib.contextmanager
     def stream(self, call: Any) -> Iterator[Any]:
-        """A server stream that is ended when its reader leaves."""
+        """A server stream that ends when its reader leaves."""
         try:
             yield call
         finally:
@@ -141,7 +143,7 @@ def _open(address: str, access: Access | None) -> grpc.Channel:
 
 
 class Patience:
-    """Counts one run of failures of a call; any answer from the master starts it afresh."""
+    """Decides how long a failing call is retried. Any answer from the master resets it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -149,15 +151,15 @@ class Patience:
         self._pause = RETRY_PAUSE_S
 
     def answered(self) -> None:
-        """The master is there."""
+        """The master has answered."""
         self._since = None
         self._connection.told = False
         self._pause = RETRY_PAUSE_S
 
     def wait_or_raise(self, error: grpc.RpcError) -> None:
-        """Pause before the next try; raises WindrowError when another try is useless or the patience is over."""
+        """Pause before the next try. Raises WindrowError if another try is useless, or the time is over."""
         failure = errors.read_failure(error)
-        # A master that ends cancels its streams; only what we have closed ourselves is not tried again.
+        # A master that ends cancels its streams. Only calls that this client closed are not retried.
         left = failure.code == grpc.StatusCode.CANCELLED and not self._connection.closed
         if not (is_transient(failure) or left):
             raise refusal(failure, self._connection.address) from error
@@ -178,30 +180,30 @@ class Patience:
         if now - self._since >= TELL_AFTER_S and not self._connection.told:
             self._connection.told = True
             self._connection.on_wait(
-                f"No master answers at {self._connection.address}. Waiting for it, {self._connection.patience_s:g} s "
-                f"in all (Ctrl-C stops)."
+                f"No master answers at {self._connection.address}. Waiting up to {self._connection.patience_s:g} s for "
+                f"it (Ctrl-C stops)."
             )
         time.sleep(self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, RETRY_PAUSE_MAX_S)
 
 
 def is_transient(failure: Failure) -> bool:
-    """Another try may go well: the connection failed, or the call took too long."""
+    """Whether another try may succeed: the connection failed, or the call took too long."""
     return failure.code == grpc.StatusCode.UNAVAILABLE or (
         failure.code == grpc.StatusCode.DEADLINE_EXCEEDED and not failure.reason
     )
 
 
 def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
-    """No master answers."""
+    """The error for a master that does not answer."""
     why = (failure.message.strip().splitlines() or [failure.code.name])[0][:200]
     if why.startswith("failed to connect to all addresses"):
-        # Behind the addresses that were tried comes what the last of them answered.
+        # The list of addresses ends with the answer of the last one.
         why = why.rpartition(": ")[2]
     host = connection.address.rpartition(":")[0]
-    # What a port with TLS does to a caller without; of a name with several addresses, gRPC tells the last one's fate.
+    # A port with TLS closes the socket of a caller without. For a name with several addresses, gRPC reports the last.
     may_want_tls = not connection.secure and ("Socket closed" in why or not _is_number(host))
-    hint = "Or does it want TLS? Then take its context over: windrow context add. " if may_want_tls else ""
+    hint = "If it uses TLS, add its context: windrow context add. " if may_want_tls else ""
     return MasterUnreachable(
         f"No master answers at {connection.address} ({why}). Is it running, and is the address right? "
         f"{hint}Start one with: windrow master --state DIR --listen HOST:PORT"
@@ -209,18 +211,18 @@ def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
 
 
 def _is_number(host: str) -> bool:
-    """An IP address, or the beginning of `unix:`."""
+    """Whether the host is an IP address or a Unix socket."""
     return host == "unix" or ":" in host or host.replace(".", "").isdecimal()
 
 
 def refusal(failure: Failure, address: str) -> WindrowError:
-    """The error for a failure that the master (or gRPC) will not take back."""
+    """The error for a failure that another try would not change."""
     if failure.reason in _NOT_FOUND:
         return NotFound(failure.message, reason=failure.reason)
     if failure.reason == errors.STORAGE_FULL:
         return WindrowError(
-            f"{failure.message} The master at {address} has no room on its disk; "
-            f"it goes on by itself once there is some.",
+            f"{failure.message} The disk of the master at {address} is full; "
+            f"the master continues by itself once there is room.",
             reason=failure.reason,
         )
     if failure.reason == errors.CLIENT_TOKEN_INVALID:
@@ -237,7 +239,7 @@ def refusal(failure: Failure, address: str) -> WindrowError:
         case grpc.StatusCode.CANCELLED:
             return WindrowError("The call was ended because its client was closed.")
     return WindrowError(
-        f"The master at {address} failed inside ({failure.code.name}: {failure.message}). "
-        f"Its log tells more: master.log in its state folder.",
+        f"The master at {address} failed with an internal error ({failure.code.name}: {failure.message}). "
+        f"Its log, master.log in its state folder, says more.",
         reason=failure.reason,
     )

@@ -1,8 +1,7 @@
 """Errors that cross gRPC: `google.rpc.Status` with one `ErrorInfo`, written by servicers and read by clients.
 
-The reason says what happened, for programs; the message says it for people: what happened, to what, why, and what to
-do next.
-Reasons are named in the comments of proto/windrow/rpc/v1; the constants below are all of them.
+The reason is for programs; the message is for people: what happened, to what, why, and what to do next. The comments of
+proto/windrow/rpc/v1 name the reasons; the constants below are all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DOMAIN: Final = "windrow"
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Metadata key under which gRPC carries a serialised `google.rpc.Status`."""
 
-# What was asked for is not there.
+# What was asked for does not exist.
 JOB_UNKNOWN: Final = "JOB_UNKNOWN"
 LOG_UNKNOWN: Final = "LOG_UNKNOWN"
 OUTPUT_UNKNOWN: Final = "OUTPUT_UNKNOWN"
@@ -29,7 +28,7 @@ NODE_UNKNOWN: Final = "NODE_UNKNOWN"
 STEP_UNKNOWN: Final = "STEP_UNKNOWN"
 MINI_BATCH_UNKNOWN: Final = "MINI_BATCH_UNKNOWN"
 ASSET_UNKNOWN: Final = "ASSET_UNKNOWN"
-# What was asked for is refused.
+# The request is refused.
 JOB_INVALID: Final = "JOB_INVALID"
 JOB_EXISTS: Final = "JOB_EXISTS"
 PAGE_TOKEN_INVALID: Final = "PAGE_TOKEN_INVALID"
@@ -51,11 +50,11 @@ ARTIFACT_TOO_LARGE: Final = "ARTIFACT_TOO_LARGE"
 ARCHIVE_INVALID: Final = "ARCHIVE_INVALID"
 PATH_OUTSIDE: Final = "PATH_OUTSIDE"
 NO_DATASTORE: Final = "NO_DATASTORE"
-# Who asks is not known.
+# The caller is unknown.
 JOIN_TOKEN_INVALID: Final = "JOIN_TOKEN_INVALID"
 CLIENT_TOKEN_INVALID: Final = "CLIENT_TOKEN_INVALID"
 CREDENTIAL_INVALID: Final = "CREDENTIAL_INVALID"
-# The master cannot at the moment.
+# The master cannot serve at the moment.
 STORAGE_FULL: Final = "STORAGE_FULL"
 STATE_DAMAGED: Final = "STATE_DAMAGED"
 INTERNAL: Final = "INTERNAL"
@@ -98,7 +97,7 @@ def status_details(
     code: grpc.StatusCode, reason: str, message: str, metadata: Mapping[str, str] | None = None
 ) -> bytes:
     """The serialised `google.rpc.Status` with an `ErrorInfo`: the value of the metadata key `DETAILS_KEY`."""
-    # Only an error needs these; a cold start does not wait for them.
+    # Imported only for errors, to keep a cold start short.
     from google.protobuf import any_pb2
     from google.rpc import error_details_pb2, status_pb2
 
@@ -134,7 +133,7 @@ def abort_sync(
 
 
 def read_failure(error: grpc.RpcError) -> Failure:
-    """What a failed call tells, whether it comes from our servicers or from gRPC itself. Never raises."""
+    """Read a failed call, whether a servicer or gRPC itself made it fail. Never raises."""
     code = error.code() if hasattr(error, "code") else grpc.StatusCode.UNKNOWN
     message = (error.details() if hasattr(error, "details") else "") or str(error)
     trailing: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None

@@ -1,4 +1,4 @@
-"""The standard gRPC health service, over what a process knows of itself when it is asked."""
+"""The standard gRPC health service."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has no
         self._is_serving = is_serving
 
     async def Check(self, request: pb.HealthCheckRequest, context: Context) -> pb.HealthCheckResponse:
-        """How it is. NOT_FOUND for a service that is not here, as the protocol asks."""
+        """The present status. NOT_FOUND for an unknown service, as the protocol requires."""
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service[:200]!r} here.")
         return self._response(request.service)
 
     async def Watch(self, request: pb.HealthCheckRequest, context: Context) -> AsyncIterator[pb.HealthCheckResponse]:
-        """How it is, and whenever that changes."""
+        """The present status, and each change."""
         told = None
         while True:
             response = self._response(request.service)

@@ -1,10 +1,10 @@
-"""Why a TLS connection to a master was not made, read from what gRPC says of it."""
+"""Why a TLS connection to a master failed, read from the message of gRPC."""
 
 from __future__ import annotations
 
 
 def tls_fault(message: str, address: str) -> str:
-    """What a person should know and do; "" when the message tells of no fault of TLS."""
+    """What is wrong and what to do; "" if the message is not about TLS."""
     if "certificate has expired" in message or "certificate is not yet valid" in message:
         when = "has expired" if "expired" in message else "is not valid yet"
         return (
@@ -14,15 +14,15 @@ def tls_fault(message: str, address: str) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return (
             f"What answers at {address} is not the master that you know: another authority made its certificate. "
-            f"If it was set up anew, take its context over again (`windrow context add`), or its ca.pem; "
-            f"if not, trust nothing."
+            f"If the master was set up anew, add its context again (`windrow context add`), or copy its "
+            f"ca.pem; if not, do not trust it."
         )
     if "Hostname Verification Check failed" in message:
         host = address.rpartition(":")[0].strip("[]")
         return (
-            f"The certificate of the master is not made out for {host!r}. Use one of its names, or add this one: "
+            f"The certificate of the master is not valid for {host!r}. Use one of its names, or add this one: "
             f"`windrow setup --name {host}` where the master is (with Compose: WINDROW_PUBLIC_HOST)."
         )
     if "WRONG_VERSION_NUMBER" in message:
-        return f"What answers at {address} speaks no TLS. Give the master's port, or reach it without certificates."
+        return f"What answers at {address} does not speak TLS. Give the master's port, or connect without certificates."
     return ""

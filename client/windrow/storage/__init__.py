@@ -1,7 +1,4 @@
-"""Storage beyond local folders: addresses, stores, listings, transfers. Master and agent reach it, workers never do.
+"""Storage beyond local folders: S3, Google Cloud Storage, Azure, web servers.
 
-``urls`` needs the standard library only, and the job file is checked with it; the rest needs the extra ``storage``,
-and loads it when the first store is opened.
+`urls` needs only the standard library. The rest needs the extra `storage`, and loads it with the first store.
 """
-
-from __future__ import annotations

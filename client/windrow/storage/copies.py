@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from windrow.storage.errors import StorageError, Trouble, explained
-from windrow.storage.patience import tried
+from windrow.storage.retries import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 from windrow.storage.versions import check_same

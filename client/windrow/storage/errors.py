@@ -47,7 +47,7 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
     elif kind in ("PermissionDeniedError", "UnauthenticatedError") or any(
         sign in text for sign in ("403 Forbidden", "401 Unauthorized", "AccessDenied", "InvalidAccessKeyId")
     ):
-        advice = "Give the master and the agents credentials that may do this (see docs/operations.md)."
+        advice = "Give the master and the agents credentials that may do this (see docs/how-to/use-object-storage.md)."
         trouble = Trouble.DENIED
     elif kind == "InvalidPathError" or isinstance(error, ValueError):
         advice = 'Names with an empty part ("//"), ".", ".." or control characters cannot be used; rename the object.'

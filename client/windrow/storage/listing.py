@@ -1,9 +1,9 @@
 """All objects below a prefix, sorted by path component in byte order, as a stream that can be taken up after any name.
 
 Stores list keys sorted as whole texts, in which `a-1.csv` stands before `a/z.csv`; the order of an input compares path
-components, in which the folder `a` comes first (reference/mltable.md, rule 5). The two differ only behind a character
-that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the part
-before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
+components, in which the folder `a` comes first (docs/reference/azure-ml/mltable.md#paths). The two differ only behind a
+character that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the
+part before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
 Nothing is kept but a page for each such folder that is open.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from windrow.storage.errors import StorageError, Trouble, explained
 from windrow.storage.objects import Found, stat_object
-from windrow.storage.patience import tried
+from windrow.storage.retries import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 from windrow.storage.versions import version_of

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from windrow.storage.errors import StorageError, explained
-from windrow.storage.patience import tried
+from windrow.storage.retries import tried
 from windrow.storage.stores import open_store
 from windrow.storage.urls import StorageUrl
 from windrow.storage.versions import check_same, get_options, version_of

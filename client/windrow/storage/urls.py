@@ -1,7 +1,8 @@
 """Addresses of remote data: which spellings there are, and their one canonical form.
 
 Keys of object stores are plain text, as the tools of the clouds take them (`s3://bucket/a b%20c` names the key
-`a b%20c`); `https:` addresses are encoded as in a browser. Reference: parallel-job.md, section 1.4.
+`a b%20c`); `https:` addresses are encoded as in a browser.
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
 
 from __future__ import annotations

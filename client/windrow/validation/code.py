@@ -14,15 +14,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from windrow.archives import ArchiveError
-from windrow.code_archive import measure
+from windrow.common.archives import ArchiveError
 from windrow.spec.reading.nodes import Place, source_label
 from windrow.spec.reading.problems import Problem, StepCode
+from windrow.transfer.code_archive import measure
 
-LOOK = Path(__file__).with_name("script_look.py")
+LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
 PROVIDED = ("azureml_user", "windrow_entry")
-"""Modules that every worker can import, whatever its Python has. Reference: parallel-job.md, 3.5."""
+"""Modules that every worker can import, whatever its Python has.
+
+Reference: docs/reference/azure-ml/parallel-job.md#workers.
+"""
 
 DISTRIBUTIONS = {
     "attr": "attrs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from windrow.dry_run.ask import ask
+from windrow.dry_run.query import ask
 from windrow.spec import DEFAULT_ROWS_FILE, LoadedJob, build_effective
 from windrow.spec.naming.locations import is_elsewhere
 from windrow.spec.reading.problems import Problem

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.errors import UsageError
-from windrow.interpreter import NoInterpreter, find_interpreter
 from windrow.spec import JobFileError, LoadedJob, load_job
 from windrow.spec.load import is_v1
 from windrow.spec.reading.nodes import Mapping, source_label

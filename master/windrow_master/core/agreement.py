@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.state import Step
 from windrow_master.core.states import Cause, MiniBatchState

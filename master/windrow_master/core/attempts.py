@@ -11,18 +11,19 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
 from windrow_master.core.budgets import budget_left, count_failure, known_cause
 from windrow_master.core.commands import (
+    UNANSWERED,
     CompleteAttempts,
     Moment,
     NoteProgress,
     ReleaseLeases,
-    StepRaised,
+    StepsRaised,
 )
 from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
@@ -79,25 +80,19 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
             raise
         touched.pop(step.step_id, None)
         _settle_all(state, touched, now)
-        raise StepRaised(step.step_id) from error
+        raise StepsRaised({step.step_id: error, **state.take_raised()}, UNANSWERED) from error
     _settle_all(state, touched, now)
     return verdicts
 
 
 def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
-    """Attempts of these steps have ended. Raises StepRaised for the first step at which that raises."""
-    raised: StepRaised | None = None
+    """Attempts of these steps have ended."""
     for step in touched.values():
-        try:
+        with state.contained(step):
             state.touch_step(step)
             settle_step(state, step, now)
-        except Exception as error:
-            raised = raised or StepRaised(step.step_id)
-            raised.__cause__ = raised.__cause__ or error
     if touched:
         state.scheduling_wanted = True
-    if raised is not None:
-        raise raised
 
 
 def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
@@ -190,17 +185,29 @@ def _complete_attempt(
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, mini_batch, outcome, lease.generation, items, ok, lease_id, block, row_count, 0.0
+            step.step_id,
+            mini_batch,
+            state=outcome,
+            generation=lease.generation,
+            item_count=items,
+            ok_count=ok,
+            lease_id=lease_id,
+            rows=block,
+            row_count=row_count,
         )
-    )  # fmt: skip
+    )
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
     if short:
         state.dirty.item_outcomes.append(
             ItemOutcomeRow(
-                step.step_id, mini_batch, table.item_firsts[mini_batch], short, Cause.NONE,
-                message + "; which of them are missing is not known",
+                step.step_id,
+                mini_batch,
+                item_first=table.item_firsts[mini_batch],
+                item_count=short,
+                cause=Cause.NONE,
+                message=message + "; which of them are missing is not known",
             )
-        )  # fmt: skip
+        )
     misfits = result.misfits
     if misfits:
         for misfit in misfits:
@@ -256,12 +263,27 @@ def _store_result(
 ) -> None:
     state.dirty.attempts.append(
         AttemptRow(
-            lease.lease_id, lease.step_id, lease.mini_batch, lease.generation, lease.node_id, node.node_incarnation,
-            result.process_number, ending, cause, result.start_unix_us, result.elapsed_us & INT64_MAX,
-            result.run_us & INT64_MAX, result.cpu_us & INT64_MAX, result.item_count, result.result_count,
-            result.peak_rss_kib & INT64_MAX, message, detail, result.phase,
+            lease_id=lease.lease_id,
+            step_id=lease.step_id,
+            mini_batch=lease.mini_batch,
+            generation=lease.generation,
+            node_id=lease.node_id,
+            node_incarnation=node.node_incarnation,
+            process_number=result.process_number,
+            state=ending,
+            cause=cause,
+            start_unix_us=result.start_unix_us,
+            elapsed_us=result.elapsed_us & INT64_MAX,
+            run_us=result.run_us & INT64_MAX,
+            cpu_us=result.cpu_us & INT64_MAX,
+            item_count=result.item_count,
+            result_count=result.result_count,
+            peak_rss_kib=result.peak_rss_kib & INT64_MAX,
+            message=message,
+            detail=detail,
+            phase=result.phase,
         )
-    )  # fmt: skip
+    )
 
 
 def _after_failure(
@@ -300,11 +322,23 @@ def _after_failure(
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, mini_batch, MiniBatchState.FAILED, lease.generation, items, 0, lease.lease_id, -1, 0, 0.0
+            step.step_id,
+            mini_batch,
+            state=MiniBatchState.FAILED,
+            generation=lease.generation,
+            item_count=items,
+            lease_id=lease.lease_id,
         )
     )
     state.dirty.item_outcomes.append(
-        ItemOutcomeRow(step.step_id, mini_batch, table.item_firsts[mini_batch], items, cause, message)
+        ItemOutcomeRow(
+            step.step_id,
+            mini_batch,
+            item_first=table.item_firsts[mini_batch],
+            item_count=items,
+            cause=cause,
+            message=message,
+        )
     )
 
 
@@ -339,15 +373,17 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         if lease is None or lease.node_id != command.node_id:
             continue
         step = state.steps[lease.step_id]
-        state.drop_lease(lease, step)
-        _give_back(state, step, lease, now)
         touched[step.step_id] = step
+        with state.contained(step):
+            state.drop_lease(lease, step)
+            _give_back(state, step, lease, now)
     for step in touched.values():
         if node is not None:
             node.recalled_s.pop(step.step_id, None)
-        step.progress_s = now.monotonic_s
-        state.touch_step(step)
-        fail_if_given_up(state, step, now)
+        with state.contained(step):
+            step.progress_s = now.monotonic_s
+            state.touch_step(step)
+            fail_if_given_up(state, step, now)
 
 
 def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> None:
@@ -365,17 +401,23 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
         lease = state.leases[lease_id]
         step = state.steps[lease.step_id]
         touched[step.step_id] = step
-        state.drop_lease(lease, step)
-        if lost:
+        with state.contained(step):
+            state.drop_lease(lease, step)
             # Only what was old enough to be written down can have been running; the rest was in the node's queue.
-            message = f"Node {node.node_id} was lost."
-            if lease.stored:
-                state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
-                step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
-                _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)
-                continue
-        _give_back(state, step, lease, now)
+            if lost and lease.stored:
+                _lose(state, node, step, lease, now)
+            else:
+                _give_back(state, step, lease, now)
     for step in touched.values():
-        step.progress_s = now.monotonic_s
-        state.touch_step(step)
-        settle_step(state, step, now)
+        with state.contained(step):
+            step.progress_s = now.monotonic_s
+            state.touch_step(step)
+            settle_step(state, step, now)
+
+
+def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -> None:
+    """What a node was running is lost with it: counted against the mini-batch."""
+    message = f"Node {node.node_id} was lost."
+    state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
+    step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
+    _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)

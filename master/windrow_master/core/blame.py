@@ -28,7 +28,7 @@ import json
 import math
 from itertools import chain
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import known_cause, uncount_failure
 from windrow_master.core.commands import Moment, ReportWorkerFailure
@@ -47,7 +47,10 @@ CHANCE = 1e-4
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
-    """A worker could not be made ready. When every node has given a step up, the step fails (section 5.4)."""
+    """A worker could not be made ready. When every node has given a step up, the step fails.
+
+    Reference: docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
+    """
     step = state.steps.get(command.step_id)
     node = state.nodes.get(command.node_id)
     if step is None or node is None or step.state != StepState.RUNNING:
@@ -104,7 +107,7 @@ def is_given_up(state: CoreState, step: Step) -> bool:
 
 
 def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
-    """Fail a step whose `init()` fails again and again on whatever node, and has never succeeded (section 5.4).
+    """Fail a step whose `init()` fails again and again on whatever node, and has never succeeded.
 
     Earlier than all nodes have given it up where `init()` takes long to fail, or nodes come and go.
     """
@@ -244,11 +247,12 @@ def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | 
 def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
     """A node is gone. What comes next under its name may have been mended: where it was set aside, it is on trial."""
     for step in state.steps.values():
-        standing = step.standings.pop(node_id, None)
-        step.doubted.discard(node_id)
-        if standing is not None and standing.asides:
-            step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
-            step.doubted.add(node_id)
+        with state.contained(step):
+            standing = step.standings.pop(node_id, None)
+            step.doubted.discard(node_id)
+            if standing is not None and standing.asides:
+                step.standings[node_id] = Standing(asides=standing.asides, aside_until_s=now.monotonic_s)
+                step.doubted.add(node_id)
 
 
 def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:

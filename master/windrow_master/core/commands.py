@@ -322,12 +322,20 @@ class Refused(NamedTuple):
     metadata: Mapping[str, str] = MappingProxyType({})
 
 
-class StepRaised(Exception):
-    """A command that is about many steps raised while it was at this one: a bug. The other steps are whole."""
+class StepsRaised(Exception):
+    """A command that is about many steps raised while it was at some of them: a bug. Nothing is wrong with the others.
 
-    def __init__(self, step_id: StepId) -> None:
-        super().__init__(f"step {step_id}")
-        self.step_id = step_id
+    `errors`: what was raised, by step. `reply`: the command's, where it was carried out but for that; else UNANSWERED.
+    """
+
+    def __init__(self, errors: Mapping[StepId, Exception], reply: object) -> None:
+        super().__init__(", ".join(f"step {step_id}: {error!r}" for step_id, error in errors.items()))
+        self.errors = errors
+        self.reply = reply
+
+
+UNANSWERED = object()
+"""In place of a reply: there is none."""
 
 
 Command = (

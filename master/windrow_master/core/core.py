@@ -25,7 +25,7 @@ from windrow_master.core import (
     steps,
     ticks,
 )
-from windrow_master.core.commands import Command, Moment
+from windrow_master.core.commands import UNANSWERED, Command, Moment, StepsRaised
 from windrow_master.core.effects import Effect
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.settings import Timing
@@ -79,16 +79,24 @@ class Core:
         recovery.load(self.state, snapshot, settings_of, now)
 
     def handle(self, command: Command, now: Moment) -> Any:
-        """Carry a command out; its reply is documented beside the command. Never raises for what a peer can send."""
-        return HANDLERS[type(command)](self.state, command, now)
+        """Carry a command out; its reply is documented beside the command. Never raises for what a peer can send.
+
+        Raises StepsRaised for a bug that it met at some steps only.
+        """
+        reply = HANDLERS[type(command)](self.state, command, now)
+        if self.state.raised:
+            raise StepsRaised(self.state.take_raised(), reply)
+        return reply
 
     def next_due(self, now: Moment) -> float:
         """When (monotonic seconds) a Tick has something to do, if no other command comes before; inf: never."""
         return ticks.next_due(self.state, now)
 
     def pick(self, now: Moment) -> None:
-        """Schedule, if anything asks for it."""
+        """Schedule, if anything asks for it. Raises StepsRaised for a bug at some steps; the others get leases."""
         scheduling.pick(self.state, now)
+        if self.state.raised:
+            raise StepsRaised(self.state.take_raised(), UNANSWERED)
 
     def take_effects(self) -> list[Effect]:
         """The effects gathered since the last call, in order."""

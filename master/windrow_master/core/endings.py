@@ -1,6 +1,7 @@
-"""Steps whose workers are ended before their output is made: nodes say that they are done, or are gone.
+"""Workers that are ended, and waited for: nodes say that they are done, or are gone.
 
-`steps.conclude_step` begins it.
+A step whose scripts have a `shutdown()`, or write to a store, waits before its output is made (`steps.conclude_step`).
+A job that is cancelled is CANCELLING until no node has workers of it (`steps.go_on_cancelling`).
 """
 
 from __future__ import annotations
@@ -8,32 +9,38 @@ from __future__ import annotations
 import math
 
 from windrow_master.core.commands import ConfirmStepEnd, Moment
-from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
+from windrow_master.core.states import StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR
-from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, warn_of
+from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, settle_job, warn_of
 
 ENDING_TOLD_AFTER_S = 3.0
 """Most workers have ended before anybody could wonder."""
 
 
-def tell_endings(state: CoreState, now: Moment) -> None:
-    """Say of steps that wait for their workers for a while what they wait for."""
-    for step in state.steps.values():
-        if now.monotonic_s > ending_told_s(step):
-            step.message = ENDING
-            state.touch_step(step)
+def tell_ending(state: CoreState, step: Step, now: Moment) -> None:
+    """Say of a step that waits for its workers for a while what it waits for."""
+    if now.monotonic_s > ending_told_s(step):
+        step.message = ENDING
+        state.touch_step(step)
 
 
 def ending_told_s(step: Step) -> float:
     """After which moment (monotonic) it is said of a step that it waits for its workers; inf: never."""
-    return step.progress_s + ENDING_TOLD_AFTER_S if step.ending_on and not step.message else math.inf
+    waits = step.state == StepState.CONCATENATING and step.ending_on and not step.message
+    return step.progress_s + ENDING_TOLD_AFTER_S if waits else math.inf
 
 
 def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) -> None:
     """A node has ended the workers of a step."""
     step = state.steps.get(command.step_id)
     node = state.nodes.get(command.node_id)
-    if step is None or node is None or node.stream != command.stream or command.node_id not in step.ending_on:
+    if step is None or node is None or node.stream != command.stream:
+        return
+    if step.state in ENDED_STEPS:
+        _forget_node(state, step, node, now)
+        return
+    if command.node_id not in step.ending_on:
         return
     # A node that has had an earlier generation alone tells how that one ended.
     if command.generation == state.jobs[step.job_key].generation:
@@ -50,21 +57,36 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
 
 def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
     """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
-    for step in state.steps.values():
-        step.sent_to.discard(node.node_id)
-        if node.node_id not in step.ending_on:
-            continue
+    for step in list(state.steps.values()):
+        with state.contained(step):
+            if step.state in ENDED_STEPS:
+                _forget_node(state, step, node, now)
+            else:
+                step.sent_to.discard(node.node_id)
+                if node.node_id in step.ending_on:
+                    _go_on_without(state, step, node, now, left=left)
+
+
+def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, left: bool) -> None:
+    step.ending_on.discard(node.node_id)
+    if not left:
+        name = repr(step.settings.name)
+        what = (
+            f"was lost while it ended its workers of step {name}"
+            if node.greeted
+            else f"has not come back since the master was started anew, and may have had workers of step {name}"
+        )
+        message = (
+            f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
+        )
+        warn_of(state, step, message)
+        state.add_event(now, step.job_key, "shutdown_lost", message)
+    make_output(state, step)
+
+
+def _forget_node(state: CoreState, step: Step, node: Node, now: Moment) -> None:
+    """A node has no worker of a step that has ended any more."""
+    step.sent_to.discard(node.node_id)
+    if node.node_id in step.ending_on:
         step.ending_on.discard(node.node_id)
-        if not left:
-            name = repr(step.settings.name)
-            what = (
-                f"was lost while it ended its workers of step {name}"
-                if node.greeted
-                else f"has not come back since the master was started anew, and may have had workers of step {name}"
-            )
-            message = (
-                f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
-            )
-            warn_of(state, step, message)
-            state.add_event(now, step.job_key, "shutdown_lost", message)
-        make_output(state, step)
+        settle_job(state, state.jobs[step.job_key], now)

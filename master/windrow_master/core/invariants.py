@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.core.state import ENDED_STEPS, CoreState
-from windrow_master.core.states import MiniBatchState, NodeState, StepState
+from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState
+from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
 
 
 def check(state: CoreState) -> None:
@@ -26,7 +26,14 @@ def check(state: CoreState) -> None:
         assert node_id not in state.nodes, f"CoreState 4: {node_id} is here and absent"
         assert node.cordoned and node.state == NodeState.LOST, f"CoreState 4: {node_id} {node.state} {node.cordoned}"
         assert not node.lease_ids and not node.stream, f"node 3: {node_id} is lost with leases or a stream"
+    for job in state.jobs.values():
+        waits = any(step.ending_on for step in job.steps)
+        if job.state == JobState.CANCELLING:
+            assert waits and all(step.state in ENDED_STEPS for step in job.steps), f"job 3: {job.job_id} {job.state}"
+        elif job.state in ENDED_JOBS:
+            assert not waits, f"job 3: {job.job_id} {job.state} waits for nodes"
     for step in state.steps.values():
+        assert step.ending_on <= state.nodes.keys(), f"job 3: step {step.step_id} waits for {step.ending_on}"
         counters, table = step.counters, step.mini_batches
         assert step.lease_ids <= state.leases.keys(), f"CoreState 1: step {step.step_id} holds unknown leases"
         if step.state in ENDED_STEPS:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.commands import LostRows, Moment, RequeueLostRows
-from windrow_master.core.ids import LeaseId
 from windrow_master.core.records import AttemptRow, OutcomeRow
 from windrow_master.core.settings import ROWS_LOSSES_MAX
 from windrow_master.core.state import CoreState, Step
@@ -73,9 +72,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         step.ready.put_back(lost.mini_batch, now.monotonic_s, step.past_of(lost.mini_batch))
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(
-            OutcomeRow(
-                step.step_id, lost.mini_batch, MiniBatchState.QUEUED, job.generation, 0, 0, LeaseId(0), -1, 0, 0.0
-            )
+            OutcomeRow(step.step_id, lost.mini_batch, state=MiniBatchState.QUEUED, generation=job.generation)
         )
     step.become(StepState.RUNNING)
     step.message = ""
@@ -91,6 +88,13 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
 def _verdict(step: Step, lost: LostRows, generation: int, message: str) -> AttemptRow:
     """On the attempt that made the rows. Those that were taken over, none here has made."""
     return AttemptRow(
-        LeaseId(lost.lease_id), step.step_id, lost.mini_batch, generation, "", "", 0,
-        AttemptState.FAILED, Cause.ROWS_LOST, 0, 0, 0, 0, lost.item_count, lost.ok_count, 0, message, "",
-    )  # fmt: skip
+        lease_id=lost.lease_id,
+        step_id=step.step_id,
+        mini_batch=lost.mini_batch,
+        generation=generation,
+        state=AttemptState.FAILED,
+        cause=Cause.ROWS_LOST,
+        item_count=lost.item_count,
+        result_count=lost.ok_count,
+        message=message,
+    )

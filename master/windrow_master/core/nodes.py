@@ -40,8 +40,8 @@ from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LEASE_PREFIX_SHIFT, LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
-from windrow_master.core.state import ENDED_STEPS, CoreState, Node
-from windrow_master.core.states import MiniBatchState, NodeState
+from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
+from windrow_master.core.states import JobState, MiniBatchState, NodeState
 
 DIGEST_MISMATCHES_MAX = 4
 """So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
@@ -171,7 +171,11 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         node.claims[held.lease_id] = (held.step_id, held.mini_batch)
         lease = state.leases.get(held.lease_id)
         is_its = lease is not None and lease.node_id == node.node_id and lease.generation == held.generation
-        if is_its or _adopt(state, node, held, now):
+        step = state.steps.get(held.step_id)
+        if not is_its and step is not None:
+            with state.contained(step):
+                is_its = _adopt(state, node, step, held, now)
+        if is_its:
             named.add(held.lease_id)
         else:
             revoked.append(held.lease_id)
@@ -184,10 +188,12 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         state.recall_unstarted(node)
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
-        if step is None or step.state in ENDED_STEPS:
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
-        else:
+        if step is not None:
             step.sent_to.add(node.node_id)
+            if state.jobs[step.job_key].state == JobState.CANCELLING:
+                step.ending_on.add(node.node_id)
+        if step is None or (step.state in ENDED_STEPS and node.node_id not in step.ending_on):
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
     for step in state.steps.values():
         if node.node_id in step.ending_on:
             # Whatever was said on an earlier stream may have been lost.
@@ -196,16 +202,15 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     return None
 
 
-def _adopt(state: CoreState, node: Node, held: HeldLease, now: Moment) -> bool:
+def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Moment) -> bool:
     """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's.
 
     The state may have been brought back from a backup. Then a node can hold leases of masters that this state does not
     know, on steps whose numbers are those of other steps here, or on mini-batches that are divided anew: none of them
     is adopted.
     """
-    lease_id, step_id, mini_batch, generation, identity = held
-    step = state.steps.get(step_id)
-    if step is None or step.state in ENDED_STEPS or identity != state.identity_of(step):
+    lease_id, _, mini_batch, generation, identity = held
+    if step.state in ENDED_STEPS or identity != state.identity_of(step):
         return False
     if lease_id in state.leases or not state.may_have_given(lease_id):
         return False
@@ -269,7 +274,8 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         node.workers[step_id] = workers
         if step_id in command.given_up:
             node.given_up.add(step_id)
-            fail_if_given_up(state, step, now)
+            with state.contained(step):
+                fail_if_given_up(state, step, now)
         else:
             node.given_up.discard(step_id)
     state.scheduling_wanted = True

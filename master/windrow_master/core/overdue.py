@@ -1,10 +1,11 @@
-"""Steps that take too long as a whole: no first mini-batch, or no progress (parallel-job.md, sections 2.2 and 5.5)."""
+"""Steps that take too long as a whole: no first mini-batch, or no progress
+(docs/reference/azure-ml/parallel-job.md#program-arguments, #the-end-of-a-job)."""
 
 from __future__ import annotations
 
 import math
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.commands import Moment
 from windrow_master.core.pools import is_in_pool
@@ -17,25 +18,21 @@ SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))
 """States of nodes that get work, now or in a while."""
 
 
-def end_overdue_steps(state: CoreState, now: Moment) -> None:
-    """Fail what has no first mini-batch, or has made no progress, for longer than its settings allow."""
-    for step in list(state.steps.values()):
-        if _waits_for_node(state, step):
-            step.fault_message = ""  # it waits for a node now, whatever it waited for before
-        if now.monotonic_s <= overdue_s(state, step):
-            continue
-        if _is_unplanned(step):
-            fail_step(
-                state,
-                step,
-                f"No mini-batch was made within first_task_creation_timeout "
-                f"({step.settings.first_task_creation_timeout_s:g} s). "
-                f"Raise it, or look why listing the input is slow.",
-                now,
-                DEPENDENCY_ERROR,
-            )
-        else:
-            fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now, SYSTEM_ERROR)
+def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
+    """Fail a step that has no first mini-batch, or has made no progress, for longer than its settings allow."""
+    if _waits_for_node(state, step):
+        step.fault_message = ""  # it waits for a node now, whatever it waited for before
+    if now.monotonic_s <= overdue_s(state, step):
+        return
+    if _is_unplanned(step):
+        timeout_s = step.settings.first_task_creation_timeout_s
+        message = (
+            f"No mini-batch was made within first_task_creation_timeout ({timeout_s:g} s). Raise it, or look why "
+            "listing the input is slow."
+        )
+        fail_step(state, step, message, now, DEPENDENCY_ERROR)
+    else:
+        fail_step(state, step, _no_progress(step, now.monotonic_s - step.progress_s), now, SYSTEM_ERROR)
 
 
 def overdue_s(state: CoreState, step: Step) -> float:
@@ -77,7 +74,7 @@ def _waits_for_node(state: CoreState, step: Step) -> bool:
 
 
 def _no_progress(step: Step, silence_s: float) -> str:
-    """Reference: parallel-job.md, section 5.5."""
+    """Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job."""
     timeout_s = step.settings.progress_update_timeout_s
     text = (
         f"No progress update in {silence_s:.0f} seconds, more than progress_update_timeout allows ({timeout_s:g} s): "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windrow_master.core.commands import Moment, PlanGroup, TakenOver
-from windrow_master.core.ids import LeaseId
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
@@ -68,14 +67,27 @@ def _take_over(state: CoreState, job: Job, step: Step, taken: TakenOver) -> None
     if taken.source:
         block = len(state.dirty.row_blocks)
         state.dirty.row_blocks.append(
-            RowBlock(job.job_id, step.step_id, b"", "", taken.length, taken.crc32, taken.source, taken.offset)
+            RowBlock(
+                job.job_id,
+                step.step_id,
+                length=taken.length,
+                crc32=taken.crc32,
+                source=taken.source,
+                offset=taken.offset,
+            )
         )
     state.dirty.outcomes.append(
         OutcomeRow(
-            step.step_id, taken.mini_batch, MiniBatchState.SUCCEEDED, job.generation, taken.item_count,
-            taken.item_count, LeaseId(0), block, taken.row_count, 0.0,
+            step.step_id,
+            taken.mini_batch,
+            state=MiniBatchState.SUCCEEDED,
+            generation=job.generation,
+            item_count=taken.item_count,
+            ok_count=taken.item_count,
+            rows=block,
+            row_count=taken.row_count,
         )
-    )  # fmt: skip
+    )
 
 
 def _queue(step: Step, command: PlanGroup) -> None:

@@ -3,7 +3,7 @@
 A node is in the pools that its agent names (`windrow agent --pool`). One that is in none works on any step, one that is
 in some works on the steps that name one of them, and on those that name none. So a job file that names a `compute` runs
 unchanged on nodes that have no pools, and whoever wants machines apart says so where these are started.
-Reference: parallel-job.md, section 1.2 (compute, resources.instance_count).
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (compute, resources.instance_count).
 """
 
 from __future__ import annotations

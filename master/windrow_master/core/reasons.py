@@ -1,34 +1,111 @@
-"""Why a job stands where it stands: for each of its steps a code and a text, made from the very state that decides.
+"""Why a job stands where it stands: for each of its steps a code and facts, made from the very state that decides.
 
 Nothing is kept for it: the same questions are asked that the scheduler asks (`scheduling.pick`, `pools.working_nodes`),
-in the same order, and the first that holds something up is the reason. Codes are for programs, and never renamed.
+in the same order, and the first that holds something up is the reason. `rpc.reason_words` puts it into words.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
-
-from windrow.quantities import counted
 
 from windrow_master.core.commands import ExplainJob, Moment, Refused
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import is_in_pool, working_nodes
-from windrow_master.core.state import CoreState, Job, Node, Step
+from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 
 QUIET_S = 60.0
 """Without any result for so long, a step that runs is told as one that makes no progress."""
-NAMES_MAX = 5
+
+
+class Code(StrEnum):
+    """For programs: never renamed. Those of a step that has ended are the names of its states."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    CANCELLING = "CANCELLING"
+    """It is cancelled, and nodes still end its workers."""
+    WAITS_FOR_STEPS = "WAITS_FOR_STEPS"
+    JOB_PAUSED = "JOB_PAUSED"
+    MASTER_HELD = "MASTER_HELD"
+    COMPARING_INPUTS = "COMPARING_INPUTS"
+    VERIFYING_ROWS = "VERIFYING_ROWS"
+    DIVIDING_INPUT = "DIVIDING_INPUT"
+    NO_NODE = "NO_NODE"
+    NO_NODE_IN_POOL = "NO_NODE_IN_POOL"
+    NODES_SET_ASIDE = "NODES_SET_ASIDE"
+    """No node takes work."""
+    NODE_FAULT = "NODE_FAULT"
+    RETRY_DELAYED = "RETRY_DELAYED"
+    NODES_DOUBTED = "NODES_DOUBTED"
+    NODES_GAVE_UP = "NODES_GAVE_UP"
+    NODES_ANSWER = "NODES_ANSWER"
+    """Nodes are told of the step just now."""
+    NODES_FULL = "NODES_FULL"
+    NODES_BUSY = "NODES_BUSY"
+    WORKERS_STARTING = "WORKERS_STARTING"
+    RUNNING = "RUNNING"
+    NO_PROGRESS = "NO_PROGRESS"
+    ENDING_WORKERS = "ENDING_WORKERS"
+    """All mini-batches are done; nodes end its workers before the output is made."""
+    GATHERING_ROWS = "GATHERING_ROWS"
+
+
+class OldestLease(NamedTuple):
+    """The lease that was given first of those that are live."""
+
+    mini_batch: int
+    node_id: str
+    for_s: float
+    attempt: int
+
+
+class Doubt(NamedTuple):
+    """A node that gets nothing of a step, or nearly nothing."""
+
+    node_id: str
+    failures: int
+    """Mini-batches that failed there in a row."""
+    aside: str = ""
+    """Why it is set aside; "": it is not, only held back."""
 
 
 class Reason(NamedTuple):
-    """Of one step. `code`: one of those below; `message`: for people, with what to do where something can be done."""
+    """Of one step. A field that the code has no use for is empty."""
 
     step: str
-    code: str
-    message: str
+    code: Code
+    message: str = ""
+    """What the job, the step, the node or the worker in question says."""
+    job_id: str = ""
+    nodes: tuple[str, ...] = ()
+    """Nodes in question."""
+    counts: tuple[tuple[str, int], ...] = ()
+    """Most first: leases by node; of NODES_BUSY, leases by the step that has them; of NODES_SET_ASIDE, nodes by their
+    state."""
+    steps: tuple[tuple[str, StepState], ...] = ()
+    """Steps in question, with their states."""
+    leased: int = 0
+    queued: int = 0
+    planned: int = 0
+    divided: bool = True
+    """Whether the input is divided to its end."""
+    for_s: float = 0.0
+    """How long it stands like this."""
+    limit_s: float | None = None
+    """After so long the step fails; None: never."""
+    oldest: OldestLease | None = None
+    doubts: tuple[Doubt, ...] = ()
+    given_up: tuple[str, ...] = ()
+    """Nodes on which no worker could be made ready."""
+    pool: str = ""
+    """The pool that the step names."""
+    pools: tuple[str, ...] = ()
+    """The pools of the nodes that are here."""
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:
@@ -37,146 +114,118 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
     if key is None:
         return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r} at work.")
     job = state.jobs[key]
-    return [Reason(step.settings.name, *_reason(state, job, step, now)) for step in job.steps]
+    return [_reason(state, job, step, now) for step in job.steps]
 
 
-def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> tuple[str, str]:
-    match step.state:
-        case StepState.COMPLETED | StepState.FAILED | StepState.CANCELLED:
-            return reason_of_ended(step.state, step.message, job.message)
-        case StepState.WAITING:
-            return _waiting(job, step)
-        case StepState.CONCATENATING:
-            return _finishing(step)
+def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
+    name = step.settings.name
+    if job.state == JobState.CANCELLING and step.ending_on:
+        return Reason(name, Code.CANCELLING, nodes=tuple(sorted(step.ending_on)))
+    if step.state in ENDED_STEPS:
+        return reason_of_ended(name, step.state, step.message, job.message)
+    if step.state == StepState.WAITING:
+        return _waiting(job, step)
+    if step.state == StepState.CONCATENATING:
+        if step.ending_on:
+            return Reason(name, Code.ENDING_WORKERS, nodes=tuple(sorted(step.ending_on)))
+        return Reason(name, Code.GATHERING_ROWS, step.message)
     if job.state == JobState.PAUSED:
-        return "JOB_PAUSED", f"{job.message}. `windrow job cancel {job.job_id}` ends it; please report this."
+        return Reason(name, Code.JOB_PAUSED, job.message, job.job_id)
     if state.held:
-        return "MASTER_HELD", "The master hands out nothing until a `windrow run` of this state folder asks for work."
+        return Reason(name, Code.MASTER_HELD)
     if step.counters.leased:
         return _running(state, step, now)
     if step.is_read_first:
-        read = f"being read, for {now.monotonic_s - step.started_s:.0f} s"
-        if step.settings.reuse:
-            return "COMPARING_INPUTS", (
-                f"Its inputs are {read}, to see whether an earlier job has made the same (is_deterministic, "
-                "force_rerun). What has not changed by next time is not read again."
-            )
-        return "VERIFYING_ROWS", f"The rows of earlier steps are {read}, to see that they are what was written."
+        code = Code.COMPARING_INPUTS if step.settings.reuse else Code.VERIFYING_ROWS
+        return Reason(name, code, for_s=now.monotonic_s - step.started_s)
     if nowhere := _nowhere(state, step):
         return nowhere
     if not step.counters.queued and not step.planned:
-        return _dividing(step, now)
+        return Reason(
+            name,
+            Code.DIVIDING_INPUT,
+            planned=step.counters.planned,
+            for_s=now.monotonic_s - step.started_s,
+            limit_s=step.settings.first_task_creation_timeout_s,
+        )
     return _unleased(state, step, now)
 
 
-def reason_of_ended(state: StepState, message: str, job_message: str) -> tuple[str, str]:
-    """Code and message of a step that has ended, from its own message and its job's, which is of another step's doing
-    where this one is done."""
-    return state.name, message or ("It is done." if state == StepState.COMPLETED else job_message)
+def reason_of_ended(step: str, state: StepState, message: str, job_message: str) -> Reason:
+    """Of a step that has ended, from its own message and its job's, which is of another step's doing where this one is
+    done."""
+    return Reason(step, Code[state.name], message or ("" if state == StepState.COMPLETED else job_message))
 
 
-def _waiting(job: Job, step: Step) -> tuple[str, str]:
-    open_ = [
-        f"{other.settings.name} ({other.state.name.lower()})"
+def _waiting(job: Job, step: Step) -> Reason:
+    open_ = tuple(
+        (other.settings.name, other.state)
         for other in job.steps
         if other.settings.name in step.settings.depends_on and other.state != StepState.COMPLETED
-    ]
-    return "WAITS_FOR_STEPS", f"It reads outputs of {_listed(open_)}, and begins when these are done."
-
-
-def _finishing(step: Step) -> tuple[str, str]:
-    if step.ending_on:
-        return "ENDING_WORKERS", (
-            f"All mini-batches are done. Workers end on {_listed(sorted(step.ending_on))}: shutdown() is called there, "
-            "and what goes to a store is brought to it."
-        )
-    return "GATHERING_ROWS", step.message or "All mini-batches are done; the output is being written."
-
-
-def _dividing(step: Step, now: Moment) -> tuple[str, str]:
-    if step.counters.planned:
-        return "DIVIDING_INPUT", (
-            f"The input is still being listed and divided: {counted(step.counters.planned, 'mini-batch')} so far, and "
-            "none is left to run. Those that follow run as they come."
-        )
-    limit_s = step.settings.first_task_creation_timeout_s
-    return "DIVIDING_INPUT", (
-        f"The input is being listed and divided, for {now.monotonic_s - step.started_s:.0f} s; there is no mini-batch "
-        f"yet. After {limit_s:g} s (--first_task_creation_timeout) the step fails."
     )
+    return Reason(step.settings.name, Code.WAITS_FOR_STEPS, steps=open_)
 
 
-def _running(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
+def _running(state: CoreState, step: Step, now: Moment) -> Reason:
     leases = [state.leases[lease_id] for lease_id in step.lease_ids]
-    nodes = Counter(lease.node_id for lease in leases)
-    where = _listed([f"{node} ({count})" for node, count in nodes.most_common()])
-    what = f"{counted(len(leases), 'mini-batch')} leased on {where}"
-    waiting = f", {step.counters.queued:,} wait" if step.counters.queued else ", none waits"
-    more = "" if step.planned else "; the input is still being divided"
-    doubts = _doubts(state, step)
     silence_s = now.monotonic_s - step.progress_s
     if not step.worker_ready and not step.counters.ran:
-        return "WORKERS_STARTING", (
-            f"{what}{waiting}. No worker is ready yet: scripts are loaded and init() runs, for {silence_s:.0f} s. "
-            "`windrow job logs` shows what they print."
-        )
-    oldest = min(leases, key=lambda lease: lease.granted_s)
-    if silence_s > QUIET_S:
-        return "NO_PROGRESS", (
-            f"{what}{waiting}, but no result has come for {silence_s:.0f} s. {_oldest(oldest, now)}{_bound(step)}"
-            f"{doubts}"
-        )
-    return "RUNNING", f"{what}{waiting}{more}. {_oldest(oldest, now)}{doubts}"
-
-
-def _doubts(state: CoreState, step: Step) -> str:
-    """Which nodes get nothing of a step, or nearly nothing, and why."""
-    told = []
-    for node_id in sorted(step.doubted):
-        node, standing = state.nodes.get(node_id), step.standings[node_id]
-        if node is None:
-            continue
-        if step.step_id in node.aside_for:
-            told.append(f" {node_id} is set aside: {node.aside_for[step.step_id]}")
-        elif standing.doubted_s is not None:
-            told.append(
-                f" {node_id} is held back: {counted(len(standing.evidence), 'mini-batch')} in a row failed there; "
-                "whether they fail on other nodes, too, is being tried."
-            )
-    given_up = sorted(node.node_id for node in state.nodes.values() if step.step_id in node.given_up)
-    if given_up:
-        told.append(f" No worker could be made ready on {_listed(given_up)}, which the others do without.")
-    return "".join(told)
-
-
-def _oldest(lease: Lease, now: Moment) -> str:
-    return (
-        f"The oldest lease is mini-batch {lease.mini_batch} on {lease.node_id}, for "
-        f"{now.monotonic_s - lease.granted_s:.0f} s (try {lease.attempt})."
+        code = Code.WORKERS_STARTING
+    else:
+        code = Code.NO_PROGRESS if silence_s > QUIET_S else Code.RUNNING
+    return Reason(
+        step.settings.name,
+        code,
+        counts=_counted(Counter(lease.node_id for lease in leases)),
+        leased=len(leases),
+        queued=step.counters.queued,
+        divided=step.planned,
+        for_s=silence_s,
+        limit_s=step.settings.progress_update_timeout_s,
+        oldest=_oldest(leases, now),
+        doubts=_doubts(state, step),
+        given_up=_given_up(state, step),
     )
 
 
-def _bound(step: Step) -> str:
-    timeout_s = step.settings.progress_update_timeout_s
-    return "" if timeout_s is None else f" After {timeout_s:g} s (--progress_update_timeout) the step fails."
+def _oldest(leases: Iterable[Lease], now: Moment) -> OldestLease:
+    lease = min(leases, key=lambda lease: lease.granted_s)
+    return OldestLease(lease.mini_batch, lease.node_id, now.monotonic_s - lease.granted_s, lease.attempt)
 
 
-def _nowhere(state: CoreState, step: Step) -> tuple[str, str] | None:
+def _doubts(state: CoreState, step: Step) -> tuple[Doubt, ...]:
+    """Nodes that get nothing of a step, or nearly nothing."""
+    found = []
+    for node_id in sorted(step.doubted):
+        node, standing = state.nodes.get(node_id), step.standings[node_id]
+        if node is not None and (step.step_id in node.aside_for or standing.doubted_s is not None):
+            found.append(Doubt(node_id, len(standing.evidence), node.aside_for.get(step.step_id, "")))
+    return tuple(found)
+
+
+def _given_up(state: CoreState, step: Step) -> tuple[str, ...]:
+    return tuple(sorted(node.node_id for node in state.nodes.values() if step.step_id in node.given_up))
+
+
+def _nowhere(state: CoreState, step: Step) -> Reason | None:
     """There is no node that takes work of the step."""
+    name = step.settings.name
     nodes = [*state.nodes.values(), *state.absent.values()]
     if not nodes:
-        return "NO_NODE", "No node is here: the job waits for one. `windrow node list` tells more."
+        return Reason(name, Code.NO_NODE)
     pool = [node for node in nodes if is_in_pool(node, step)]
     if not pool:
-        wanted, there = step.settings.compute, sorted({name for node in nodes for name in node.pools})
-        return "NO_NODE_IN_POOL", (
-            f"No node of the pool {wanted!r} (compute) is here: the step waits for one. There are nodes of "
-            f"{_listed(there)}. Start one with `windrow agent --pool {wanted}`, or name another compute."
-        )
+        there = tuple(sorted({name for node in nodes for name in node.pools}))
+        return Reason(name, Code.NO_NODE_IN_POOL, pool=step.settings.compute, pools=there)
     if not _serving(pool):
-        return "NODES_SET_ASIDE", (
-            f"No node takes work ({_set_aside(pool)}): the job waits for one. {_why(pool)}`windrow node list` tells "
-            "more."
+        states = Counter("cordoned" if node.cordoned else node.state.name.lower() for node in pool)
+        sick = next((node for node in pool if node.state == NodeState.QUARANTINED and node.message), None)
+        return Reason(
+            name,
+            Code.NODES_SET_ASIDE,
+            message="" if sick is None else sick.message,
+            nodes=() if sick is None else (sick.node_id,),
+            counts=tuple(sorted(states.items())),
         )
     return None
 
@@ -185,53 +234,34 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node.state == NodeState.READY and node.stream and not node.cordoned]
 
 
-def _unleased(state: CoreState, step: Step, now: Moment) -> tuple[str, str]:
+def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     """Mini-batches wait, and none is leased: what the scheduler stumbles over."""
-    waits = f"{counted(step.counters.queued, 'mini-batch')} wait{'s' * (step.counters.queued == 1)}"
+    name, queued = step.settings.name, step.counters.queued
     if step.fault_message:
-        fault = step.fault_message
-        return "NODE_FAULT", f"{waits}. The last attempt has met a fault of its node: {fault}{_bound(step)}"
+        limit_s = step.settings.progress_update_timeout_s
+        return Reason(name, Code.NODE_FAULT, step.fault_message, queued=queued, limit_s=limit_s)
     if not step.ready.ready_count(now.monotonic_s):
-        return "RETRY_DELAYED", f"{waits} for a moment before the next try: their last attempts have failed."
-    if doubts := _doubts(state, step):
-        return "NODES_DOUBTED", f"{waits}.{doubts}"
+        return Reason(name, Code.RETRY_DELAYED, queued=queued)
+    doubts, given_up = _doubts(state, step), _given_up(state, step)
+    if doubts or given_up:
+        chosen = working_nodes(state, step, _serving(state.nodes.values()))
+        if not doubts and chosen and all(step.step_id in node.given_up for node in chosen):
+            return Reason(name, Code.NODES_GAVE_UP, step.counters.main_failure(), queued=queued, given_up=given_up)
+        return Reason(name, Code.NODES_DOUBTED, queued=queued, doubts=doubts, given_up=given_up)
     chosen = working_nodes(state, step, _serving(state.nodes.values()))
-    given_up = [node.node_id for node in chosen if step.step_id in node.given_up]
-    if given_up and len(given_up) == len(chosen):
-        example = step.counters.main_failure()
-        return "NODES_GAVE_UP", f"{waits}. No worker could be made ready on {_listed(given_up)}: {example}"
+    names = tuple(node.node_id for node in chosen)
     if any(step.step_id not in node.capacity for node in chosen) or not chosen:
-        return "NODES_ANSWER", f"{waits}; {_listed([node.node_id for node in chosen])} is told of the step just now."
-    return _busy(state, step, chosen, waits)
-
-
-def _busy(state: CoreState, step: Step, chosen: list[Node], waits: str) -> tuple[str, str]:
-    """The nodes want nothing of this step: other work has their slots."""
+        return Reason(name, Code.NODES_ANSWER, nodes=names, queued=queued)
+    # The nodes want nothing of this step: other work has their slots.
     others: Counter[str] = Counter()
     for node in chosen:
         for step_id, held in node.held.items():
             other = state.steps.get(step_id)
             if held and other is not None and other is not step:
                 others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += held
-    if not others:
-        return "NODES_FULL", (
-            f"{waits}, and {_listed([node.node_id for node in chosen])} can take nothing at the moment: results wait "
-            "to be delivered, or the disk is full."
-        )
-    what = _listed([f"{name} ({held})" for name, held in others.most_common()])
-    return "NODES_BUSY", f"{waits}, and all slots of the nodes are taken by {what}."
+    code = Code.NODES_BUSY if others else Code.NODES_FULL
+    return Reason(name, code, nodes=names, counts=_counted(others), queued=queued)
 
 
-def _set_aside(nodes: list[Node]) -> str:
-    counts = Counter("cordoned" if node.cordoned else node.state.name.lower() for node in nodes)
-    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-
-
-def _why(nodes: list[Node]) -> str:
-    node = next((node for node in nodes if node.state == NodeState.QUARANTINED and node.message), None)
-    return "" if node is None else f"{node.node_id}: {node.message.rstrip('.')}. "
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_MAX])
-    return f"{shown} and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else shown or "none"
+def _counted(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(counts.most_common())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.states import AttemptState, Cause
 
 
 class JobRow(NamedTuple):
@@ -26,7 +27,6 @@ class JobRow(NamedTuple):
     queue: str
     priority: int
     weight: int
-    parent_key: JobKey | None
     run_digest: str
     document: bytes
     message: str
@@ -88,15 +88,14 @@ class OutcomeRow(NamedTuple):
     state: int
     """core.states.MiniBatchState."""
     generation: int
-    item_count: int
+    item_count: int = 0
     """Items of the outcome that counts (kept apart from the number planned); 0 while there is none."""
-    ok_count: int
-    lease_id: LeaseId
+    ok_count: int = 0
+    lease_id: LeaseId = LeaseId(0)
     """The attempt whose outcome counts; 0 while there is none."""
-    rows: int
+    rows: int = -1
     """Index into the group's row blocks (`Dirty.row_blocks`); -1: this mini-batch has no rows."""
-    row_count: int
-    not_before: float
+    row_count: int = 0
 
 
 class AttemptRow(NamedTuple):
@@ -107,22 +106,23 @@ class AttemptRow(NamedTuple):
     mini_batch: int
     """Index of the mini-batch in its step, from 0."""
     generation: int
-    node_id: str
-    node_incarnation: str
-    process_number: int
-    state: int
+    node_id: str = ""
+    """Empty: of an attempt that is stored already, only the state, the cause and the message change."""
+    node_incarnation: str = ""
+    process_number: int = 0
+    state: int = AttemptState.RUNNING
     """core.states.AttemptState; SUCCEEDED at most once a mini-batch (UNIQUE in the store)."""
-    cause: int
+    cause: int = Cause.NONE
     """core.states.Cause; 0 while running or when it succeeded."""
-    start_unix_us: int
-    elapsed_us: int
-    run_us: int
-    cpu_us: int
-    item_count: int
-    result_count: int
-    peak_rss_kib: int
-    message: str
-    detail: str
+    start_unix_us: int = 0
+    elapsed_us: int = 0
+    run_us: int = 0
+    cpu_us: int = 0
+    item_count: int = 0
+    result_count: int = 0
+    peak_rss_kib: int = 0
+    message: str = ""
+    detail: str = ""
     phase: int = 0
     """core.states.Phase in which it ended; with state and cause it makes the status (core.statuses)."""
 
@@ -170,11 +170,11 @@ class RowBlock(NamedTuple):
 
     job_id: str
     step_id: StepId
-    rows: bytes
-    staged_segment: str
+    rows: bytes = b""
+    staged_segment: str = ""
     """Name of the staged segment, relative to the step's segments folder; "" when the rows are inline."""
-    length: int
-    crc32: int
+    length: int = 0
+    crc32: int = 0
     source: str = ""
     """Path of a segment of an earlier job, in which the rows lie; "" for all others."""
     offset: int = 0
@@ -220,29 +220,36 @@ class Dirty:
         )
 
 
+class EarlierAttempt(NamedTuple):
+    """What a new master has to know of an attempt that did not succeed."""
+
+    mini_batch: int
+    lease_id: LeaseId
+    state: int
+    """core.states.AttemptState."""
+    cause: int
+    """core.states.Cause."""
+    node_id: str
+
+
 @dataclass
 class StepSnapshot:
     """One unfinished step as a store loads it. Arrays are indexed by mini-batch index."""
 
     step: StepRow
-    states: bytearray
+    states: bytearray = field(default_factory=bytearray)
     """MiniBatchState, one byte each."""
-    item_firsts: array[int]
-    """'Q'."""
-    item_counts: array[int]
-    """'I'."""
-    recipe_offsets: array[int]
-    """'Q'."""
-    recipe_lengths: array[int]
-    """'I'."""
-    recipe_crcs: array[int]
-    """'I'."""
-    lease_ids: array[int]
-    """'Q': the attempt whose outcome counts, 0 while there is none."""
+    item_firsts: array[int] = field(default_factory=lambda: array("Q"))
+    item_counts: array[int] = field(default_factory=lambda: array("I"))
+    recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
+    recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
+    recipe_crcs: array[int] = field(default_factory=lambda: array("I"))
+    lease_ids: array[int] = field(default_factory=lambda: array("Q"))
+    """The attempt whose outcome counts, 0 while there is none."""
     ranks: array[int] = field(default_factory=lambda: array("Q"))
-    """'Q': the higher, the sooner it runs; empty: the mini-batches of this step have none."""
-    attempts: list[tuple[int, LeaseId, int, int, str]] = field(default_factory=list)
-    """(mini_batch, lease_id, AttemptState, Cause, node_id) of the attempts of QUEUED mini-batches, oldest first."""
+    """The higher, the sooner it runs; empty: the mini-batches of this step have none."""
+    attempts: list[EarlierAttempt] = field(default_factory=list)
+    """Of QUEUED mini-batches, oldest first."""
 
 
 @dataclass

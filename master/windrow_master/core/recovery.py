@@ -16,7 +16,14 @@ from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
-from windrow_master.core.steps import begin_steps, conclude_step, planned_in_checkpoint, prepare_step, settle_step
+from windrow_master.core.steps import (
+    begin_steps,
+    conclude_step,
+    go_on_cancelling,
+    planned_in_checkpoint,
+    prepare_step,
+    settle_step,
+)
 
 WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED, Cause.INPUT_MISREAD}
 """Causes of failures that only a worker meets which was ready."""
@@ -85,18 +92,18 @@ def _node(row: NodeRow) -> Node:
 
 def _job(row: JobRow) -> Job:
     return Job(
-        row.job_key,
-        row.job_id,
-        row.request_id,
-        row.run_digest,
-        row.document,
-        [],
-        JobState(row.state),
-        row.generation,
-        row.seq,
-        row.queue,
-        row.priority,
-        row.weight,
+        job_key=row.job_key,
+        job_id=row.job_id,
+        request_id=row.request_id,
+        run_digest=row.run_digest,
+        document=row.document,
+        steps=[],
+        state=JobState(row.state),
+        generation=row.generation,
+        seq=row.seq,
+        queue=row.queue,
+        priority=row.priority,
+        weight=row.weight,
         message=row.message,
         warnings=list(json.loads(row.warnings or b"[]")),
         create_time=row.create_time,
@@ -118,13 +125,13 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     if step.state not in ENDED_STEPS:
         step.started_s = step.progress_s = now.monotonic_s
         step.mini_batches = MiniBatches(
-            loaded.states,
-            loaded.item_firsts,
-            loaded.item_counts,
-            loaded.recipe_offsets,
-            loaded.recipe_lengths,
-            loaded.recipe_crcs,
-            loaded.lease_ids,
+            states=loaded.states,
+            item_firsts=loaded.item_firsts,
+            item_counts=loaded.item_counts,
+            recipe_offsets=loaded.recipe_offsets,
+            recipe_lengths=loaded.recipe_lengths,
+            recipe_crcs=loaded.recipe_crcs,
+            lease_ids=loaded.lease_ids,
         )
         step.planned_before = len(step.mini_batches)
     return step
@@ -168,6 +175,9 @@ def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
     """The effects that the predecessor may not have carried out: each may be repeated."""
+    if job.state == JobState.CANCELLING:
+        go_on_cancelling(state, job, now)
+        return
     for step in job.steps:
         if step.state == StepState.RUNNING:
             prepare_step(state, step)

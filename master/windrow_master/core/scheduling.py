@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
-from windrow_master.core.commands import Moment, StepRaised
+from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import working_nodes
@@ -23,10 +23,7 @@ of their workers may have been started anew."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
-    """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first.
-
-    Raises StepRaised for a bug at one step; the others get theirs when this is called again.
-    """
+    """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first."""
     if state.held or not state.scheduling_wanted:
         return
     state.picked_s = now.monotonic_s
@@ -41,13 +38,10 @@ def pick(state: CoreState, now: Moment) -> None:
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
     for step in steps:
-        try:
+        with state.contained(step):
             nodes = working_nodes(state, step, serving)
             _offer(state, step, nodes, now)
             _hand_out(state, step, nodes, now)
-        except Exception as error:
-            state.scheduling_wanted = True
-            raise StepRaised(step.step_id) from error
 
 
 def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:

@@ -1,5 +1,7 @@
-"""What the core has to know of a step's settings, and its own intervals. Reference: parallel-job.md, sections 1.2, 2.2
-and 5."""
+"""What the core has to know of a step's settings, and its own intervals.
+
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #retries.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ROWS_LOSSES_MAX = 5
 """After so many losses of its committed rows a mini-batch is not run again: the disk of the state folder is damaged."""
 
 INIT_FAILURES_PER_PROCESS = 2
-"""So many failures of `init()` for each worker process of all nodes, with none succeeding, end a step (section 5.4)."""
+"""So many failures of `init()` for each worker process of all nodes, with none succeeding, end a step."""
 
 INIT_FAILURES_AFTER_S = 120.0
 """But not before it has been at work for so long."""
@@ -36,7 +38,7 @@ INIT_FAILURES_AFTER_S = 120.0
 class StepSettings:
     """Settings of one step, validated before they get here.
 
-    Counts and thresholds as in the reference; -1 switches a threshold off; all compare with "greater than".
+    Counts and thresholds as in Azure ML; -1 switches a threshold off; all compare with "greater than".
     """
 
     name: str

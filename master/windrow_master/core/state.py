@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -85,9 +86,11 @@ class Step:
     """When a mini-batch was planned, an attempt ended or a worker told of its failure, last (monotonic). A node's fault
     is no such end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
     sent_to: set[NodeId] = field(default_factory=set)
-    """Nodes that were offered it, or say that they have it, since its workers were ended last."""
+    """Nodes that may have workers of it: they were offered it, or say that they have it, since its workers were ended
+    last."""
     ending_on: set[NodeId] = field(default_factory=set)
-    """Nodes that still end its workers before its output is made; those alone that have not said that they are done."""
+    """Nodes that still end its workers, where that is waited for: before its output is made, or its job is
+    CANCELLED."""
     shutdown_failures: int = 0
     """Workers whose `shutdown()` failed, on all nodes that have said that they are done."""
     shutdown_failure: str = ""
@@ -110,20 +113,20 @@ class Step:
     def row(self) -> StepRow:
         """As stored."""
         return StepRow(
-            self.step_id,
-            self.job_key,
-            self.ordinal,
-            self.settings.name,
-            self.state,
-            self.message,
-            self.paths,
-            self.reader,
-            self.checkpoint,
-            self.counters.to_json(),
-            self.header,
-            self.start_time,
-            self.end_time,
-            self.error_category,
+            step_id=self.step_id,
+            job_key=self.job_key,
+            ordinal=self.ordinal,
+            name=self.settings.name,
+            state=self.state,
+            message=self.message,
+            paths=self.paths,
+            reader=self.reader,
+            checkpoint=self.checkpoint,
+            counters=self.counters.to_json(),
+            header=self.header,
+            start_time=self.start_time,
+            end_time=self.end_time,
+            error_category=self.error_category,
         )
 
     def tries_of(self, mini_batch: int) -> Tries:
@@ -178,22 +181,21 @@ class Job:
     def row(self) -> JobRow:
         """As stored."""
         return JobRow(
-            self.job_key,
-            self.job_id,
-            self.request_id,
-            self.state,
-            self.generation,
-            self.seq,
-            self.queue,
-            self.priority,
-            self.weight,
-            None,
-            self.run_digest,
-            self.document,
-            self.message,
-            json.dumps(self.warnings).encode(),
-            self.create_time,
-            self.end_time,
+            job_key=self.job_key,
+            job_id=self.job_id,
+            request_id=self.request_id,
+            state=self.state,
+            generation=self.generation,
+            seq=self.seq,
+            queue=self.queue,
+            priority=self.priority,
+            weight=self.weight,
+            run_digest=self.run_digest,
+            document=self.document,
+            message=self.message,
+            warnings=json.dumps(self.warnings).encode(),
+            create_time=self.create_time,
+            end_time=self.end_time,
         )
 
 
@@ -265,14 +267,14 @@ class Node:
     def row(self) -> NodeRow:
         """As stored."""
         return NodeRow(
-            self.node_id,
-            self.node_incarnation,
-            self.state,
-            self.message,
-            self.resources,
-            self.labels,
-            self.register_time,
-            int(self.cordoned),
+            node_id=self.node_id,
+            node_incarnation=self.node_incarnation,
+            state=self.state,
+            message=self.message,
+            resources=self.resources,
+            labels=self.labels,
+            register_time=self.register_time,
+            cordoned=int(self.cordoned),
         )
 
 
@@ -323,9 +325,24 @@ class CoreState:
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
+    raised: dict[StepId, Exception] = field(default_factory=dict)
+    """What the command in hand raised at steps, for `Core.handle` to tell (`contained`)."""
     scheduling_wanted: bool = False
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
+
+    @contextlib.contextmanager
+    def contained(self, step: Step) -> Iterator[None]:
+        """Keep what is raised at one step from the others: its job is paused when the command is done."""
+        try:
+            yield
+        except Exception as error:
+            self.raised.setdefault(step.step_id, error)
+
+    def take_raised(self) -> dict[StepId, Exception]:
+        """What `contained` has kept since the last call."""
+        raised, self.raised = self.raised, {}
+        return raised
 
     def next_lease_ids(self, count: int) -> Sequence[LeaseId]:
         """Lease ids that were never given before."""
@@ -423,24 +440,17 @@ class CoreState:
         node = self.nodes.get(lease.node_id)
         self.dirty.attempts.append(
             AttemptRow(
-                lease.lease_id,
-                lease.step_id,
-                lease.mini_batch,
-                lease.generation,
-                lease.node_id,
-                node.node_incarnation if node is not None else "",
-                process_number,
-                state,
-                cause,
-                int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                message,
-                "",
+                lease_id=lease.lease_id,
+                step_id=lease.step_id,
+                mini_batch=lease.mini_batch,
+                generation=lease.generation,
+                node_id=lease.node_id,
+                node_incarnation=node.node_incarnation if node is not None else "",
+                process_number=process_number,
+                state=state,
+                cause=cause,
+                start_unix_us=int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
+                message=message,
             )
         )
         lease.stored = True
@@ -454,10 +464,15 @@ class CoreState:
                 return
         rows.append(
             AttemptRow(
-                lease_id, step.step_id, mini_batch, self.jobs[step.job_key].generation, "", "", 0,
-                AttemptState.ABANDONED, cause, 0, 0, 0, 0, 0, 0, 0, message, "",
+                lease_id=lease_id,
+                step_id=step.step_id,
+                mini_batch=mini_batch,
+                generation=self.jobs[step.job_key].generation,
+                state=AttemptState.ABANDONED,
+                cause=cause,
+                message=message,
             )
-        )  # fmt: skip
+        )
 
     def take_dirty(self) -> Dirty:
         """The rows that changed since the last call, as they are now. Those of the last call must be durable."""

@@ -62,7 +62,7 @@ class NodeState(IntEnum):
 
 
 class Cause(IntEnum):
-    """Equal to windrow.rpc.v1.Cause (docs/architecture.md, failure policy)."""
+    """Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
 
     NONE = 0
     EXCEPTION = 1

@@ -1,4 +1,5 @@
-"""What reports call the end of an attempt and the kind of an error. Reference: parallel-job.md, 5.1, 5.5 and 7.3.
+"""What reports call the end of an attempt and the kind of an error.
+Reference: docs/reference/azure-ml/parallel-job.md#statuses, #the-end-of-a-job, #mini-batch-tables.
 
 `LOAD_DONE`, `LOAD_TIMEOUT`, `RUN_DONE`, `RUN_TIMEOUT` and `RUN_EXCEPTION` are the vendor's; the others are made in
 their likeness where it has none that is public. The vendor's categories are not public either.

@@ -7,15 +7,16 @@ CONCATENATING has its workers ended first, and waits for that.
 Invariants:
 1. A step that is not RUNNING has no lease, but for one whose revocation is under way; results of those count no more.
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
-3. A job ends when all of its steps have, and changes no more, unless it is opened again as its next generation
-   (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or go on, as if the master were new.
+3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
+   opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
+   go on, as if the master were new.
 """
 
 from __future__ import annotations
 
 import json
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread
@@ -32,7 +33,7 @@ from windrow_master.core.commands import (
     StartStep,
     SubmitJob,
 )
-from windrow_master.core.ids import JobKey, LeaseId, StepId
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.core.statuses import SYSTEM_ERROR
@@ -153,8 +154,7 @@ def conclude_step(state: CoreState, step: Step) -> None:
     that what they do at their end is done, too, when the step is.
     """
     if step.settings.ends_workers_first:
-        # What one has that is known from an earlier master it has not said yet.
-        step.ending_on = {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
+        step.ending_on = _nodes_with_workers(state, step)
         step.sent_to.clear()
         step.shutdown_failures, step.shutdown_failure = 0, ""
         _leave_nodes(state, step)
@@ -222,7 +222,7 @@ def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
 def _complete_step(state: CoreState, job: Job, step: Step, now: Moment) -> None:
     _end_step(state, step, StepState.COMPLETED, now)
     begin_steps(state, job, now)
-    _settle_job(state, job, now)
+    settle_job(state, job, now)
 
 
 def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -> None:
@@ -257,7 +257,7 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment, category:
             if other.state not in ENDED_STEPS:
                 other.message = f"Step {step.settings.name!r} failed."
                 _end_step(state, other, StepState.CANCELLED, now)
-    _settle_job(state, job, now)
+    settle_job(state, job, now)
 
 
 def _failure_of(job: Job) -> str:
@@ -303,11 +303,23 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     job.message = "Cancelled on request."
     state.touch_job(job)
     state.add_event(now, key, "cancelled", "")
+    go_on_cancelling(state, job, now)
+    return key
+
+
+def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
+    """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it."""
     for step in job.steps:
+        ending_on = step.ending_on | _nodes_with_workers(state, step)
         if step.state not in ENDED_STEPS:
             _end_step(state, step, StepState.CANCELLED, now)
-    _settle_job(state, job, now)
-    return key
+        step.ending_on = ending_on
+    settle_job(state, job, now)
+
+
+def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
+    """Nodes that may have workers of a step. One that is known from an earlier master has not said yet what it has."""
+    return {name for name, node in state.nodes.items() if name in step.sent_to or not node.greeted}
 
 
 def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
@@ -387,11 +399,13 @@ def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
                 state.effects.append(fx.RevokeLeases(node.node_id, node.stream, taken))
 
 
-def _settle_job(state: CoreState, job: Job, now: Moment) -> None:
-    """End a job when all of its steps have ended."""
+def settle_job(state: CoreState, job: Job, now: Moment) -> None:
+    """End a job when all of its steps have ended; one that is cancelled, when no node has workers of it any more."""
     if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
         return
     if job.state == JobState.CANCELLING:
+        if any(step.ending_on for step in job.steps):
+            return
         job.become(JobState.CANCELLED)
     elif any(step.state == StepState.FAILED for step in job.steps):
         job.become(JobState.FAILED)

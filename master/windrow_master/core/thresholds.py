@@ -1,8 +1,9 @@
-"""When failures end a step: its thresholds, which all compare with "greater than" (parallel-job.md, section 5.3)."""
+"""When failures end a step: its thresholds, which all compare with "greater than"
+(docs/reference/azure-ml/parallel-job.md#thresholds)."""
 
 from __future__ import annotations
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step

@@ -9,9 +9,9 @@ import math
 
 from windrow_master.core.blame import fail_if_given_up, fail_if_never_ready, is_given_up, never_ready_s
 from windrow_master.core.commands import Moment, Tick
-from windrow_master.core.endings import ending_told_s, tell_endings
+from windrow_master.core.endings import ending_told_s, tell_ending
 from windrow_master.core.nodes import excuse, is_alone, lose_node
-from windrow_master.core.overdue import end_overdue_steps, overdue_s
+from windrow_master.core.overdue import fail_if_overdue, overdue_s
 from windrow_master.core.scheduling import placement_due_s
 from windrow_master.core.state import ENDED_JOBS, CoreState, Job
 from windrow_master.core.states import AttemptState, NodeState
@@ -38,14 +38,14 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             state.add_event(now, None, "node_quarantine_over", node.node_id)
             state.scheduling_wanted = True
     for step in list(state.steps.values()):
-        fail_if_given_up(state, step, now)
-        fail_if_never_ready(state, step, now)
-    end_overdue_steps(state, now)
-    tell_endings(state, now)
+        with state.contained(step):
+            fail_if_given_up(state, step, now)
+            fail_if_never_ready(state, step, now)
+            fail_if_overdue(state, step, now)
+            tell_ending(state, step, now)
+            if step.ready.release_due(now.monotonic_s):
+                state.scheduling_wanted = True
     _forget_ended_jobs(state, now)
-    for step in state.steps.values():
-        if step.ready.release_due(now.monotonic_s):
-            state.scheduling_wanted = True
     if placement_due_s(state) <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
         state.scheduling_wanted = True
 

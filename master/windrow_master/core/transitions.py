@@ -71,8 +71,14 @@ JOB = Machine(
         ),
         *_from(_J.RUNNING, _J.PAUSED, to=_J.FAILED, when="a step failed, and all others have ended"),
         *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command on it raised: its books may be wrong"),
-        *_from(_J.QUEUED, _J.RUNNING, _J.PAUSED, to=_J.CANCELLING, when="it is cancelled: leases are revoked"),
-        *_from(_J.CANCELLING, to=_J.CANCELLED, when="no node runs any of it any more"),
+        *_from(
+            _J.QUEUED,
+            _J.RUNNING,
+            _J.PAUSED,
+            to=_J.CANCELLING,
+            when="it is cancelled: its steps end, and nodes are told to end its workers",
+        ),
+        *_from(_J.CANCELLING, to=_J.CANCELLED, when="its nodes have ended its workers, or are gone"),
         *_from(
             _J.COMPLETED,
             _J.COMPLETED_WITH_FAILURES,

@@ -13,7 +13,7 @@ from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners
 from windrow_master.dry_run.plan import Question, answer
 from windrow_master.files.temporary import temporary_folder
-from windrow_master.one_request import read_request
+from windrow_master.helper_process import read_request
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from windrow_master.dry_run.earlier_results import EarlierResults
 from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.files.recipes import RecipePlace, Recipes
 from windrow_master.files.state_files import StepFiles
-from windrow_master.one_request import command_of
+from windrow_master.helper_process import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.no_input import groups_without_input
 from windrow_master.planning.recipes.description import describe_partition

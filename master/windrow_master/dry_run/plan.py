@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windrow.since import LAST, NO_LAST, with_results_of
-from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep, OutputInput, resolve_arguments
+from windrow.spec.earlier_results import LAST, NO_LAST, with_results_of
+from windrow.spec.effective.job import (
+    DataInput,
+    EffectiveJob,
+    EffectiveStep,
+    OutputInput,
+    resolve_arguments,
+)
 from windrow.storage.errors import StorageError
 from windrow.storage.urls import is_remote
 

@@ -12,7 +12,7 @@ import re
 import time
 from pathlib import Path
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 from windrow_master.files.durable import sync_folder
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 _MADE_AFTER_THE_DATABASE = ("jobs", "artifacts", "uploads", "reuse", "outputs")
 
@@ -96,12 +96,12 @@ class StateFiles:
 
     @property
     def made(self) -> Path:
-        """The folder of notes on what steps have made, so that later jobs may reuse it: `reuse.made`."""
+        """The folder of notes on what steps have made, so that later jobs may reuse it: `reuse.notes`."""
         return self.folder / "reuse" / "made"
 
     @property
     def digests(self) -> Path:
-        """The folder of lists of the digests of files: `reuse.listing`."""
+        """The folder of the cache of files' digests: `reuse.digest_cache`."""
         return self.folder / "reuse" / "listings"
 
     @property

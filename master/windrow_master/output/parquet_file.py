@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pyarrow
 import pyarrow.parquet
 
-from windrow_master.arrow_target import ArrowTarget
+from windrow_master.arrow_sink import ArrowSink
 from windrow_master.core.headers import columns_of
 
 ROW_GROUP_ROWS = 1 << 20
@@ -30,7 +30,7 @@ class ParquetFile:
         """`header`: the step's columns, None where no mini-batch had any; `put` takes the file's bytes in order,
         and keeps no view of them."""
         self._types = {column.name: _unpacked(column.packed) for column in columns_of(header or b"[]")}
-        self._target = ArrowTarget(put)
+        self._target = ArrowSink(put)
         self._writer: Any = None
         self._batches: list[Any] = []
         self._rows = 0

@@ -10,7 +10,8 @@ DEPENDENCY_ERROR = "DependencyError"
 class PlanningError(Exception):
     """Ends the planning of a step. The text tells a user what happened, to what, and what to do.
 
-    `category` is one of those of docs/contracts.md, section 3. Source: reference/parallel-job.md, section 5.5.
+    `category` is one of those of docs/contracts.md, section 3.
+    Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job.
     """
 
     def __init__(self, message: str, category: str = USER_ERROR) -> None:

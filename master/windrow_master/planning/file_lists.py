@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
-"""Files in a mini-batch if the step does not say. Source: reference/parallel-job.md, section 4.1."""
+"""Files in a mini-batch by default. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 class FileList(NamedTuple):

@@ -1,7 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
 The list is one partition with one column, `Path`, the absolute path as text. Steps that make no sense for it were
-refused when the MLTable file was read. Source: reference/mltable.md, section 2, rule 10.
+refused when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
 from __future__ import annotations

@@ -44,12 +44,13 @@ from windrow_master.planning.tables.row_steps import column_names, columns_after
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
-"""Bytes of a mini-batch by default. Source: reference/parallel-job.md, section 4.1."""
+"""Bytes of a mini-batch by default. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
     """Plan a step of which an input is of type mltable, or that gets its JSON lines files as lists of dicts
-    (reference/parallel-job.md, 2.3, `--amlbi_file_format jsonl`). Raises PlanningError."""
+    (docs/reference/azure-ml/parallel-job.md#undocumented-arguments, `--amlbi_file_format jsonl`). Raises
+    PlanningError."""
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is not None and request.several:

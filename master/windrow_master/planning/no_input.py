@@ -1,7 +1,8 @@
 """Mini-batches without input, in the form in which a planner process sends others. They need no process: there is
 nothing to list.
 
-Source: reference/parallel-job.md, 2.2 (`--rank_mini_batch_count`); docs/contracts.md, section 3.
+Reference: docs/reference/azure-ml/parallel-job.md#program-arguments (`--rank_mini_batch_count`); docs/contracts.md,
+section 3.
 """
 
 from __future__ import annotations

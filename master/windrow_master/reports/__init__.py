@@ -1,1 +1,4 @@
-"""What a job leaves for people: its logs and its list of failed items. Reference: parallel-job.md, section 7."""
+"""What a job leaves for people: logs, a report, a list of failed items.
+
+Reference: docs/reference/azure-ml/parallel-job.md#logs.
+"""

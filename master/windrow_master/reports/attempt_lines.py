@@ -1,4 +1,4 @@
-"""The lines of `processed_mini-batches.csv`: made by the store where it can do so, else here from its rows."""
+"""The lines of `processed_mini-batches.csv`: made by the store if it can, else here from its rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from windrow_master.store.records import MiniBatchRow
 
 
 def attempt_lines(reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """Pieces of the table, a line an attempt, in order of lease id. Raises StateError.
+    """The table in pieces, one line for each attempt, in order of lease id. Raises StateError.
 
-    `folders`: (node id, node incarnation) -> what the node is called there, where that is not its id.
+    `folders`: (node id, node incarnation) -> the name of the node in the logs, where that is not its id.
     """
     if isinstance(reader, AttemptLinesReader):
         return reader.attempt_lines_of(step_id, folders)

@@ -32,7 +32,7 @@ class StepFacts(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How it stands, in a word as reference 5.5 has it."""
+        """How it stands, in a word as docs/reference/azure-ml/parallel-job.md#the-end-of-a-job has it."""
         if self.row.state == StepState.COMPLETED and (self.counters.failed or self.counters.items_failed):
             return "CompletedWithFailures"
         return StepState(self.row.state).name.title()

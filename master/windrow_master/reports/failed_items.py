@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import Cause

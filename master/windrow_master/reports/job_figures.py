@@ -1,20 +1,21 @@
 """The figures of one step for a job report: gathered from its attempts, page by page, in bounded memory.
 
-Worker-seconds. A worker's time runs from the beginning of its first mini-batch to the end of the step's last one; of a
-worker that has ended before, to its own last end. It has when its last attempt ended by what ends a process, when its
-node was lost or came back anew, and when a later process of the node began behind it: no agent starts another one while
-this one waits. Every moment of it is one of:
+Worker-seconds. A worker's time runs from the start of its first mini-batch to the end of the step's last one, or to
+the end of its own last attempt if the worker has ended by then. A worker has ended if its last attempt ended in a way
+that ends the process, if its node was lost or came back with a new incarnation, or if a later process of the node
+started after it: no agent starts another process while one waits. Every moment of a worker's time is one of:
 
 - useful: on an attempt whose result counts;
-- retried: on one that failed by the mini-batch's own doing, whether it was tried again or given up;
-- lost: on one that was cut short or thrown away by nobody's fault (a lost or drained node, a cancelled job, lost rows);
-- running: on one that has not ended;
-- idle: on none.
+- retried: on an attempt that failed because of the mini-batch itself, whether it was retried or given up;
+- lost: on an attempt cut short or discarded through no fault of the mini-batch (a lost or drained node, a cancelled
+  job, lost rows);
+- running: on an attempt that has not ended;
+- idle: on no attempt.
 
 useful + retried + lost + running + idle = total, in whole µs.
 
-Lanes. What is drawn of a node is one lane for each worker that it has at a time: a worker that begins behind the end of
-another one goes on in its lane.
+Lanes. The chart has one lane for each worker that a node has at a time: a worker that starts after another has ended
+continues its lane.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNI
 from windrow_master.store.records import AttemptFigures
 
 ROWS_MAX: Final = 256
-"""Lanes, and workers told one by one, of a step."""
+"""At most this many lanes, and rows by worker, for a step."""
+NODES_MAX: Final = 1000
+"""At most this many rows by node, for a step."""
 WORKERS_MAX: Final = 20_000
-"""Beyond so many (scripts that kill their process each time) a worker counts with what it did alone, never as idle."""
+"""Workers beyond this many (of scripts that kill their process each time) are merged by node, without idle time."""
 SLOWEST: Final = 15
 LEVELS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -47,7 +50,7 @@ _ENDS_PROCESS = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM, Cause.NODE_LOS
 
 
 class RunningAttempt(NamedTuple):
-    """What a node's last heartbeat said of a worker that is at work. `since_us`: µs since 1970."""
+    """An attempt that is running, as its node's last heartbeat reported it. `since_us`: µs since 1970."""
 
     mini_batch: int
     node_id: str
@@ -96,8 +99,8 @@ class StepFigures:
                 self._lost_incarnations.add(row.node_incarnation)
         self._counts[kind] += 1
         if not had_worker(row.phase) or (not elapsed and not row.peak_rss_kib):
-            # No worker told of it: none had what was still being fetched, and of what a lost node had begun nobody
-            # knows how long it took.
+            # No worker reported it: its data was still being fetched, or its node was lost and nobody knows how long
+            # it took.
             self._untimed += 1
             return
         begin, end = row.start_unix_us, row.start_unix_us + elapsed
@@ -139,7 +142,7 @@ class StepFigures:
             heapq.heapreplace(slowest, (elapsed, -row.mini_batch, row.lease_id, row))
 
     def add_running(self, running: Iterable[RunningAttempt], now_us: int) -> None:
-        """What is at work now."""
+        """Attempts that are running now."""
         for one in running:
             begin = min(one.since_us, now_us)
             worker = self._worker(one.node_id, one.node_incarnation, one.process_number, begin)
@@ -191,7 +194,7 @@ class StepFigures:
     # The document.
 
     def document(self, rows_max: int = ROWS_MAX) -> dict[str, Any]:
-        """As JSON (docs/contracts.md, section 6), with at most so many lanes and workers."""
+        """As JSON (docs/contracts.md, section 6), with at most `rows_max` lanes and rows by worker."""
         workers = sorted(self._workers.values(), key=lambda worker: worker.key)
         self._mark_gone(workers)
         lanes = self._lanes(workers)
@@ -209,6 +212,7 @@ class StepFigures:
             total += sum(worker.spent_us)
             for kind, spent in enumerate(worker.spent_us):
                 seconds[kind] += spent
+        nodes = self._nodes(workers)
         return {
             "begin_us": self._begin_us,
             "bin_us": self._bin_us,
@@ -230,7 +234,8 @@ class StepFigures:
             },
             "memory_kib": self._memory.document(),
             "slowest": [_slow(row) for _, _, _, row in sorted(self._slowest, reverse=True)],
-            "nodes": self._nodes(workers),
+            "nodes": nodes[:NODES_MAX],
+            "nodes_left_out": max(0, len(nodes) - NODES_MAX),
             "workers": [{**self._told(worker), "process_number": worker.key[2]} for worker in workers[:rows_max]],
             "workers_left_out": max(0, len(workers) - rows_max),
             "lanes": [self._lane(lane) for lane in lanes[:rows_max]],
@@ -249,13 +254,13 @@ class StepFigures:
             latest = max(latest, worker.begin_us)
 
     def _lanes(self, workers: Sequence[WorkerTime]) -> list[list[WorkerTime]]:
-        """The workers that are drawn in one row each, by node."""
+        """The lanes, by node: workers that share one follow each other."""
         found: list[list[WorkerTime]] = []
         by_node: dict[str, list[WorkerTime]] = {}
         for worker in workers:
             by_node.setdefault(worker.key[0], []).append(worker)
         for members in by_node.values():
-            # Lanes that are free again, by when; then those in use, by when they will be.
+            # The lanes of this node, by when they become free.
             ends: list[tuple[int, int]] = []
             for worker in sorted(members, key=lambda one: (one.begin_us, one.key)):
                 if ends and ends[0][0] <= worker.begin_us:
@@ -268,13 +273,13 @@ class StepFigures:
         return found
 
     def _end_of(self, worker: WorkerTime) -> int:
-        """When its time ends: see above."""
+        """When the worker's time ends, as the module's docstring defines it."""
         _, incarnation, _ = worker.key
         gone = incarnation in self._lost_incarnations or self._newest[worker.key[0]][1] != incarnation
         return worker.end_us if worker.dead or worker.gone or gone else max(worker.end_us, self._last_end_us)
 
     def _span_of(self, worker: WorkerTime) -> int:
-        """Its time; at least what it has spent, whatever its node's clock did meanwhile."""
+        """The worker's time. Never less than its attempts took, even if its node's clock was set back."""
         return max(self._end_of(worker) - worker.begin_us, sum(worker.spent_us))
 
     def _mark_alive(self, alive: array[float], worker: WorkerTime) -> None:
@@ -342,7 +347,7 @@ class StepFigures:
             node["peak_rss_kib"] = max(node["peak_rss_kib"], told["peak_rss_kib"])
             for name, value in told["worker_us"].items():
                 node["worker_us"][name] += value
-        return sorted(found.values(), key=lambda node: node["node"])[:1000]
+        return sorted(found.values(), key=lambda node: node["node"])
 
 
 def _slow(row: AttemptFigures) -> dict[str, Any]:

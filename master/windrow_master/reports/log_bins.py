@@ -53,7 +53,7 @@ class Distribution:
         return sum(self.bins.values())
 
     def quantile(self, share: float) -> int:
-        """A number that about this share of them do not exceed, as near as the bins tell; 0 where there is none."""
+        """The number that about this share of them do not exceed, within the width of a bin; 0 if there are none."""
         wanted = share * self.count
         below = 0
         for number, count in sorted(self.bins.items()):

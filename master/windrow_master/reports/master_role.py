@@ -1,7 +1,7 @@
 """`sys/master_role.<incarnation>.txt`: the scheduler's view of a step, a file for each master that has run it.
 
-Lines as the vendor's (reference 7.1): `YYYY-MM-DD hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. States, events and
-checkpoints; nothing for each mini-batch.
+Lines are written as Azure ML writes them (docs/reference/azure-ml/parallel-job.md#logs): `YYYY-MM-DD
+hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. They tell of states, events and checkpoints, not of each mini-batch.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TEXTS = {
 
 
 class MasterRole:
-    """What one master tells of one step."""
+    """The lines of one master about one step."""
 
     def __init__(self, step: StepRow, incarnation: int, since: float) -> None:
-        """`since`: when this master began with it (seconds since 1970)."""
+        """`since`: when this master took the step up (seconds since 1970)."""
         self.file_name = f"master_role.{incarnation}.txt"
         self._state = int(StepState.WAITING)
         self._message = ""
@@ -41,7 +41,7 @@ class MasterRole:
         self._opening = line(since, "INFO", f"Step {step.name!r} ({step.step_id}): master incarnation {incarnation}.")
 
     def lines(self, step: StepRow, counters: Counters, events: list[EventRow], now: float) -> list[str]:
-        """What has changed since the last call."""
+        """Lines on what has changed since the last call."""
         lines = [self._opening] if self._opening else []
         self._opening = ""
         for event in events:
@@ -82,7 +82,7 @@ class MasterRole:
 
 
 def line(moment: float, level: str, message: str) -> str:
-    """One line, with its end."""
+    """One line, with its newline."""
     at = datetime.fromtimestamp(moment, UTC)
     stamp = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d}"
     return f"{stamp}|{level}|{os.getpid()}|{threading.get_ident()}|{message}\n"

@@ -1,6 +1,7 @@
-"""The metrics of a step over time: `metrics.csv`, a line a value, names as the vendor's runs show them (reference 7.1).
+"""The metrics of a step over time: `metrics.csv`, one line for each value, with Azure ML's names
+(docs/reference/azure-ml/parallel-job.md#logs).
 
-With `--push_metrics_to_parent` they also stand in the `metrics.csv` of the job, at the root of its logs.
+With `--push_metrics_to_parent` they are also written to the `metrics.csv` of the job, at the root of its logs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ COLUMNS = ("Utc Time", "Name", "Value")
 
 
 def metrics_of(counters: Counters, *, planned: bool, elapsed_s: float) -> dict[str, int | float]:
-    """What is measured, by name. Totals are those known so far while the input is still being divided.
+    """The metrics by name. While the input is still being divided, totals are those known so far.
 
-    What was taken over from an earlier job is measured by itself, where there is any: it was not processed here.
+    What was taken over from an earlier job was not processed here: it has metrics of its own, if there is any.
     """
     items_open = counters.items_total - counters.items_ok - counters.items_failed - counters.items_cancelled
     values: dict[str, int | float] = {

@@ -1,7 +1,7 @@
-"""`sys/job_report/`: what became of each mini-batch, of each worker process and of each node, as tables.
+"""`sys/job_report/`: tables of all attempts, worker processes and nodes.
 
-Columns of `processed_mini-batches.csv` as in reference 7.3, with the node behind them. The columns of the summaries are
-ours: the vendor's are not public.
+`processed_mini-batches.csv` has the columns of docs/reference/azure-ml/parallel-job.md#mini-batch-tables, and the node.
+The columns of the summaries are ours: Azure ML's are not public.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NODE_COLUMNS = ("Node", "Processes", "Percent of Mini-batches", *_SUMS)
 
 
 def write_processed(reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path) -> None:
-    """One row an attempt. Its memory is that of a page. Raises OSError, StateError."""
+    """One row for each attempt; memory holds one page of them. Raises OSError, StateError."""
     with whole_file(target) as file:
         csv.writer(file).writerow(PROCESSED_COLUMNS)
         for lines in attempt_lines(reader, step_id, folders):
@@ -95,7 +95,7 @@ def _sums(rows: Iterable[WorkerTotals]) -> tuple[object, ...]:
     first = rows[0]
     for row in rows[1:]:
         first = first.plus(row)
-    # A process works on one mini-batch at a time: what is left of its span, it waited.
+    # A process works on one mini-batch at a time: for the rest of its span, it waited.
     idle_us = sum(max(0, row.last_us - row.first_us - row.elapsed_us) for row in rows if row.process_number >= 0)
     return (
         first.attempts,

@@ -1,6 +1,6 @@
-"""What a node is called in a step's logs: its id; a later incarnation's folders are `<node>.2`, `<node>.3`, …
+"""The name of a node in a step's logs: its id; the folders of later incarnations are `<node>.2`, `<node>.3`, …
 
-`logs/<step>/nodes.json` remembers which: node id -> incarnations, in the order in which they brought something.
+`logs/<step>/nodes.json` keeps which is which: node id -> incarnations, in the order of their first logs.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 
 REGISTER = "nodes.json"
 
 
 def read_register(register: Path) -> dict[str, list[str]]:
-    """Node id -> its incarnations, oldest first. Raises OSError, but for a file that is not there."""
+    """Node id -> its incarnations, oldest first; empty without the file. Raises OSError."""
     try:
         incarnations: dict[str, list[str]] = (read_note(register) or {"incarnations": {}})["incarnations"]
     except (NoteDamaged, LookupError) as error:
-        # Then a later incarnation may go on in the folder of an earlier one.
-        say(logging.WARNING, "whose logs lie in which folder is not known any more", reason=str(error))
+        # A later incarnation may then continue in the folder of an earlier one.
+        say(logging.WARNING, "which folder holds the logs of which node is no longer known", reason=str(error))
         return {}
     return incarnations
 
@@ -36,7 +36,7 @@ def folder_name(node_id: str, number: int) -> str:
 
 
 def other_names(logs: Path) -> dict[tuple[str, str], str]:
-    """(node id, incarnation) -> name, for those that are not called by their id alone. Raises OSError."""
+    """(node id, incarnation) -> name, where the name is not the id alone. Raises OSError."""
     return {
         (node_id, incarnation): folder_name(node_id, number)
         for node_id, incarnations in read_register(logs / REGISTER).items()

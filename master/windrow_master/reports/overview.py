@@ -1,7 +1,8 @@
-"""`job_progress_overview.<yyyymmddhh>.txt`: how far a step is, in lines for people. Reference: parallel-job.md, 7.1.
+"""`job_progress_overview.<yyyymmddhh>.txt`: how far a step is, in lines for people.
+Reference: docs/reference/azure-ml/parallel-job.md#logs.
 
-States of an overview: begun -> dividing and processing -> putting the rows together -> ended. Pure: what is written is
-returned, times come in.
+States of an overview: begun -> dividing and processing -> concatenating -> ended. Pure: it returns what to write, and
+is given the time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC, datetime
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow
@@ -18,16 +19,16 @@ from windrow_master.core.steps import planned_in_checkpoint
 
 ALL_FILES = "job_progress_overview.*.txt"
 INTERVAL_S = 10.0
-"""So far apart lines tell of progress; none is ever older than 30 s while the step runs."""
+"""Between lines on progress; while the step runs, the newest line is never older than 30 s."""
 RATE_MOMENTS = 7
-"""The estimate follows the rate over so many lines: a minute."""
+"""The estimate of the remaining time follows the rate over this many lines: a minute."""
 
 
 class Overview:
-    """The lines of one step in one master's round."""
+    """The lines about one step while one master runs it."""
 
     def __init__(self, step_name: str, job_id: str, incarnation: int, *, continued: bool = False) -> None:
-        """`continued`: an earlier master has begun with the step."""
+        """`continued`: an earlier master began the step."""
         self._continued = continued
         self._name = step_name
         self._job_id = job_id
@@ -35,15 +36,15 @@ class Overview:
         self._begun = False
         self._planned_told = False
         self.scheduled: float | None = None
-        """When the last mini-batch was scheduled, where an event has told."""
+        """When the last mini-batch was scheduled, once an event has said so."""
         self._concatenating_since: float | None = None
         self._last_s = 0.0
         self._moments: deque[tuple[float, int]] = deque(maxlen=RATE_MOMENTS)
 
     def lines(self, row: StepRow, counters: Counters, now: float, written_bytes: int | None = None) -> list[str]:
-        """What there is to tell now (seconds since 1970); mostly nothing.
+        """The lines that are due at `now` (seconds since 1970); mostly none.
 
-        `written_bytes`: of the output, while the rows are put together.
+        `written_bytes`: of the output, while rows are concatenated.
         """
         if row.state == StepState.WAITING and row.end_time is None:
             return []
@@ -52,8 +53,8 @@ class Overview:
             self._begun = True
             self._last_s = row.start_time or now
             if self._continued:
-                lines.append(_line(now, f"The overview goes on: master incarnation {self._incarnation}."))
-                # The master before has told that.
+                lines.append(_line(now, f"The overview continues: master incarnation {self._incarnation}."))
+                # The master before has written that.
                 self._planned_told = planned_in_checkpoint(row.checkpoint) and self.scheduled is None
             else:
                 text = f"Overview of step {self._name} of job {self._job_id} begins: master incarnation "
@@ -73,13 +74,13 @@ class Overview:
         if row.state == StepState.CONCATENATING and self._concatenating_since is None:
             self._concatenating_since = now
             lines.append(_line(now, self._progress(row, counters, now)))
-            lines.append(_line(now, "All mini-batches have an outcome; their rows are put together."))
+            lines.append(_line(now, "All mini-batches have an outcome; their rows are concatenated next."))
             self._last_s = now
         elif now - self._last_s >= INTERVAL_S:
             self._last_s = now
             if row.state == StepState.CONCATENATING:
-                of = f"{written_bytes or 0:,} of {counters.output_bytes:,} bytes are written"
-                lines.append(_line(now, f"Putting the rows together: {of}." + _said(row)))
+                of = f"{written_bytes or 0:,} of {counters.output_bytes:,} bytes written"
+                lines.append(_line(now, f"Concatenating the rows: {of}." + _said(row)))
             else:
                 lines.append(_line(now, self._progress(row, counters, now)))
         return lines
@@ -100,12 +101,12 @@ class Overview:
             rate = (done - first) / (now - first_s) if now > first_s and done > first else done / max(elapsed, 0.001)
             text += f" Estimated remaining time {clock((wanted - done) / rate)}."
         if counters.failed or counters.retries:
-            text += f" Failed: {counters.failed:,}; tried again: {counters.retries:,}."
+            text += f" Failed: {counters.failed:,}; retried: {counters.retries:,}."
         return text + _said(row)
 
 
 def ending(row: StepRow, counters: Counters) -> list[str]:
-    """The last lines of a step that has ended: of each end others."""
+    """The last lines of a step that has ended; they differ by how it ended."""
     end = row.end_time or 0.0
     name = StepState(row.state).name.title()
     wanted = counters.planned - counters.taken_over
@@ -116,7 +117,7 @@ def ending(row: StepRow, counters: Counters) -> list[str]:
     numbers = (counters.items_ok, counters.items_failed, counters.items_cancelled)
     noun = "item"
     if not counters.items_total:
-        # Mini-batches without input hold none.
+        # Mini-batches without input hold no items.
         numbers, noun = (counters.succeeded, counters.failed, counters.cancelled), "mini-batch"
     ok, bad, cancelled = numbers
     what = f"{name}: {counted(ok, noun)} ok, {bad:,} failed, {cancelled:,} cancelled"
@@ -124,17 +125,17 @@ def ending(row: StepRow, counters: Counters) -> list[str]:
     if row.message:
         lines.append(_line(end, " ".join(row.message.split())))
     if failed or row.state != StepState.COMPLETED:
-        lines.append(_line(end, "Begin with job_result.txt: it tells the first causes, and what to do next."))
+        lines.append(_line(end, "Start with job_result.txt: it gives the first causes, and what to do next."))
     return lines
 
 
 def file_name(now: float) -> str:
-    """The file that lines of this moment begin, or go on with."""
+    """The file that a line of this moment starts, or is appended to."""
     return f"job_progress_overview.{datetime.fromtimestamp(now, UTC):%Y%m%d%H}.txt"
 
 
 def same_day(name: str, now: float) -> bool:
-    """Whether a file of this name is still the one to write to."""
+    """Whether a file of this name is still the one to append to."""
     return name.split(".")[1][:8] == f"{datetime.fromtimestamp(now, UTC):%Y%m%d}"
 
 

@@ -1,7 +1,7 @@
-"""`--copy_logs_to_parent`: a step's progress, results and logs once more at the root of the job's logs, where the
-vendor's service would show them on the pipeline's run. Reference: parallel-job.md, 2.2.
+"""`--copy_logs_to_parent`: a step's progress, results and logs, copied to the root of the job's logs, as Azure ML shows
+them on the pipeline's run. Reference: docs/reference/azure-ml/parallel-job.md#program-arguments.
 
-The copies are links to the same files where the file system has them: what is still appended shows in both places.
+The copies are hard links where the file system has them, so what is appended later shows in both places.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from windrow_master.reports.whole_files import PARTIAL_SUFFIX
 
 _OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json")
-"""Files of a step that the root has of its own, or that say nothing to people."""
+"""Files of a step that are not copied: the root has its own, or people have no use for them."""
 
 
 def copy_to_parent(logs: Path, root: Path, prefix: str) -> int:
     """Copy what is below a step's logs to the root, under the same names; return how many files were copied.
 
-    `prefix` begins each file's name, so that several steps do not take each other's place. Raises OSError.
+    `prefix` is put before each file's name, so that steps do not overwrite each other's files. Raises OSError.
     """
     count = 0
     for folder, _, names in os.walk(logs):

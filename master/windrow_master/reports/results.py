@@ -1,7 +1,7 @@
-"""`job_result.txt`, of a step and of the whole job, and `job_error.txt`: how it ended, why, and what to do next.
+"""`job_result.txt` of a step and of the whole job, and `job_error.txt`: how it ended, why, and what to do next.
 
-Short where all went well. Everything is told from kept counters; of the store only the first few failures are read,
-and the tries of the mini-batches that are named.
+Short if all went well. The numbers come from stored counters; only the first few failures, and the attempts of the
+mini-batches that are named, are read from the attempts themselves.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.failure_list import place_in
-from windrow.quantities import counted, duration, size
+from windrow.common.failure_list import place_in
+from windrow.common.quantities import counted, duration, size
 
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
@@ -31,7 +31,7 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     if step.paths.reused_from:
         lines.append(f"Output        {_rows(step)}")
     elif not step.counters.planned:
-        lines.append("Nothing of it has run.")
+        lines.append("None of it has run.")
     else:
         lines += _numbers(step, reader)
     if step.has_failures:
@@ -76,19 +76,19 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
 
 
 def step_error(job: JobFacts, step: StepFacts) -> str:
-    """`job_error.txt` of a step that failed: what ended it, in few lines."""
+    """`job_error.txt` of a step that failed: what ended it, in a few lines."""
     lines = [f"{step.row.error_category or 'SystemError'}: step {step.name} of job {job.row.job_id} failed."]
     lines += _why(step.row.message)
     main = _examples(step)[:1]
     for cause, _, example in main:
-        lines += ["", f"Most attempts failed by {cause.name.lower()}, first in {_where(step, cause, example)}:"]
+        lines += ["", f"Most attempts failed with {cause.name.lower()}, the first in {_where(step, cause, example)}:"]
         lines += _told(example)
     lines += ["", f"What to do: see {step.name}/job_result.txt, or: {job.command('job logs', '--failed')}"]
     return "\n".join(lines) + "\n"
 
 
 def _most_telling(job: JobFacts) -> StepFacts | None:
-    """The step to explain: the one that failed, else the first with failures; None where all went well."""
+    """The step to explain: the one that failed, else the first with failures; None if all went well."""
     for step in job.steps:
         if step.row.state == StepState.FAILED:
             return step
@@ -126,9 +126,9 @@ def _numbers(step: StepFacts, reader: StoreReader) -> Iterator[str]:
     if step.paths.why_run:
         yield f"Not reused    {step.paths.why_run}"
     if counters.retries:
-        told = f"Tried again   {counted(counters.retries, 'time')}"
+        told = f"Retried       {counted(counters.retries, 'time')}"
         tried = reader.most_tried_of(row.step_id, MOST_TRIED_SHOWN)
-        most = ", ".join(f"{mini_batch} ({counted(attempts, 'attempt')} in vain)" for mini_batch, attempts, _ in tried)
+        most = ", ".join(f"{mini_batch} ({counted(attempts, 'failed attempt')})" for mini_batch, attempts, _ in tried)
         noun = "mini-batch" if len(tried) == 1 else "mini-batches"
         yield told + (f"; most often {noun} {most}" if most else "")
     if step.has_failures and not step.is_command:
@@ -159,7 +159,7 @@ def _thresholds(step: StepFacts) -> Iterator[str]:
         if allowed < 0:
             yield f"{head}{name}: off ({counted(failed, noun)} failed)"
         elif failed > allowed:
-            yield f"{head}{name}: {allowed:,} allowed, {failed:,} failed: passed"
+            yield f"{head}{name}: {allowed:,} allowed, {failed:,} failed: exceeded"
         else:
             yield f"{head}{name}: {allowed:,} allowed, {failed:,} failed; {allowed - failed:,} more would be tolerated"
         head = " " * len(head)
@@ -183,7 +183,7 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
             yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
     if not examples:
         missing = counted(step.counters.items_failed, "item")
-        yield f"- run() returned fewer results than it was given items: {missing} without one count as failed"
+        yield f"- run() returned fewer results than it was given items: {missing} without a result count as failed"
     found = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN + 1), [])
     first = found[:FAILED_SHOWN]
     if first:
@@ -193,7 +193,7 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
             yield "What failed:"
         elif total > len(first) and all(failure.cause for failure in first):
             yield f"Failed mini-batches (the first {len(first)} of {total:,}):"
-        else:  # those that lack only some results are not counted as failed
+        else:  # mini-batches that lack only some results are not counted as failed
             yield f"What failed (the first {len(first)} mini-batches):"
         for failure in first:
             name = Cause(failure.cause).name.lower() if failure.cause else "short return"
@@ -211,12 +211,12 @@ def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Itera
         number = next((failure.mini_batch for failure in next(reader.failures_of(step.row.step_id, 1), [])), None)
     commands: list[tuple[str, str]] = []
     if any(_log_of(step, cause, example, reader) for cause, _, example in _examples(step)):
-        commands.append((job.command("job logs", "--failed"), "the tracebacks of all failures, the newest last"))
+        commands.append((job.command("job logs", "--failed"), "show the tracebacks of all failures, the newest last"))
     if number is not None:
         name = job.mini_batch(step, number)
-        known, again = "all that is known of that mini-batch", "that mini-batch run again in this terminal"
+        known, again = "show everything known about that mini-batch", "run that mini-batch again in this terminal"
         if step.is_command:
-            known, again = "all that is known of the attempts", "the command run again in this terminal"
+            known, again = "show everything known about the attempts", "run the command again in this terminal"
         commands.append((job.command("mb show", name), known))
         commands.append((job.command("mb replay", name), again))
     if job.row.state != JobState.COMPLETED:
@@ -230,16 +230,15 @@ def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Itera
 
 
 def _retry_meaning(job: JobFacts) -> str:
-    done = "what is not done runs, into the same output"
     if job.row.state == JobState.CANCELLED:
-        return f"to go on with it ({done})"
+        return "continue the job: run what is not done, into the same output"
     if job.row.state == JobState.COMPLETED_WITH_FAILURES:
-        return "once the cause is mended, what failed runs again, into the same output"
-    return f"once the cause is mended ({done})"
+        return "when the cause is fixed, run what failed again, into the same output"
+    return "when the cause is fixed, run what is not done, into the same output"
 
 
 def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
-    """(cause, failed attempts, the first of them), most of them first."""
+    """(cause, number of failed attempts, the first of them), the most frequent first."""
     counts = step.counters.failed_attempts
     ordered: Iterable[str] = sorted(counts, key=lambda key: (-counts[key], int(key)))
     return [(Cause(int(key)), counts[key], step.counters.examples.get(key, {"mini_batch": -1})) for key in ordered]
@@ -269,7 +268,10 @@ def _told(example: dict[str, Any]) -> Iterator[str]:
 
 
 def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any], reader: StoreReader) -> str:
-    """The worker's own log that tells most, below the step's logs; "" where it had no worker. Raises StateError."""
+    """The worker's log that says most about a failure, below the step's logs; "" if there was no worker.
+
+    Raises StateError.
+    """
     node, number = example.get("node_id"), example.get("process_number")
     if not node or number is None or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
         return ""
@@ -279,7 +281,7 @@ def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any], reader: Stor
     for one in tried:
         where = (one.cause, one.node_id, one.process_number)
         if where == (cause, node, number) and one.node_incarnation in incarnations:
-            # Which incarnation of the node it was, the example does not tell.
+            # The example does not say which incarnation of the node it was.
             folders = [folders[incarnations.index(one.node_incarnation)]]
             break
     places = [f"user/error/{folder}/process{number:03d}.txt" for folder in folders or [node]]

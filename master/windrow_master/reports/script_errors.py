@@ -1,6 +1,6 @@
-"""`user/error.txt`: the errors of the script, summed up. Full traces are in `user/error/<node>/processNNN.txt`.
+"""`user/error.txt`: a summary of the script's errors. Full traces are in `user/error/<node>/processNNN.txt`.
 
-Attempts are streamed; what is kept of them is one entry for each kind of error, of which there are at most KINDS_MAX.
+Attempts are streamed; memory holds one entry for each kind of error, of which there are at most KINDS_MAX.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.quantities import counted
+from windrow.common.quantities import counted
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import AttemptState, Cause
@@ -26,7 +26,7 @@ _NUMBERS = re.compile(r"\d+")
 
 @dataclass
 class _Kind:
-    """One kind of error: attempts that failed alike."""
+    """Attempts that failed alike."""
 
     status: str
     cause: Cause
@@ -41,7 +41,7 @@ class _Kind:
 def write_script_errors(
     reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path
 ) -> int:
-    """Write the file; return the number of failed attempts (0: none is left there). Raises OSError, StateError."""
+    """Write the file; return the number of failed attempts (0: the file is removed). Raises OSError, StateError."""
     kinds: dict[tuple[str, str], _Kind] = {}
     others = total = 0
     for page in reader.failed_attempts_of(step_id):
@@ -62,7 +62,7 @@ def write_script_errors(
                     status, Cause(attempt.cause), attempt.message, attempt.detail, where, 0, [], False
                 )
             kind.attempts += 1
-            # They come by mini-batch: tries of one stand together.
+            # They are sorted by mini-batch: attempts of one follow each other.
             if not kind.mini_batches or kind.mini_batches[-1] != attempt.mini_batch:
                 if len(kind.mini_batches) < MINI_BATCHES_NAMED:
                     kind.mini_batches.append(attempt.mini_batch)
@@ -72,7 +72,7 @@ def write_script_errors(
         target.unlink(missing_ok=True)
         return 0
     with whole_file(target) as file:
-        file.write(f"{counted(total, 'attempt')} failed, in {counted(len(kinds), 'way')}; most of them first.\n")
+        file.write(f"{counted(total, 'attempt')} failed, in {counted(len(kinds), 'way')}; the most frequent first.\n")
         file.write("Full traces: user/error/<node>/processNNN.txt.\n")
         for kind in sorted(kinds.values(), key=lambda kind: -kind.attempts):
             named = ", ".join(map(str, kind.mini_batches)) + (", ..." if kind.more else "")
@@ -82,5 +82,5 @@ def write_script_errors(
             for line in kind.detail.rstrip().splitlines():
                 file.write(f"    {line}\n")
         if others:
-            file.write(f"\nAnd {counted(others, 'attempt')} that failed in still other ways.\n")
+            file.write(f"\n{counted(others, 'more attempt')} failed in other ways.\n")
     return total

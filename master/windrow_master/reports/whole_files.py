@@ -1,4 +1,4 @@
-"""Report files that are there whole or not at all."""
+"""Report files that exist as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PARTIAL_SUFFIX = ".windrow-partial"
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[TextIO]:
-    """A file to write text into: it takes its name when the block has ended well. Raises OSError.
+    """A text file that takes its name when the block ends without an error. Raises OSError.
 
-    Not synced: a report that a loss of power takes is written again by the next master (`shell.reporting`).
+    Not synced: after a loss of power, the next master writes a lost report again (`shell.reporting`).
     """
     temporary = target.with_name(f".{target.name}{PARTIAL_SUFFIX}")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@
     logs/<step>/sys/error/<node>/processNNN.txt               its failed attempts, as JSON
     logs/<step>/sys/perf/<node>/…                             resources of the node
 
-Process numbers begin anew with each incarnation of an agent, so a later incarnation of a node gets a folder of its own
+Process numbers start anew with each incarnation of an agent, so a later incarnation of a node gets a folder of its own
 (`<node>.2`, `<node>.3`, ...); `logs/<step>/nodes.json` remembers which.
 """
 
@@ -20,24 +20,24 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from windrow.journal import say
-from windrow.log_places import WORKER_LOGS, place_of, worker_place
+from windrow.common.journal import say
+from windrow.rpc.log_paths import WORKER_LOGS, place_of, worker_place
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register
 
 _NOTICE = (
-    b"\n[windrow: the logs of this job have reached %d bytes, all that the master keeps of a job (--job-logs-max);"
+    b"\n[windrow: the logs of this job have reached %d bytes, the most that the master keeps for a job "
+    b"(--job-logs-max);"
 )
-_NOTICE_END = b" what came later is left out]\n"
+_NOTICE_END = b" later lines are left out]\n"
 
 
 class WorkerLogs:
     """Writes pushed log chunks where they belong. Methods block on the disk; any thread may call them."""
 
     def __init__(self, folder_of: Callable[[int], Path | None], budget: int | None = None) -> None:
-        """`folder_of(step_id)`: `logs/<step>` of a step that is known, else None. `budget`: bytes for
-        one job; None: any number."""
+        """`folder_of(step_id)`: `logs/<step>` of a known step, else None. `budget`: bytes for one job; None: any."""
         self._folder_of = folder_of
         self._budget = budget
         self._used: dict[Path, int] = {}
@@ -71,14 +71,14 @@ class WorkerLogs:
                 os.close(descriptor)
 
     def _take(self, root: Path, descriptor: int, chunk: pb.LogChunk, budget: int) -> bool:
-        """Count what a chunk adds to a job's logs; False where it is too much, which the end of its file tells."""
+        """Count what a chunk adds to a job's logs; False if it is too much, and the end of the file says so."""
         job = root.parent
         length = os.fstat(descriptor).st_size
         growth = max(0, chunk.offset + len(chunk.content) - length)
         with self._lock:
             used = self._used.get(job)
         if used is None:
-            # Once for a job and master: an earlier one has written some of it.
+            # Once for each job: an earlier master may have written some of it.
             used = sum(_size(Path(folder, name)) for folder, _, names in os.walk(job) for name in names)
         with self._lock:
             used = max(used, self._used.get(job, 0))
@@ -113,7 +113,7 @@ class WorkerLogs:
 
 
 def logs_of_worker(logs: Path, step_name: str, node_id: str, node_incarnation: str, process_number: int) -> list[str]:
-    """Log files that there are of one worker, below the job's `logs` folder. Raises OSError."""
+    """The log files of one worker that exist, below the job's `logs` folder. Raises OSError."""
     incarnations = read_register(logs / step_name / REGISTER).get(node_id, [])
     if node_incarnation not in incarnations:
         return []

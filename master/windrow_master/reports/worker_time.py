@@ -1,4 +1,4 @@
-"""What one worker process of a step has spent its time on, for a job report (`job_figures` tells what is meant)."""
+"""What one worker process of a step spent its time on, for a job report (terms: `job_figures`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from array import array
 from typing import Final
 
 BINS: Final = 180
-"""Of time: as fine as charts are."""
+"""Charts divide the time of a step into this many parts."""
 USEFUL, RETRIED, LOST, RUNNING = range(4)
 KINDS: Final = ("useful", "retried", "lost", "running")
 
 
 class WorkerTime:
-    """So far."""
+    """The time of one worker so far, by kind, and its attempts."""
 
     __slots__ = (
         "attempts",
@@ -39,12 +39,12 @@ class WorkerTime:
         self.peak_rss_kib = 0
         self.dead = False
         self.gone = False
-        """A later process of the node began behind its last end."""
+        """A later process of the node started after its last end."""
         self.cells: list[array[float] | None] | None = [None] * len(KINDS) if drawn else None
         """By kind: µs in each bin; made when there is something."""
 
     def cells_of(self, kind: int) -> array[float]:
-        """To be added to. Only of one that is drawn."""
+        """The bins of a kind, to add to. Only for a worker that is drawn."""
         assert self.cells is not None
         found = self.cells[kind]
         if found is None:

@@ -1,10 +1,10 @@
-"""`python -m windrow_master.reuse`: the process that makes digests (asked by `windrow_master.reuse.asking`).
+"""`python -m windrow_master.reuse`: the process that makes digests (asked by `windrow_master.reuse.digest_processes`).
 
-One JSON object, a line, on stdin: `listings` (a folder), `datastores` (what their names mean), `roots` (where
-everything must lie that is read; null: anywhere) and `places` (by name, each type and path). One on stdout: `digests`,
-by name; or `name` and `why`, of a place that has none.
+It reads one line of JSON from stdin: `cache` (the folder of the digest cache), `datastores` (what their names mean),
+`roots` (the folders in which everything that is read must lie; null: anywhere) and `places` (by name, each type and
+path). It writes one line of JSON to stdout: `digests` by name; or `name` and `why` of a place that has no digest.
 
-It ends when it has answered, or when stdin closes: the master is gone, or wants no more.
+The process ends when it has answered, or when stdin closes: the master is gone, or no longer needs the answer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windrow.storage.secrecy import hide_credentials
+from windrow.storage.credentials import hide_credentials
 
 from windrow_master.datastores import Datastores, UnknownDatastore
-from windrow_master.one_request import read_request
+from windrow_master.helper_process import read_request
+from windrow_master.reuse.digest_cache import remove_unused
 from windrow_master.reuse.digests import Digests, NoDigest, Place
-from windrow_master.reuse.listing import remove_unused
 from windrow_master.roots import Roots
 
 
@@ -32,16 +32,16 @@ def main() -> None:
         return
     request = json.loads(line)
     json.dump(answer_to(request), sys.stdout)
-    remove_unused(Path(request["listings"]))
+    remove_unused(Path(request["cache"]))
     sys.stdout.flush()
-    # An orderly end would wait for files that are being read.
+    # A normal exit would wait for files that are being read.
     os._exit(0)
 
 
 def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """See above."""
+    """The digests of the places in a request, or the first place that has none."""
     roots = None if request["roots"] is None else Roots(request["roots"])
-    digests = Digests(Path(request["listings"]), Datastores(request["datastores"]).resolve, roots)
+    digests = Digests(Path(request["cache"]), Datastores(request["datastores"]).resolve, roots)
     found: dict[str, str] = {}
     for name, (type_, path) in request["places"].items():
         try:

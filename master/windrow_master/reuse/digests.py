@@ -1,6 +1,6 @@
 """The digest of what lies at a place: of the names of its files, and of their contents.
 
-Of what lies in a store, its own marks of content stand for the contents.
+In a store, the version that the store gives each object (its ETag or generation) stands for the content.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from windrow.storage.urls import is_remote
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.listing.walk import Guard, outside, walk
 from windrow_master.planning.table_paths import definition_of, places_in
-from windrow_master.reuse.listing import NO_MARKS, Listing, Marks
+from windrow_master.reuse.digest_cache import NO_MARKS, DigestCache, Marks
 from windrow_master.roots import Roots
 
 THREADS = 4
-"""Reading waits for disks, and hashing lets go of the interpreter."""
+"""Threads help: reading waits for disks, and hashing releases the interpreter's lock."""
 _READ_BYTES = 1 << 20
 _TOGETHER = 64
 
 
 class NoDigest(Exception):
-    """What lies at a place cannot be told; the text says why, as in "<place> <why>"."""
+    """A place has no digest; the text says why, as in "<place> <why>"."""
 
 
 class Place(NamedTuple):
@@ -40,12 +40,12 @@ class Place(NamedTuple):
 
 
 class Digests:
-    """Makes digests; a file that is as it was when it was read last is not read again."""
+    """Makes digests; a file that has not changed since it was read last is not read again."""
 
-    def __init__(self, listings: Path, resolve: Callable[[str], str], roots: Roots | None = None) -> None:
-        """`listings`: a folder to remember files in; `resolve`: an address of a datastore as what it means; `roots`:
-        where everything must lie that is read, None: anywhere."""
-        self._listings = listings
+    def __init__(self, cache: Path, resolve: Callable[[str], str], roots: Roots | None = None) -> None:
+        """`cache`: the folder of the digest cache; `resolve`: gives the place that an address of a datastore means;
+        `roots`: the folders in which everything that is read must lie (None: anywhere)."""
+        self._cache = cache
         self._resolve = resolve
         self._roots = roots
         self._pool = ThreadPoolExecutor(THREADS)
@@ -61,7 +61,7 @@ class Digests:
             raise NoDigest(f"{what} cannot be read: {error.strerror}") from error
 
     def _table(self, path: str) -> str:
-        """Of an MLTable file, and of all in which what it names lies: more than is read, perhaps, but never less."""
+        """Of an MLTable file and the folders and files that it names: perhaps of more than is read, never of less."""
         if is_remote(path):
             raise NoDigest(f"{path} is a table in a store, whose parts are not compared")
         definition = definition_of(os.fsencode(path))
@@ -84,7 +84,7 @@ class Digests:
         return self._local(place, folder, iter([[name]])).hexdigest()
 
     def _folder(self, place: bytes) -> str:
-        # A folder without files is nothing to mini-batches, but a script may look for it.
+        # A folder without files holds no items, but a script may look for it.
         folders = hashlib.sha256()
 
         def note(name: bytes) -> bool:
@@ -99,18 +99,18 @@ class Digests:
 
     def _local(self, place: bytes, folder: bytes, chunks: Iterator[list[bytes]]) -> hashlib._Hash:
         whole = hashlib.sha256()
-        with Listing(self._listings / hashlib.sha256(place).hexdigest()) as listing:
+        with DigestCache(self._cache / hashlib.sha256(place).hexdigest()) as cache:
             for names in chunks:
-                for name, marks, digest in self._files(folder, names, listing):
-                    listing.add(name, marks, digest)
+                for name, marks, digest in self._files(folder, names, cache):
+                    cache.add(name, marks, digest)
                     whole.update(b"%d\0%b%b" % (len(name), name, digest))
         return whole
 
-    def _files(self, folder: bytes, names: list[bytes], listing: Listing) -> Iterator[tuple[bytes, Marks, bytes]]:
+    def _files(self, folder: bytes, names: list[bytes], cache: DigestCache) -> Iterator[tuple[bytes, Marks, bytes]]:
         """Each with its marks (NO_MARKS if it has to be read next time) and its digest; known ones are not read."""
         paths = [os.path.join(folder, name) for name in names]
         marks = [Marks.of(os.stat(path)) for path in paths]
-        known = [listing.find(name, mark) for name, mark in zip(names, marks, strict=True)]
+        known = [cache.find(name, mark) for name, mark in zip(names, marks, strict=True)]
         unknown = [path for path, digest in zip(paths, known, strict=True) if digest is None]
         parts = [unknown[at : at + _TOGETHER] for at in range(0, len(unknown), _TOGETHER)]
         read = chain.from_iterable(self._pool.map(_read_all, parts))
@@ -167,7 +167,7 @@ def _remote(address: str) -> str:
 
     def add(found: Found) -> None:
         if not found.version:
-            raise NoDigest(f"{address}: its store tells no content of {found.name} from another")
+            raise NoDigest(f"{address}: its store gives {found.name} no version, so a change would not be noticed")
         whole.update(f"{found.name}\0{found.size}\0{found.version}\0".encode())
 
     try:
@@ -178,7 +178,7 @@ def _remote(address: str) -> str:
         elif url.is_web:
             raise NoDigest(f"{address} does not exist")
         if not url.is_web:
-            # Also where there is an object of that name: stores have such for folders, and some know both at once.
+            # Also if there is an object of that name: stores keep such objects for folders, and some allow both.
             for chunk in walk_objects(url):
                 for found in chunk:
                     add(found)

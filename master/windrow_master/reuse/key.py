@@ -1,4 +1,4 @@
-"""What of a step's settings decides what it makes, as one key."""
+"""The key of a step: a digest of all settings that decide what the step makes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _UNDECISIVE = frozenset(
         "outputs",
         "depends_on",
         "table_digests",
-        # Who does it, and how many at a time.
+        # Where the step runs, and how many workers at a time.
         "compute",
         "instance_count",
         "max_concurrency_per_instance",
-        # What becomes of failures: a step that had any is not reused.
+        # How failures are handled: a step that had any is not reused.
         "error_threshold",
         "mini_batch_error_threshold",
         "allowed_failed_percent",
@@ -29,7 +29,7 @@ _UNDECISIVE = frozenset(
         "progress_update_timeout_s",
         "first_task_creation_timeout_s",
         "may_shut_down",
-        # What is told of it.
+        # What is logged.
         "logging_level",
         "copy_logs_to_parent",
         "resource_monitor_interval_s",
@@ -43,10 +43,10 @@ _UNDECISIVE = frozenset(
 
 
 def settings_key(step: EffectiveStep, inputs: Mapping[str, str], scripts_run_in: str) -> str:
-    """sha256 (hexadecimal) of all that decides what a step makes, but the contents of its inputs.
+    """sha256 (hexadecimal) of everything that decides what a step makes, except the contents of its inputs.
 
-    `step` without addresses of datastores; `inputs`: where its inputs lie; `scripts_run_in`: what is known of the
-    agents' Python. The version of Windrow is part of it: what becomes of rows may be another in the next one.
+    `step`: without addresses of datastores; `inputs`: where its inputs lie; `scripts_run_in`: what is known of the
+    agents' Python. The version of Windrow is part of the key: another version may write rows differently.
     """
     decisive = {
         "windrow": windrow.__version__,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf import json_format
-from windrow.journal import say
+from windrow.common.journal import say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2

@@ -17,10 +17,10 @@ from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
-from windrow_master.placed_data import PlacedData, Stopped
 from windrow_master.roots import Roots
 from windrow_master.rpc.refusals import Context
 from windrow_master.threads import in_thread
+from windrow_master.uploaded_data import Stopped, UploadedData
 
 CHUNK_BYTES = 1 << 20
 TELL_S = 0.5
@@ -52,9 +52,9 @@ class _Placing:
 
 
 class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
-    """Thin: bytes to and from ArtifactFolder and PlacedData."""
+    """Thin: bytes to and from ArtifactFolder and UploadedData."""
 
-    def __init__(self, artifacts: ArtifactFolder, data: PlacedData, roots: Roots) -> None:
+    def __init__(self, artifacts: ArtifactFolder, data: UploadedData, roots: Roots) -> None:
         """`roots`: what StatData tells of."""
         self._artifacts = artifacts
         self._data = data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.reasons import Reason, reason_of_ended
+from windrow_master.core.reasons import reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
@@ -23,9 +24,10 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, files_at, read_file_chunks
-from windrow_master.rpc.log_choice import chosen_logs
+from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.reporting import Reporter
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
 
 WATCH_INTERVAL_S = 0.25
-"""So far apart a watcher hears of changes; of the end at once."""
+"""Shortest time between two messages to a watcher. The end of the job is sent at once."""
+WATCH_REST = 20
+"""A watcher waits this many times as long as its last message took to make: a job of hundreds of steps would else keep
+the master busy with telling of itself."""
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
@@ -121,13 +126,16 @@ class JobService(MiniBatchCalls, NodeCalls):
         with self._watchers.watch(job.job_key) as watch:
             while True:
                 watch.changed.clear()
+                begun_s = time.monotonic()
                 job, steps = await self._job(request.job_id, context)
-                if job.seq > seq:
+                message = job_message(job, steps) if job.seq > seq else None
+                took_s = time.monotonic() - begun_s
+                if message is not None:
                     seq = job.seq
-                    yield pb.WatchJobResponse(job=job_message(job, steps))
+                    yield pb.WatchJobResponse(job=message)
                 if job.state in ENDED_JOBS:
                     return
-                await watch.next_change(WATCH_INTERVAL_S)
+                await watch.next_change(max(WATCH_INTERVAL_S, WATCH_REST * took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Why each step stands where it stands."""
@@ -135,12 +143,10 @@ class JobService(MiniBatchCalls, NodeCalls):
         job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
-            reply = [
-                Reason(step.name, *reason_of_ended(StepState(step.state), step.message, job.message)) for step in steps
-            ]
+            reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
         return pb.ExplainJobResponse(
             job=job_message(job, steps),
-            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=reason.message) for reason in reply],
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply],
         )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
@@ -173,7 +179,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         root = self._files.logs(job.job_id)
         files = [
             pb.LogFile(path=path, length=length)
-            for path, length in await in_thread(chosen_logs, request, root, self._jobs, steps)
+            for path, length in await in_thread(select_logs, request, root, self._jobs, steps)
             if not request.page_token or path > request.page_token
         ]
         response = pb.ListLogsResponse(files=files[:size])

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from windrow.journal import Repeated
+from windrow.common.journal import Repeated
 
 from windrow_master.rpc.refusals import Context
 

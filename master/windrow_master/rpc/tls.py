@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 
 import grpc
-from windrow.journal import say
+from windrow.common.journal import say
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----\n?", re.DOTALL)
 

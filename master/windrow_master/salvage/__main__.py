@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.files.durable import is_full
 from windrow_master.files.lock import incarnation_in, is_locked

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from windrow.common.state_mark import STATE_MARK
 from windrow.spec.effective.document import DocumentError
 from windrow.spec.effective.job import EffectiveJob
-from windrow.state_mark import STATE_MARK
 
 from windrow_master.core.states import JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged

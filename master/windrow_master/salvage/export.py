@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.artifacts import DIGEST, sha256_of

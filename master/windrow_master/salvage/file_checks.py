@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.notes import NoteDamaged, read_note
+from windrow.common.notes import NoteDamaged, read_note
 from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.sorted_sums import SUMS, SortedSums
 
@@ -17,7 +17,7 @@ from windrow_master.files.checked_records import read_records
 from windrow_master.files.step_damage import StepDamaged
 from windrow_master.planning.journal.journal import known_sums
 from windrow_master.planning.journal.places_seen import read_places
-from windrow_master.reuse import listing
+from windrow_master.reuse import digest_cache
 from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
 from windrow_master.salvage.folder import DamagedState
 from windrow_master.store.found import FoundStep
@@ -128,7 +128,7 @@ def check_lists(state: DamagedState) -> Iterator[Damage]:
             upload_lists.RECORD_BYTES_MAX,
             "which files of that data have not changed is not known: they run",
         ),
-        (state.files.digests, listing.RECORD_BYTES_MAX, "what it does not tell is read"),
+        (state.files.digests, digest_cache.RECORD_BYTES_MAX, "what it does not tell is read"),
     ):
         for path in _entries(folder):
             if path.name.startswith("."):

@@ -10,41 +10,53 @@ import socket
 import sys
 from pathlib import Path
 
-from windrow_master.setup.places import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
+from windrow.common.command_line import CommandLine
+
+from windrow_master.setup.owned_files import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
 
 EVERYBODY = 0o444
 TOKEN = re.compile(rb"[!-~]+\s*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line; exits with 2 and a message when it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="windrow setup",
-        description="Makes the certificates and tokens of a master, its agents and its clients, each in a folder of "
-        "its own: authority, master, agent, client. Repeated, it keeps what is there, and renews what is running out.",
-        epilog="example: windrow setup --folder /etc/windrow --name gpu1.example. Then: windrow master "
+def command_line() -> CommandLine:
+    """The options of `windrow setup`."""
+    parser = CommandLine(
+        "windrow setup",
+        description="Make certificates and tokens for a master, its agents and its clients, in four folders: "
+        "authority, master, agent, client. Run again, it keeps what is there and renews what expires soon.",
+        epilog="Example: windrow setup --folder /etc/windrow --name gpu1.example. Then: windrow master "
         "--tls-file /etc/windrow/master/tls.pem --join-token-file /etc/windrow/master/join-token "
         "--client-token-file /etc/windrow/master/client-token ...",
     )
-    parser.add_argument("--folder", required=True, type=Path, help="where the four folders are")
+    parser.add_argument("--folder", required=True, type=Path, metavar="DIR", help="Where to make the four folders.")
     parser.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="HOST",
-        help="a name or IP address by which the master is reached; repeatable, or several with commas "
-        "[those of the present certificate, else this host's name]",
-    )
-    parser.add_argument("--days", type=int, default=397, help="so long the master's certificate is valid [%(default)s]")
-    parser.add_argument("--new-tokens", action="store_true", help="replace both tokens; then restart master and agents")
-    parser.add_argument("--owner", metavar="UID[:GID]", help="whom the master's and the client's files belong to")
-    parser.add_argument(
-        "--state", type=Path, metavar="DIR", help="with --owner: make this state folder, and all in it, the owner's"
+        help="Name or IP address of the master. Repeatable, or several with commas. "
+        "[default: those of the present certificate, else this host's name]",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="with --owner: let the owner write in this data folder"
+        "--days", type=int, default=397, metavar="N", help="Validity of the certificate. [default: %(default)s]"
     )
+    parser.add_argument(
+        "--new-tokens", action="store_true", help="Replace both tokens. Restart master and agents then."
+    )
+    parser.add_argument("--owner", metavar="UID[:GID]", help="Owner of the files of master and client.")
+    parser.add_argument(
+        "--state", type=Path, metavar="DIR", help="With --owner: give this state folder, and all in it, to the owner."
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="With --owner: let the owner write in this data folder."
+    )
+    return parser
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; exits with 2 and a message when it is wrong."""
+    parser = command_line()
     given = parser.parse_args(arguments)
     given.name = [name for text in given.name for name in text.replace(",", " ").split()]
     for name in given.name:

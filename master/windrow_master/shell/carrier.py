@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import log
+from windrow.common.journal import log
 from windrow.rpc.v1 import work_pb2
 
 from windrow_master.assets import rows_of_outputs

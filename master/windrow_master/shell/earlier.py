@@ -19,10 +19,10 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.state_files import StateFiles, StepFiles
-from windrow_master.placed_data import PlacedData
 from windrow_master.planning.earlier.earlier import RECORD
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
+from windrow_master.uploaded_data import UploadedData
 
 LOOKED_UP = 500
 
@@ -51,7 +51,7 @@ class EarlierStep(NamedTuple):
     row: StepRow
     files: StepFiles
     uploads: dict[str, str] | None
-    """As `PlacedData.told`."""
+    """As `UploadedData.told`."""
 
     def request(self, index: Index, reader: bytes | None) -> dict[str, Any]:
         """What the planner is told. `reader` is the new step's, if pinned."""
@@ -71,9 +71,9 @@ class EarlierStep(NamedTuple):
 class EarlierJobs:
     """Finds steps of earlier jobs, and what they have done."""
 
-    def __init__(self, reader: StoreReader, files: StateFiles, uploads: PlacedData | None = None) -> None:
+    def __init__(self, reader: StoreReader, files: StateFiles, uploads: UploadedData | None = None) -> None:
         """`uploads`: data of clients; None: there is none."""
-        self._uploads = None if uploads is None else uploads.told()
+        self._uploads = None if uploads is None else uploads.for_planner()
         self._reader = reader
         self._files = files
 

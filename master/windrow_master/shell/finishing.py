@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow.failure_list import listed_in
-from windrow.journal import Condition, say
+from windrow.common.failure_list import listed_in
+from windrow.common.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 

@@ -10,14 +10,14 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from windrow.journal import Repeated, log, say
+from windrow.common.journal import Repeated, log, say
 
 from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateDamaged
-from windrow_master.one_request import command_of
+from windrow_master.helper_process import command_of
 from windrow_master.planning.no_input import groups_without_input
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.store.errors import DatabaseDamaged

@@ -86,7 +86,7 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
 
 
 def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None) -> None:
-    """Make the step's own folder and those of its outputs (they exist before workers start: section 1.4), durably.
+    """Make the step's own folder and those of its outputs (they exist before workers start), durably.
 
     `roots`: where outputs must lie, None: anywhere. Raises PreparationFailed.
     """

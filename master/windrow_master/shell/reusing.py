@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow.journal import log, say
-from windrow.notes import NoteDamaged, read_note, write_note
+from windrow.common.journal import log, say
+from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow.spec.effective.job import EffectiveStep, LiteralInput
 
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
-from windrow_master.reuse.asking import DigestProcesses
+from windrow_master.reuse.digest_processes import DigestProcesses
 from windrow_master.reuse.digests import NoDigest, Place
 from windrow_master.reuse.key import settings_key
-from windrow_master.reuse.made import Made, MadeFolder
+from windrow_master.reuse.notes import ReuseNote, ReuseNotes
 from windrow_master.roots import Roots
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.step_paths import StepPaths
@@ -66,7 +66,7 @@ class Reuse:
         """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
         None: anywhere; `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
-        self._made = MadeFolder(files.made)
+        self._made = ReuseNotes(files.made)
         self._process = DigestProcesses(files.digests, datastores, readable)
         self._scripts_run_in = scripts_run_in
 
@@ -107,7 +107,7 @@ class Reuse:
         note = await asyncio.to_thread(_read_note, begun.files.reuse)
         if note is None or note["generation"] != begun.generation:
             return
-        made = Made(begun.job_id, begun.step_id, note["inputs"], {}, replace(paths, why_run="").to_json().decode())
+        made = ReuseNote(begun.job_id, begun.step_id, note["inputs"], {}, replace(paths, why_run="").to_json().decode())
         try:
             made = made._replace(outputs=await self._outputs_of(begun, paths, note))
         except NoDigest as error:
@@ -126,7 +126,7 @@ class Reuse:
             raise NoDigest(f"its {_told(changed)} has changed while it ran")
         return {name: digests[name] for name in outputs}
 
-    async def _find(self, key: str, inputs: dict[str, str]) -> tuple[Made | None, str]:
+    async def _find(self, key: str, inputs: dict[str, str]) -> tuple[ReuseNote | None, str]:
         """What an earlier step has made; None, and why not the newest of those there are."""
         reasons = []
         for made in await asyncio.to_thread(self._made.find, key):
@@ -136,7 +136,7 @@ class Reuse:
             reasons.append(why_not)
         return None, next(filter(None, reasons), NOTHING_LIKE_IT)
 
-    async def _why_not(self, made: Made, inputs: dict[str, str]) -> str | None:
+    async def _why_not(self, made: ReuseNote, inputs: dict[str, str]) -> str | None:
         """Why a step with these inputs cannot be what this one made; None where it can. Empty: it is as if there were
         nothing."""
         if made.why_not:
@@ -156,7 +156,7 @@ class Reuse:
             return None
         return f"The {_told(changed)} of job {made.job_id} is not what it was then: {places[changed].path}."
 
-    def _has_completed(self, made: Made) -> bool:
+    def _has_completed(self, made: ReuseNote) -> bool:
         """What was kept when its master ended may be of a step that did not come to its end."""
         job = self._reader.job_by_id(made.job_id)
         steps = [] if job is None else self._reader.steps_of(job.job_key)

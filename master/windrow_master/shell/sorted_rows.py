@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 from windrow_master.core.states import JobState
 from windrow_master.files.errors import StateError

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from windrow.journal import log
+from windrow.common.journal import log
 from windrow.spec.effective.job import EffectiveStep, OutputInput
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote

@@ -14,7 +14,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
-from windrow.journal import say
+from windrow.common.journal import say
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment, Tick

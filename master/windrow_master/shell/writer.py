@@ -20,18 +20,19 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from windrow.journal import Condition, say
+from windrow.common.journal import Condition, say
 
 from windrow_master.core import commands
 from windrow_master.core.commands import Command, Moment
 from windrow_master.core.core import Core
 from windrow_master.core.effects import AFTER_COMMIT, Effect
-from windrow_master.core.ids import JobKey, StepId
+from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty
+from windrow_master.core.states import JobState
 from windrow_master.crash_points import reach
 from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.shell.errors import CommandFailed
@@ -154,8 +155,11 @@ class Writer:
             try:
                 reply = self.core.handle(command, now)
             except Exception as error:
-                self._contain(command, error, future, now)
-                continue
+                reply = self._contain(command, error, now)
+                if reply is commands.UNANSWERED:
+                    if not future.done():
+                        future.set_exception(CommandFailed(f"{type(command).__name__} raised {_cause_of(error)!r}"))
+                    continue
             if isinstance(command, VOLATILE):
                 if not future.done():
                     future.set_result(reply)
@@ -176,49 +180,41 @@ class Writer:
 
     def _pick(self, now: Moment) -> None:
         """Hand out leases. A job at which that raises is paused, and the others get theirs."""
-        paused: set[JobKey | None] = {None}
-        while True:
-            try:
-                self.core.pick(now)
+        try:
+            self.core.pick(now)
+        except Exception as error:
+            if not isinstance(error, commands.StepsRaised):
+                # What has been leased is still taken in; a new start builds the queues afresh.
+                _report(error, "handing out leases raised, and no job can be blamed: start the master again")
                 return
-            except Exception as error:
-                say(
-                    logging.ERROR,
-                    "handing out leases raised: please report this",
-                    traceback="".join(traceback.format_exception(error)),
-                )
-                job_key = self._job_of(None, error)
-                if job_key in paused:
-                    # What has been leased is still taken in; a new start builds the queues afresh.
-                    say(logging.ERROR, "no job can be blamed: start the master again")
-                    return
-                paused.add(job_key)
-                assert job_key is not None
-                what = f"handing out its mini-batches raised {error.__cause__!r} in the master"
-                self.core.handle(commands.PauseJob(job_key, what), now)
+            for step_id, at_step in error.errors.items():
+                _report(at_step, "handing out leases raised: please report this")
+                self._pause(step_id, f"handing out its mini-batches raised {at_step!r}", now)
 
-    def _contain(self, command: Command, error: Exception, future: asyncio.Future[Any], now: Moment) -> None:
-        """A command raised: write down all there is, pause its job, and live."""
-        say(
-            logging.ERROR,
-            "a command raised inside the core: please report this",
-            command=type(command).__name__,
-            content=repr(command)[:4000],
-            traceback="".join(traceback.format_exception(error)),
-        )
-        cause = error.__cause__ if isinstance(error, commands.StepRaised) else error
-        what = f"{type(command).__name__} raised {cause!r}"
-        job_key = self._job_of(command, error)
-        if job_key is not None:
-            self.core.handle(commands.PauseJob(job_key, f"{what} in the master"), now)
-        if not future.done():
-            future.set_exception(CommandFailed(what))
+    def _contain(self, command: Command, error: Exception, now: Moment) -> object:
+        """A command raised: write down all there is, pause the jobs at which it did, and live. Return its reply."""
+        reply: object = commands.UNANSWERED
+        errors: Mapping[StepId, Exception] = {getattr(command, "step_id", StepId(0)): error}
+        if isinstance(error, commands.StepsRaised):
+            errors, reply = error.errors, error.reply
+        for step_id, at_step in errors.items():
+            step = self.core.state.steps.get(step_id)
+            if step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED:
+                continue  # told already
+            _report(
+                at_step,
+                "a command raised inside the core: please report this",
+                command=type(command).__name__,
+                content=repr(command)[:4000],
+            )
+            self._pause(step_id, f"{type(command).__name__} raised {at_step!r}", now)
+        return reply
 
-    def _job_of(self, command: Command | None, error: Exception) -> JobKey | None:
-        """Whose books a command that raised may have left wrong."""
-        step_id = error.step_id if isinstance(error, commands.StepRaised) else getattr(command, "step_id", StepId(0))
+    def _pause(self, step_id: StepId, what: str, now: Moment) -> None:
+        """Hold the job whose books a bug may have left wrong."""
         step = self.core.state.steps.get(step_id)
-        return step.job_key if step is not None else None
+        if step is not None:
+            self.core.handle(commands.PauseJob(step.job_key, f"{what} in the master"), now)
 
     def _commit_if_idle(self) -> None:
         if self._in_flight is not None:
@@ -288,3 +284,11 @@ class Writer:
             reach("writer.replied")
         if owed:
             self._carry_out(owed)
+
+
+def _cause_of(error: Exception) -> Exception:
+    return next(iter(error.errors.values())) if isinstance(error, commands.StepsRaised) else error
+
+
+def _report(error: Exception, what: str, **facts: str) -> None:
+    say(logging.ERROR, what, **facts, traceback="".join(traceback.format_exception(error)))

@@ -1,7 +1,7 @@
-"""Tables: from a slice of a delimited, JSON lines or Parquet file to the DataFrame that ``run()`` gets.
+"""Tables: from a slice of a delimited, JSON lines or Parquet file to the DataFrame that `run()` gets.
 
-The planner pins columns and types and cuts; its rules and these are the same code: ``columns`` and ``dates`` (types),
-``delimited_text`` and ``json_lines`` (records), ``encodings``. Those need the standard library only. Importing this
+The planner pins columns and types and cuts; its rules and these are the same code: `columns` and `dates` (types),
+`delimited_text` and `json_lines` (records), `encodings`. Those need the standard library only. Importing this
 package brings neither pandas nor pyarrow; making a loader does.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
-    """The loader for a reader document of kind ``table``. ``exact_integers``: whole numbers stay such also beside
+    """The loader for a reader document of kind `table`. `exact_integers`: whole numbers stay such also beside
     nulls, as objects.
 
     Raises MissingLibrary where pandas (for Parquet: also pyarrow) is not installed, what the import raises where it
@@ -50,7 +50,7 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
 
 
 def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:
-    """The loader of a format. ``exact_integers``: whole numbers stay such also beside nulls, as objects; steps need
+    """The loader of a format. `exact_integers`: whole numbers stay such also beside nulls, as objects; steps need
     them."""
     made = reader["format"]
     if made == "delimited":

@@ -1,8 +1,8 @@
 """The fast way through delimited text: Arrow's CSV reader with pinned types, where it does what the exact rule says.
 
-Where it does not, :func:`read_fast` returns None, and the caller takes the exact way. Known differences, all looked for
+Where it does not, `read_fast` returns None, and the caller takes the exact way. Known differences, all looked for
 here: Arrow drops a byte order mark, ends a line at a lone carriage return, lets a quote swallow line ends in
-single-line mode, drops an open quote at the end, skips blank CRLF lines, reads ``0x10`` and ``nan(1)`` as numbers, and
+single-line mode, drops an open quote at the end, skips blank CRLF lines, reads `0x10` and `nan(1)` as numbers, and
 cannot pad short records. A value that does not fit its column's type makes Arrow fail; that column is then read as
 text and converted by the exact rule, alone.
 """
@@ -38,14 +38,14 @@ _FAST_DATES = {
     "yyyy-M-d HH:mm:ss.f": rf"{_DAY} {_TIME}(\.\d{{1,9}})?",
     "yyyy-M-dTHH:mm:ss.f": rf"{_DAY}T{_TIME}(\.\d{{1,9}})?",
 }
-"""Forms of which Arrow reads texts such as these as :mod:`~windrow_worker.tables.dates` does."""
+"""Forms of which Arrow reads texts such as these as `windrow_worker.tables.dates` does."""
 _BLOCK_MAX = 1 << 30
 _ODD_RECORDS_MAX = 1000
 """Records too short or too wide are put right one by one; with more of them, the exact way is as fast."""
 
 
 class FastTable(NamedTuple):
-    """Arrow arrays by position in the file, and what did not fit; ``wide_rows``: records with fields beyond the
+    """Arrow arrays by position in the file, and what did not fit; `wide_rows`: records with fields beyond the
     width."""
 
     arrays: List[Any]
@@ -58,7 +58,7 @@ class FastTable(NamedTuple):
 def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int]) -> Optional[FastTable]:
     """Read UTF-8 bytes that begin at a record; None if only the exact way will do.
 
-    ``columns``: one a position in the file. ``as_text``: positions known to hold misfits; grows with what is found.
+    `columns`: one a position in the file. `as_text`: positions known to hold misfits; grows with what is found.
     """
     if not data or not columns or len(text.delimiter) != 1 or not text.delimiter.isascii():
         return None
@@ -126,8 +126,8 @@ def _has_hexadecimal(data: bytes) -> bool:
 
 
 def _parse(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int], quotes: bool, odd: List[Any]) -> Any:
-    """One pass of Arrow's reader: typed columns, those in ``as_text`` and datetimes as text; odd records go to
-    ``odd``."""
+    """One pass of Arrow's reader: typed columns, those in `as_text` and datetimes as text; odd records go to
+    `odd`."""
 
     def note(row: Any) -> str:
         odd.append(row)

@@ -1,7 +1,7 @@
 """Columns of a delimited table: inferring their types from a sample, and turning text into values of the pinned type.
 
-This is the exact rule, in plain Python; the fast reader must agree with it. Source: mltable.md, section 1 (rules 3, 4,
-9) and 4.
+This is the exact rule, in plain Python; the fast reader must agree with it.
+Reference: docs/reference/azure-ml/mltable.md#misfits, #types, #plain-files.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FLOAT = re.compile(
 
 
 class Column(NamedTuple):
-    """A column and its pinned type: ``text``, ``int``, ``float``, ``bool`` or ``datetime``.
+    """A column and its pinned type: `text`, `int`, `float`, `bool` or `datetime`.
 
-    ``dates``: forms of :mod:`~windrow_worker.tables.dates`; ``formats``: with ``%``, given by the user, and
-    ``date_constant``, which stands in front of each text.
-    ``true_words`` and ``false_words`` make a bool; ``mismatch``: what another text becomes (None: null, a misfit).
+    `dates`: forms of `windrow_worker.tables.dates`; `formats`: with `%`, given by the user, and
+    `date_constant`, which stands in front of each text.
+    `true_words` and `false_words` make a bool; `mismatch`: what another text becomes (None: null, a misfit).
     """
 
     name: str
@@ -71,7 +71,7 @@ class Misfits(NamedTuple):
 def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Column, bool]:
     """A column's type from the non-null values of its sample, as (column, whether its dates are undecidable).
 
-    ``plain``: only the words true and false make a bool.
+    `plain`: only the words true and false make a bool.
     """
     values = [value.strip() for value in sample if value is not None]
     words = PLAIN_TRUE_WORDS + PLAIN_FALSE_WORDS if plain else TRUE_WORDS + FALSE_WORDS

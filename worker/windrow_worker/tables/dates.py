@@ -1,7 +1,7 @@
 """Dates in text: which texts are dates, and their time as nanoseconds since 1970-01-01 UTC.
 
-A date column is pinned to the *forms* its sample shows, such as ``yyyy-M-d HH:mm:ss.f`` or ``M/d/yyyy``: a later value
-of another form does not fit. Source: mltable.md, section 4; formats with ``%``: section 7.
+A date column is pinned to the *forms* its sample shows, such as `yyyy-M-d HH:mm:ss.f` or `M/d/yyyy`: a later value
+of another form does not fit. Reference: docs/reference/azure-ml/mltable.md#types, #conversion.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _year_last(
 
 
 def _form(first: str, rest: str) -> str:
-    """Month and day in one order, and what follows them, as in ``/yyyy H:mm``."""
+    """Month and day in one order, and what follows them, as in `/yyyy H:mm`."""
     return "%s%s%s%s" % (first, rest[0], "d" if first == "M" else "M", rest)
 
 
@@ -104,7 +104,7 @@ def _named(day: str, month: str, year: str) -> _Readings:
 def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
     """The forms of these texts, as (forms, undecidable).
 
-    No forms: they are not all dates, or contradict each other. ``undecidable``: day and month could change places in
+    No forms: they are not all dates, or contradict each other. `undecidable`: day and month could change places in
     all of one kind, and the other kinds do not tell either.
     """
     forms: Dict[str, None] = {}
@@ -132,7 +132,7 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
 
 
 def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
-    """One function for a column: its forms, then its formats in turn, these with outer blanks allowed; ``constant``
+    """One function for a column: its forms, then its formats in turn, these with outer blanks allowed; `constant`
     stands in front of each text. Where a fraction of a second may stand, there need not be one."""
     pinned = set(forms)
     pinned.update([form.replace(_FRACTION, "") for form in pinned])
@@ -207,7 +207,7 @@ _DIRECTIVES = {
 
 
 def _format_parser(text: str) -> Parse:
-    """A parse function for a ``%`` format. A directive given twice counts once; the fraction ``.%f`` may be absent."""
+    """A parse function for a `%` format. A directive given twice counts once; the fraction `.%f` may be absent."""
     pattern, used = "", set()
     for part in re.split(r"(\.?%.)", text):
         letter = part[-1] if part[:1] == "%" or part[:2] == ".%" else ""

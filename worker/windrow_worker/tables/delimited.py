@@ -30,7 +30,7 @@ _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Table(NamedTuple):
-    """A slice by position in the file: Arrow arrays or lists of values; ``misfits`` of values, and records too wide."""
+    """A slice by position in the file: Arrow arrays or lists of values; `misfits` of values, and records too wide."""
 
     arrays: List[Any]
     rows: int
@@ -42,12 +42,12 @@ class _Table(NamedTuple):
 class DelimitedLoader:
     """Reads slices of delimited files by the columns and types that the planner pinned.
 
-    ``reader``: ``columns`` (:class:`Column`), ``layouts`` (for each kind of file, the column at each position),
-    ``text``, ``encoding``, ``path_column``. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
+    `reader`: `columns` (`Column`), `layouts` (for each kind of file, the column at each position),
+    `text`, `encoding`, `path_column`. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
     """
 
     def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
-        """``fast`` False: the exact way only, without pyarrow."""
+        """`fast` False: the exact way only, without pyarrow."""
         self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self._layouts: List[List[int]] = reader["layouts"]
@@ -141,7 +141,7 @@ class DelimitedLoader:
 
 
 def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool) -> _Table:
-    """The exact way. Memory: a few hundred bytes a field. Raises OpenQuote, unless ``is_last``: nothing stands behind
+    """The exact way. Memory: a few hundred bytes a field. Raises OpenQuote, unless `is_last`: nothing stands behind
     it in its file."""
     width = len(columns)
     rows: List[List[Optional[str]]] = []

@@ -1,7 +1,7 @@
 """Delimited text cut into records and fields: the exact rule, in plain Python.
 
-Source: mltable.md, section 3: quoting after RFC 4180; text after a closing quote is appended; a quote inside an
-unquoted field is literal, and so is one that nothing closes.
+Reference: docs/reference/azure-ml/mltable.md#delimited-text: quoting after RFC 4180; text after a closing quote is
+appended; a quote inside an unquoted field is literal, and so is one that nothing closes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Record = List[Optional[str]]
 
 
 class Text(NamedTuple):
-    """How delimited text is to be read. ``skip_returns``: a line of a carriage return alone is blank, and no record, as
+    """How delimited text is to be read. `skip_returns`: a line of a carriage return alone is blank, and no record, as
     it always is where records can go on behind a line end."""
 
     delimiter: str = ","
@@ -37,7 +37,7 @@ class OpenQuote(Exception):
 
 
 def records(data: str, text: Text, is_last: bool = True) -> Iterator[Record]:
-    """The records of a text that begins at the start of one. ``is_last`` False: the text goes on behind it with another
+    """The records of a text that begins at the start of one. `is_last` False: the text goes on behind it with another
     record; raises OpenQuote where a quote is open then."""
     if not text.multi_line or '"' not in data:
         return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
@@ -45,7 +45,7 @@ def records(data: str, text: Text, is_last: bool = True) -> Iterator[Record]:
 
 
 def record_starts(data: str, text: Text) -> Iterator[int]:
-    """Where each of the :func:`records` of a text with line ends inside quotes begins in it."""
+    """Where each of the `records` of a text with line ends inside quotes begins in it."""
     return (start for start, _ in _multi_line(data, text.delimiter, text.empty, True))
 
 
@@ -132,12 +132,12 @@ def _closing_quote(text: str, at: int) -> int:
 
 
 def header_names(fields: Sequence[Optional[str]]) -> List[str]:
-    """Column names from a header: trimmed; an empty one becomes ``Column<position>``; repeats get ``_1``, ``_2``."""
+    """Column names from a header: trimmed; an empty one becomes `Column<position>`; repeats get `_1`, `_2`."""
     return distinct([(field or "").strip() or "Column%d" % (at + 1) for at, field in enumerate(fields)])
 
 
 def widened(names: Sequence[str], width: int) -> List[str]:
-    """The names, and ``Column<position>`` for further columns up to ``width``."""
+    """The names, and `Column<position>` for further columns up to `width`."""
     return distinct(list(names) + ["Column%d" % (at + 1) for at in range(len(names), width)])
 
 

@@ -1,6 +1,7 @@
 """Text encodings of delimited and JSON lines files: where lines end in the bytes, and how slices become text.
 
-Windrow's names of encodings: ``utf-8``, ``windows-1252``, ``utf-16-le``, ``utf-32-le``. Source: mltable.md, section 3.
+Windrow's names of encodings: `utf-8`, `windows-1252`, `utf-16-le`, `utf-32-le`.
+Reference: docs/reference/azure-ml/mltable.md#encodings.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 
 class Encoding(NamedTuple):
-    """How text lies in a file. ``unit``: bytes of a character, at least; ``newline``: the line end, at a multiple of
+    """How text lies in a file. `unit`: bytes of a character, at least; `newline`: the line end, at a multiple of
     it."""
 
     name: str
@@ -32,7 +33,7 @@ _WINDOWS_1252 = "".join(chr(at) if char == "\ufffd" else char for at, char in en
 
 
 def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
-    """Decode a slice that begins ``offset`` bytes into its file. Raises ValueError, naming the byte that is no valid
+    """Decode a slice that begins `offset` bytes into its file. Raises ValueError, naming the byte that is no valid
     text."""
     if encoding == "windows-1252":
         return codecs.charmap_decode(data, "strict", _WINDOWS_1252)[0]
@@ -46,7 +47,7 @@ def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
 
 
 def to_utf8(data: bytes, encoding: str, offset: int = 0) -> bytes:
-    """A slice as UTF-8, the way the fast reader wants it. Raises ValueError as :func:`to_text` does."""
+    """A slice as UTF-8, the way the fast reader wants it. Raises ValueError as `to_text` does."""
     if encoding in ("utf-8", "windows-1252") and data.isascii():
         return data
     text = to_text(data, encoding, offset)

@@ -1,8 +1,8 @@
 """Reading a part of a file that must still be what it was when it was listed, and must begin and end at records.
 
 The planner cuts by its own scanner. What it has cut is checked here by rules of the reader's: the bytes at the ends of
-a slice (:func:`read_slice`), quotes that are open at its end (``delimited``), and the number of its records, where the
-recipe tells it (:func:`check_records`).
+a slice (`read_slice`), quotes that are open at its end (`delimited`), and the number of its records, where the
+recipe tells it (`check_records`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windrow_worker.loaded import InputChanged, InputMisread
 from windrow_worker.tables.encodings import ENCODINGS, Encoding
 
 PATH = "Path"
-"""The column that ``include_path_column`` adds: the file of each row, as :func:`printable` makes it."""
+"""The column that `include_path_column` adds: the file of each row, as `printable` makes it."""
 
 
 def open_listed(name: str, buffering: int = -1) -> BinaryIO:
-    """Open a file of the listing; ``buffering`` as in ``open``. Raises OSError, whose text says what may be wrong."""
+    """Open a file of the listing; `buffering` as in `open`. Raises OSError, whose text says what may be wrong."""
     try:
         return open(os.fsencode(name), "rb", buffering)
     except OSError as error:
@@ -44,10 +44,10 @@ def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None
 
 
 def read_slice(recipe: Dict[str, Any], encoding: str) -> bytes:
-    """The bytes ``begin`` to ``end`` of a recipe's text file: whole lines. Raises InputChanged, InputMisread, and
+    """The bytes `begin` to `end` of a recipe's text file: whole lines. Raises InputChanged, InputMisread, and
     OSError if it cannot be read.
 
-    Of a file in remote storage the agent has fetched just these bytes, to ``local``.
+    Of a file in remote storage the agent has fetched just these bytes, to `local`.
     """
     how = ENCODINGS[encoding]
     begin, end = recipe["begin"], recipe["end"]
@@ -61,7 +61,7 @@ def read_slice(recipe: Dict[str, Any], encoding: str) -> bytes:
 
 
 def misread(recipe: Dict[str, Any], what: str) -> InputMisread:
-    """The error for a slice that was cut wrongly: its file, its bytes, and ``what`` is wrong with it."""
+    """The error for a slice that was cut wrongly: its file, its bytes, and `what` is wrong with it."""
     return InputMisread(
         "The part of %s from byte %d to %d was cut wrongly, and none of it was run: it %s. This is a fault of Windrow, "
         "not of the script. Run the job anew, so that its input is divided again; if that fails, too, report it, with "
@@ -71,7 +71,7 @@ def misread(recipe: Dict[str, Any], what: str) -> InputMisread:
 
 
 def check_records(recipe: Dict[str, Any], found: int) -> None:
-    """Raise InputMisread where a recipe tells how many ``records`` it has, and so many were not found."""
+    """Raise InputMisread where a recipe tells how many `records` it has, and so many were not found."""
     planned = recipe.get("records", found)
     if planned == found:
         return

@@ -10,16 +10,16 @@ import pandas
 
 _TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
 TYPES_WITHOUT_NULLS = {"int": "int64", "bool": "bool"}
-"""Types of columns that hold objects where nulls are among whole numbers (with ``exact_integers``) or booleans, and
+"""Types of columns that hold objects where nulls are among whole numbers (with `exact_integers`) or booleans, and
 what they are where there are none, as numpy names it."""
 _NOT_A_TIME = -(2**63)
 
 
 def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_integers: bool = False) -> pandas.DataFrame:
-    """A DataFrame of (name, type, values) columns; types as in :class:`~windrow_worker.tables.columns.Column`, or
-    ``any``.
+    """A DataFrame of (name, type, values) columns; types as in `windrow_worker.tables.columns.Column`, or
+    `any`.
 
-    With nulls an int column is float64 (``exact_integers``: holds objects) and a bool column holds objects. Datetimes
+    With nulls an int column is float64 (`exact_integers`: holds objects) and a bool column holds objects. Datetimes
     come as nanoseconds.
     """
     made = {name: series(kind, values, exact_integers) for name, kind, values in columns}
@@ -27,7 +27,7 @@ def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_intege
 
 
 def settled(rows: pandas.DataFrame, types: Mapping[str, str]) -> pandas.DataFrame:
-    """Rows of which steps have left some, with the types that they would have had they been read alone. ``types``: see
+    """Rows of which steps have left some, with the types that they would have had they been read alone. `types`: see
     :data:`TYPES_WITHOUT_NULLS`."""
     held = {}
     for name in rows.columns:

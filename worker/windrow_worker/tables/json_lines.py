@@ -1,7 +1,7 @@
 """Mini-batches of JSON lines files, as DataFrames or as lists of dicts.
 
-Source: mltable.md, section 7: columns are the union of keys; a column's first kind of value wins, another kind is
-null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
+Reference: docs/reference/azure-ml/mltable.md#json-lines: columns are the union of keys; a column's first kind of value
+wins, another kind is null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def records(data: str) -> Iterator[Dict[str, Any]]:
 
 def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """The objects with the numbers of their lines, from 0 on, where only lines that are not empty count.
-    ``drop_invalid`` None: those of no table."""
+    `drop_invalid` None: those of no table."""
     decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
     counted = -1
     for number, line in enumerate(data.split("\n"), 1):
@@ -70,9 +70,9 @@ _KINDS = {bool: "bool", int: "int", float: "float", str: "text", dict: "object",
 class JsonLinesLoader:
     """Reads slices of JSON lines files by the columns and kinds that the planner pinned.
 
-    ``reader``: ``columns`` (name and type: a kind, or ``any``), ``encoding``, ``drop_invalid``, ``path_column``;
-    ``mixed_types``: a value of another kind than its column's is kept, and makes the column one of objects there (not
-    with ``exact_integers``: steps on rows, and their sorting, need the kinds that were pinned).
+    `reader`: `columns` (name and type: a kind, or `any`), `encoding`, `drop_invalid`, `path_column`;
+    `mixed_types`: a value of another kind than its column's is kept, and makes the column one of objects there (not
+    with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned).
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -129,7 +129,8 @@ class JsonLinesLoader:
 
 
 class RecordsLoader:
-    """Reads slices of JSON lines files as they are: a list of dicts (reference 3.2). ``reader``: ``encoding``."""
+    """Reads slices of JSON lines files as they are: a list of dicts
+    (docs/reference/azure-ml/parallel-job.md#mini-batches). `reader`: `encoding`."""
 
     def __init__(self, reader: Dict[str, Any]) -> None:
         self._encoding: str = reader["encoding"]

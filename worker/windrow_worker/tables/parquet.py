@@ -1,4 +1,7 @@
-"""Mini-batches of Parquet files, one a row group, as DataFrames. Source: mltable.md, sections 5 and 7."""
+"""Mini-batches of Parquet files, one a row group, as DataFrames.
+
+Reference: docs/reference/azure-ml/mltable.md#partitions, #parquet.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ def pack_schema(schema: pyarrow.Schema) -> str:
 
 
 def unpack_schema(packed: str) -> pyarrow.Schema:
-    """The schema that :func:`pack_schema` made text of."""
+    """The schema that `pack_schema` made text of."""
     return pyarrow.ipc.read_schema(pyarrow.BufferReader(base64.b64decode(packed)))
 
 
 class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
-    ``reader``: ``schema`` (see :func:`pack_schema`), ``mixed`` (names of columns that no one type takes, such as
-    numbers in some files and text in others: objects, as stored), ``path_column``. A recipe: file, size, mtime_ns,
-    row_group, and for a file of a Delta table with partitions ``constants``: the values of columns that it lacks, an
+    `reader`: `schema` (see `pack_schema`), `mixed` (names of columns that no one type takes, such as
+    numbers in some files and text in others: objects, as stored), `path_column`. A recipe: file, size, mtime_ns,
+    row_group, and for a file of a Delta table with partitions `constants`: the values of columns that it lacks, an
     Arrow stream of one row in base64.
     """
 

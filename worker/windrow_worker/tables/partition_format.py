@@ -1,17 +1,17 @@
-"""``extract_columns_from_partition_format``: columns whose values stand in the paths of files.
+"""`extract_columns_from_partition_format`: columns whose values stand in the paths of files.
 
-A format such as ``{store}/{day:yyyy-MM-dd}/*.csv`` is compiled once, by :func:`compile_format`; the client checks with
+A format such as `{store}/{day:yyyy-MM-dd}/*.csv` is compiled once, by `compile_format`; the client checks with
 it, the planner groups files by it, and the worker fills columns by it. What it means:
 
-* ``{name}``: text of one path part, at least one character, dots included; the same name again matches, and captures
+* `{name}`: text of one path part, at least one character, dots included; the same name again matches, and captures
   nothing.
-* ``{name:yyyy/MM/dd}``: a date; ``yyyy`` is four digits, ``MM``, ``dd``, ``HH``, ``mm``, ``ss`` are two; what stands
+* `{name:yyyy/MM/dd}`: a date; `yyyy` is four digits, `MM`, `dd`, `HH`, `mm`, `ss` are two; what stands
   between them is text. Missing parts are those of 1 January, 00:00. One a format.
-* ``*``: any text within one path part. ``/``: ``/`` or ``\\``. ``{{`` and ``}}``: braces.
+* `*`: any text within one path part. `/`: `/` or `\\`. `{{` and `}}`: braces.
 * Other text is part of a regular expression, but a dot is a dot.
 
 The end of a format is the end of the path; where it begins in the path is found by searching from the left. Source:
-mltable.md, section 6 and rule 7. Standard library only.
+docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FormatError(ValueError):
 
 
 class PartitionFormat(NamedTuple):
-    """A compiled format. ``names``: its columns, in order of appearance, the date (if ``has_date``) last."""
+    """A compiled format. `names`: its columns, in order of appearance, the date (if `has_date`) last."""
 
     text: str
     names: Tuple[str, ...]
@@ -51,7 +51,7 @@ class PartitionFormat(NamedTuple):
         """The columns' values: text, and nanoseconds since 1970 for the date; None where the path does not match, or
         has no such date.
 
-        ``path`` is absolute, as of :func:`os.fsdecode`.
+        `path` is absolute, as of `os.fsdecode`.
         """
         found = self.pattern.search(path)
         if found is None:
@@ -72,19 +72,19 @@ class PathColumns:
         self.dates = frozenset(one.names[-1] for one in self.formats if one.has_date)
 
     def values(self, path: str) -> Dict[str, Any]:
-        """All columns of an absolute path; values as in :meth:`PartitionFormat.values`."""
+        """All columns of an absolute path; values as in `PartitionFormat.values`."""
         found: Dict[str, Any] = {}
         for one in self.formats:
             found.update(zip(one.names, one.values(path)))
         return found
 
     def values_of(self, path: str, keys: Sequence[str]) -> Tuple[Any, ...]:
-        """The columns ``keys`` of an absolute path, in that order."""
+        """The columns `keys` of an absolute path, in that order."""
         found = self.values(path)
         return tuple(found[key] for key in keys)
 
     def key_value(self, path: str, keys: Sequence[str]) -> Dict[str, Any]:
-        """The columns ``keys`` as a script is told them: text, dates as ``datetime``, None."""
+        """The columns `keys` as a script is told them: text, dates as `datetime`, None."""
         found = self.values(path)
         return {
             key: date_of(found[key]) if key in self.dates and found[key] is not None else found[key] for key in keys
@@ -204,5 +204,5 @@ def _nanoseconds(found: Dict[str, Optional[str]]) -> Optional[int]:
 
 
 def _writable(text: str) -> str:
-    """Text that any writer can take: bytes of a name that are no UTF-8 escaped, as in the column ``Path``."""
+    """Text that any writer can take: bytes of a name that are no UTF-8 escaped, as in the column `Path`."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FileGroupTableLoader:
-    """Reads the parts of a group by another loader. A recipe: ``key`` (values of the partition keys), ``parts``."""
+    """Reads the parts of a group by another loader. A recipe: `key` (values of the partition keys), `parts`."""
 
     def __init__(self, loader: Loader, keys: List[str]) -> None:
         self._loader = loader

@@ -11,7 +11,7 @@ from windrow_worker.tables.partition_format import PathColumns, compile_format
 class PathColumnsPlan:
     """Where the columns of some formats go, and of which types they are.
 
-    Its JSON form: ``formats``, ``columns`` (:class:`Column`, one a name; dates as they are), ``at`` (position of the
+    Its JSON form: `formats`, `columns` (`Column`, one a name; dates as they are), `at` (position of the
     first one in the DataFrame; None: behind all).
     """
 

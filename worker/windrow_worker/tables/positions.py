@@ -11,7 +11,7 @@ _UNITS = {1: "u1", 2: "<u2", 4: "<u4"}
 
 
 def record_positions(data: bytes, begin: int, encoding: str, text: Text) -> numpy.ndarray:
-    """The offset in its file of each record of a delimited slice that begins at ``begin``."""
+    """The offset in its file of each record of a delimited slice that begins at `begin`."""
     if not text.multi_line or _encoded('"', encoding) not in data:
         if text.returns_are_blank:
             found = line_positions(data, begin, encoding)
@@ -32,7 +32,7 @@ def _encoded(text: str, encoding: str) -> bytes:
 
 
 def line_positions(data: bytes, begin: int, encoding: str) -> numpy.ndarray:
-    """The offset in its file of each line that is not empty, of a slice that begins at ``begin``."""
+    """The offset in its file of each line that is not empty, of a slice that begins at `begin`."""
     unit = ENCODINGS[encoding].unit
     characters = numpy.frombuffer(data, dtype=_UNITS[unit], count=len(data) // unit)
     ends = numpy.flatnonzero(characters == 10)

@@ -23,10 +23,10 @@ _COPIES_ON_WRITE = int(pandas.__version__.split(".")[0]) >= 3
 
 
 class SortedRowsLoader:
-    """Reads runs of rows. ``reader``: ``file``, ``size``, ``mtime_ns``, ``sums_crc32``, ``batch_rows``,
-    ``json_columns``, ``categories``, ``partition``.
+    """Reads runs of rows. `reader`: `file`, `size`, `mtime_ns`, `sums_crc32`, `batch_rows`,
+    `json_columns`, `categories`, `partition`.
 
-    A recipe: ``rows``, ``begin`` (the first one's number in the file), ``key`` (for reports).
+    A recipe: `rows`, `begin` (the first one's number in the file), `key` (for reports).
     """
 
     def __init__(self, reader: Dict[str, Any]) -> None:

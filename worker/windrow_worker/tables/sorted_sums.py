@@ -19,7 +19,7 @@ class SortedSums:
     """One a part: what is before the first batch, each batch, what is behind the last."""
 
     def __init__(self, name: str, sums_crc32: int) -> None:
-        """``name``: the file of sorted rows; ``sums_crc32``: of that of its checksums. Raises InputChanged, OSError."""
+        """`name`: the file of sorted rows; `sums_crc32`: of that of its checksums. Raises InputChanged, OSError."""
         self._name = name
         with open_listed(name + SUMS) as file:
             sums = file.read()
@@ -31,7 +31,7 @@ class SortedSums:
         return len(self._sums)
 
     def verify(self, part: int, read: Callable[[int, int], Any]) -> None:
-        """Raise InputChanged where a part of the file is not what was written. ``read``: bytes from, and how many."""
+        """Raise InputChanged where a part of the file is not what was written. `read`: bytes from, and how many."""
         begin = self._sums[part - 1][0] if part else 0
         end, expected = self._sums[part]
         if crc32(read(begin, end - begin)) != expected:

@@ -14,7 +14,7 @@ class SteppedLoader:
     """Reads as another loader does, and carries the steps out. A mini-batch may be left without rows."""
 
     def __init__(self, loader: Any, steps: Sequence[Step], exact_integers: bool = False) -> None:
-        """``loader``: of a table, with exact integers, which come out as such where ``exact_integers`` is True."""
+        """`loader`: of a table, with exact integers, which come out as such where `exact_integers` is True."""
         self._loader = loader
         self._steps = steps
         self._types: Dict[str, str] = dict(loader.types_without_nulls)
@@ -27,7 +27,7 @@ class SteppedLoader:
         self._exact_integers = exact_integers
 
     def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
-        """One mini-batch; ``passing_range`` as in :func:`~windrow_worker.tables.steps.apply`.
+        """One mini-batch; `passing_range` as in `windrow_worker.tables.steps.apply`.
 
         Raises what the other loader raises, and ValueError for what a filter cannot judge.
         """

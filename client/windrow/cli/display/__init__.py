@@ -1,7 +1,7 @@
 """How a run is shown while it goes on: a live display on a terminal, plain lines elsewhere, JSON lines for programs.
 
-``figures`` turns a stream of moments into rates and estimates; ``plain``, ``live`` and ``jsonlines`` show them;
-``summary`` says how it ended. All take the same calls (`Display`).
+`figures` turns a stream of moments into rates and estimates; `plain`, `live` and `jsonlines` show them;
+`summary` says how it ended. All take the same calls (`Display`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from windrow.job import Job
-from windrow.node import Node
+from windrow.sdk.job import Job
+from windrow.sdk.node import Node
 
 
 class Display(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from windrow.job import Job
-from windrow.quantities import counted, duration, rate
+from windrow.common.quantities import counted, duration, rate
+from windrow.sdk.job import Job
 
 WINDOW_S = 20.0
 """The rate is that of the last so many seconds: young enough to follow changes, old enough to be calm."""

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from windrow.job import Job
-from windrow.node import Node
+from windrow.sdk.job import Job
+from windrow.sdk.node import Node
 
 
 def emit(event: str, **values: Any) -> None:

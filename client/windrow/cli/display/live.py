@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from windrow.cli.display.figures import Figures, first_line
 from windrow.cli.messages import say
-from windrow.job import Job, Step
-from windrow.node import Node
-from windrow.quantities import counted, duration, rate
+from windrow.common.quantities import counted, duration, rate
+from windrow.sdk.job import Job, Step
+from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,7 +145,7 @@ class LiveDisplay:
         if not workers:
             return ""
         nodes = sum(1 for node in self._nodes if node.state in ("ready", "draining"))
-        return counted(workers, "worker") + (f" on {nodes} nodes" if nodes > 1 else "")
+        return counted(workers, "worker") + (f" on {counted(nodes, 'node')}" if nodes > 1 else "")
 
     def _troubles(self, job: Job) -> str:
         parts = []

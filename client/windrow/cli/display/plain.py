@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from windrow.cli.display.figures import Figures, first_line, progress_line
 from windrow.cli.messages import say
-from windrow.job import Job
-from windrow.node import Node
+from windrow.sdk.job import Job
+from windrow.sdk.node import Node
 
 INTERVAL_S = 5.0
 

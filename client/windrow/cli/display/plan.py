@@ -10,8 +10,8 @@ from typing import Any
 
 from windrow.cli.messages import DIM, RED, coloured
 from windrow.cli.tables import out
+from windrow.common.quantities import counted, size
 from windrow.dry_run.document import problems_of
-from windrow.quantities import counted, size
 
 KINDS = {
     "files": "files",
@@ -29,7 +29,7 @@ DEFAULTS_WIDTH = 110
 def print_plan(document: dict[str, Any], *, where: str) -> None:
     """The whole plan on standard output. `where`: by what the job would be carried out."""
     out(f"Dry run of {document['job_file']}: nothing is started, and nothing is kept.")
-    out(f"The job would be named {document['job_id']}, and be carried out by {where}.")
+    out(f"The job would be named {document['job_id']} and run by {where}.")
     _unfinished(document["unfinished"])
     for note in document["notes"]:
         out(f"Note: {note}")
@@ -54,7 +54,7 @@ def _unfinished(found: dict[str, Any] | None) -> None:
     if found is None:
         return
     if found["equal"]:
-        out(f"It is begun already: `windrow run` would go on with the unfinished run {found['job_id']}.")
+        out(f"It has begun already: `windrow run` would continue the unfinished run {found['job_id']}.")
     else:
         out(
             f"Another run of this job file is unfinished ({found['job_id']}), with other settings, inputs or code: "

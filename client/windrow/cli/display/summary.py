@@ -11,11 +11,11 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
-from windrow.fetched import shown_places
-from windrow.job import Job, JobState, Step
-from windrow.quantities import counted, duration, rate, size
-from windrow.results import rows_files
+from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.job import Job, JobState, Step
+from windrow.sdk.results import rows_files
 from windrow.storage.urls import is_remote
+from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
@@ -168,9 +168,9 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
                         failed = counted(step.mini_batches.failed, "failed mini-batch")
                     _out(f"{failed} of step {step.name}: {failed_items_command(job, step, options)}")
             if any(map(_script_ran, job.steps)):
-                _out(f"What the script printed and its errors: windrow job logs {job.job_id}{options}")
+                _out(f"What the script printed, and its errors: windrow job logs {job.job_id}{options}")
             if job.state is JobState.FAILED:
-                _out(f"Once it is repaired, run what is not done: {retry_command(job, document, options)}")
+                _out(f"After repairing the cause, run what is not done: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from windrow.cli.messages import is_colourful, say
-from windrow.quantities import size
+from windrow.common.quantities import size
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from windrow.upload import UploadMoment
+    from windrow.transfer.local_data import UploadMoment
 
 REDRAW_S: Final = 0.1
 QUIET_S: Final = 0.3
@@ -48,7 +48,7 @@ class UploadDisplay:
 
     def show(self, moment: UploadMoment) -> None:
         """The newest moment. Called by any thread, one at a time."""
-        from windrow.upload import PLACED
+        from windrow.transfer.local_data import PLACED
 
         if moment.phase == PLACED:
             self._clear()

@@ -6,8 +6,31 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from windrow.ml.entities import AmlCompute, Compute
+from windrow.ml.attributes import Attributes
 from windrow.ml.operations.finished import Finished
+
+
+class Compute(Attributes):
+    """A compute target as notebooks look at it."""
+
+    _is_copied = True
+
+    def __init__(self, *, name: str, **more: Any) -> None:
+        """`name`: of the pool."""
+        super().__init__(name=name, **more)
+
+    @property
+    def provisioning_state(self) -> str:
+        """`Succeeded`: there is nothing to provision."""
+        return "Succeeded"
+
+
+class AmlCompute(Compute):
+    """A cluster: type, size, min_instances and max_instances are kept for reading, and have no effect."""
+
+    def __init__(self, *, name: str, type: str = "amlcompute", **more: Any) -> None:
+        """`name`: of the pool."""
+        super().__init__(name=name, type=type, **more)
 
 
 class ComputeOperations:
@@ -25,7 +48,7 @@ class ComputeOperations:
         return iter(self._known.values())
 
     def begin_create_or_update(self, compute: Compute) -> Finished:
-        """Note the pool. Machines are not made: agents join a pool by their own start (docs/operations.md)."""
+        """Note the pool. Agents join a pool when they start (docs/how-to/run-a-cluster.md)."""
         warnings.warn(
             f"Windrow makes no machines: {compute['name']} is the pool of the agents that say so when they are "
             "started; on this machine, jobs run here.",
@@ -39,4 +62,13 @@ class ComputeOperations:
         self._known.pop(name, None)
         return Finished()
 
-    begin_start = begin_stop = begin_restart = begin_delete
+    def begin_start(self, name: str, **more: Any) -> Finished:
+        """Do nothing, and warn: Windrow starts and stops no machines. What was noted stays."""
+        warnings.warn(
+            f"Windrow starts and stops no machines: the agents of the pool {name} stay as they are. Start and end "
+            "agents where they run (docs/how-to/run-a-cluster.md).",
+            stacklevel=2,
+        )
+        return Finished()
+
+    begin_stop = begin_restart = begin_start

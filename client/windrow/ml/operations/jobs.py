@@ -9,24 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import JobFailed, UsageError
-from windrow.fetched import shown_places
+from windrow.ml.exceptions import JobWarning
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.step import Step
 from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
-from windrow.ml.pipeline_job import PipelineJob
-from windrow.ml.steps import Step
+from windrow.transfer.fetch_places import shown_places
 
 if TYPE_CHECKING:
-    from windrow.job import Job
+    from windrow.ml.assets.environment import Environment
     from windrow.ml.connection import MasterConnection
-    from windrow.ml.entities import Environment
-    from windrow.ml.operations.kept import EnvironmentOperations
+    from windrow.ml.operations.environments import EnvironmentOperations
+    from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
     from windrow.spec.naming.assets import OpenLookup
-
-
-class JobWarning(UserWarning):
-    """Something in a job that is accepted, and has no effect or not the one a reader may expect."""
 
 
 class Loadable(Protocol):
@@ -103,9 +100,9 @@ class JobOperations:
             warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session
         if session is not None and session.interpreter:
-            from windrow.interpreter import check_interpreter
+            from windrow.embedded.job_interpreter import check_job_interpreter
 
-            check_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
         return client.submit(loaded)
 
     def get(self, name: str) -> SubmittedJob:
@@ -198,7 +195,7 @@ class JobOperations:
 
     def _outputs(self, name: str, output: str) -> Sequence[str]:
         """The output's name for downloads: a pipeline's output, `step.output`, or a step's output by itself."""
-        from windrow.results import output_names
+        from windrow.sdk.results import output_names
 
         client = self._connection.client()
         known = output_names(client.get(name), client.document(name))

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windrow.errors import UsageError
-from windrow.ml.entities import Asset, Data, Model
+from windrow.ml.absent import refuse_label
+from windrow.ml.assets.data import Asset, Data, Model
 
 if TYPE_CHECKING:
-    from windrow.asset import Asset as Registered
-    from windrow.client import Client
     from windrow.ml.connection import MasterConnection
+    from windrow.sdk.asset import Asset as Registered
+    from windrow.sdk.client import Client
 
 A = TypeVar("A", bound=Asset)
 
@@ -37,7 +38,9 @@ class _AssetOperations(Generic[A]):
         return self._made(self._create(self._connection.client(), values["name"], values["path"], more))
 
     def get(self, name: str, version: str | None = None, label: str | None = None) -> A:
-        """One asset; without a version (or with the label latest) the newest. Raises NotFound."""
+        """One asset; without a version (or with the label latest) the newest. Raises NotFound, and UsageError for
+        another label."""
+        refuse_label(f"{self.kind} asset {name}", label)
         return self._made(self._connection.client().registry.get(self.kind, name, version))
 
     def list(self, name: str | None = None, **more: Any) -> Iterator[A]:

@@ -8,14 +8,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from windrow.job import Job, JobState
-from windrow.ml.data import Input, Output, Ports
-from windrow.ml.entities import Job as JobEntity
-from windrow.ml.entities import JobService, PipelineJobSettings
+from windrow.ml.assets.data import Input, Output
+from windrow.ml.jobs.pipeline_job import Job as JobEntity
+from windrow.ml.jobs.ports import Ports
+from windrow.ml.jobs.settings import JobService, PipelineJobSettings
+from windrow.sdk.job import Job, JobState
 
 if TYPE_CHECKING:
-    from windrow.job import Step
     from windrow.ml.connection import MasterConnection
+    from windrow.sdk.job import Step
 
 STATUS = {
     JobState.QUEUED: "Queued",

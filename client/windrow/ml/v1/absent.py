@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from windrow.errors import UsageError
+from windrow.ml.exceptions import JobWarning
+from windrow.spec.reading.problems import did_you_mean, listed
 
 _PUBLISH = (
     "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
@@ -30,7 +36,7 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("Schedule", "ScheduleRecurrence", "ScheduleStatus", "TimeZone"), _SCHEDULE),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
     "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or take windrow.ml.command",
-    "Keyvault": "secrets are not kept. Give nodes their credentials by their own environment (docs/operations.md)",
+    "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",
     **dict.fromkeys(("DockerConfiguration", "DockerSection", "ContainerRegistry", "ContainerInstance"), _CONTAINERS),
     **dict.fromkeys(
         ("HyperDriveStep", "HyperDriveStepRun", "HyperDriveConfig", "AutoMLStep", "AutoMLStepRun", "AutoMLConfig"),
@@ -87,3 +93,14 @@ class Refusing:
         """Raises AttributeError."""
         why = why_absent(name)
         raise AttributeError(f"{type(self).__name__} has no {name}" + (f": {why}" if why else "."))
+
+
+def refuse_unknown(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuses the keywords of a call that it does not have. `known`: those that it has. Raises UsageError."""
+    for name in given:
+        raise UsageError(f"{call} has no {name!r}.{did_you_mean(name, known)} It takes: {listed(known)}")
+
+
+def tell_no_effect(what: str, why: str) -> None:
+    """A JobWarning that something accepted has no effect."""
+    warnings.warn(f"{what} has no effect: {why}.", JobWarning, stacklevel=3)

@@ -1,6 +1,6 @@
 """Datasets: lists of files, and tables. What a plain path cannot say is written as an MLTable file.
 
-Reference: mltable.md; parallel-job.md, section 1.4.
+Reference: docs/reference/azure-ml/mltable.md; docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import yaml
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing
-from windrow.ml.v1.column_types import DataType
-from windrow.ml.v1.local_files import copy_files, local_files
-from windrow.ml.v1.named import NamedInput, Output
-from windrow.ml.v1.stores import DataPath, DataReference, Datastore
+from windrow.ml.v1.bindings import NamedInput, Output
+from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
+from windrow.ml.v1.local_data import copy_files, local_files, read_frame
+from windrow.ml.v1.table_options import DataType
 from windrow.ml.v1.versions import find_version
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.tables.mltable import HEADERS
@@ -73,14 +73,16 @@ class _Dataset(Refusing):
                 f"The workspace has another dataset {name!r} (version {known.version}): say create_new_version=True to "
                 "make this one its next version, or take another name."
             )
-        self.name = name
-        self.description = description or ""
-        self.tags = dict(tags or {})
+        # Registered before, this one is a version already, which has to stay what it is.
+        made = self if self.name is None or known is self else copy.copy(self)
+        made.name = name
+        made.description = description or ""
+        made.tags = dict(tags or {})
         if known is not None and known is not self:
-            self.version = known.version if same else known.version + 1
-            self.earlier = known.earlier if same else known
-        workspace.datasets[name] = self
-        return self
+            made.version = known.version if same else known.version + 1
+            made.earlier = known.earlier if same else known
+        workspace.datasets[name] = made
+        return made
 
     def _is_as(self, other: _Dataset) -> bool:
         alike = type(self) is type(other) and self.partition_keys == other.partition_keys
@@ -201,8 +203,6 @@ class TabularDataset(_Dataset):
 
         Raises UsageError for a table with other steps than `take`, `skip`, `keep_columns`, `drop_columns`.
         """
-        from windrow.ml.v1.frames import read_frame
-
         files = [file.path for file in local_files(self.paths)]
         if not files:
             raise UsageError(f"to_pandas_dataframe: there is no local file at {', '.join(self.paths)}.")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import os
-import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from windrow.errors import NotFound, UsageError
+from windrow.ml.absent import refuse_label
+from windrow.ml.exceptions import JobWarning
+from windrow.ml.v1.versions import find_version
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Scalar, to_plain
@@ -133,6 +137,8 @@ class Environment:
         """An empty one: scripts run in the interpreter of the agent."""
         self.name = name
         self.version: str | None = None
+        self.earlier: Environment | None = None
+        """The version before it of its name, where it is registered."""
         self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
         self.docker = _Section(base_image=None, base_dockerfile=None, enabled=True)
         self.spark = _Section()
@@ -140,9 +146,15 @@ class Environment:
 
     @staticmethod
     def get(workspace: Any, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """One that was registered with this workspace object; else one of that name, without packages."""
+        """One that was registered with this workspace object, the newest or that of a version; else one of that name,
+        without packages. Raises NotFound for a version that was not registered, UsageError for a label but `latest`."""
         known: Environment | None = workspace.environments.get(name)
-        return known or Environment(name)
+        if known is not None:
+            refuse_label(f"environment {name}", label)
+            return find_version(f"environment {name}", known, version)._copied()
+        made = Environment(name)
+        made.version = version
+        return made
 
     @staticmethod
     def from_conda_specification(name: str, file_path: str) -> Environment:
@@ -185,15 +197,27 @@ class Environment:
         return made
 
     def register(self, workspace: Any) -> Environment:
-        """Keep it in the workspace object."""
-        workspace.environments[self.name] = self
+        """Keep it, as it is now, in the workspace object: as the next version of its name, or as the newest one where
+        that is the same."""
+        known: Environment | None = workspace.environments.get(self.name)
+        if known is not None and known.to_plain() == self.to_plain():
+            self.version = known.version
+            return self
+        kept = self._copied()
+        self.version = kept.version = str(int(known.version or 0) + 1) if known is not None else "1"
+        kept.earlier = known
+        workspace.environments[self.name] = kept
         return self
 
     def clone(self, new_name: str) -> Environment:
         """A copy of another name."""
-        made = copy.deepcopy(self)
-        made.name, made.version = new_name, None
+        made = self._copied()
+        made.name, made.version, made.earlier = new_name, None, None
         return made
+
+    def _copied(self) -> Environment:
+        """A copy, so that neither changes with the other; versions that are kept never change, and are shared."""
+        return copy.deepcopy(self, {id(self.earlier): self.earlier})
 
     def to_plain(self) -> dict[str, Any]:
         """As v1 writes it into files."""
@@ -211,10 +235,20 @@ class Environment:
 
     @staticmethod
     def from_written(written: WrittenEnvironment, workspace: Any) -> Environment | None:
-        """That of a file, as its reader gives it; None where it names none. Raises OSError for its conda file."""
+        """That of a file, as its reader gives it; None where it names none. Raises OSError for its conda file.
+
+        A version or label that is not registered here is a JobWarning, and stands for the newest version.
+        """
         node = written.node
         if isinstance(node, Scalar):
-            return Environment.get(workspace, re.split("[:@]", node.text.removeprefix("azureml:"))[0])
+            named, _, label = node.text.strip().removeprefix("azureml:").partition("@")
+            name, _, version = named.partition(":")
+            try:
+                return Environment.get(workspace, name, version or None, label or None)
+            except (NotFound, UsageError) as error:
+                # The file may name a version of another workspace; this one counts its own.
+                warnings.warn(f"{node.place}: {node.text}: {error} The newest one is taken.", JobWarning, stacklevel=3)
+                return Environment.get(workspace, name)
         if not isinstance(node, MappingNode):
             return None
         plain: Any = to_plain(node)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.ml.v1.named import NamedInput, Output, OutputTable, PipelineParameter, data_behind
+from windrow.ml.v1.bindings import NamedInput, Output, OutputTable, PipelineParameter, data_behind
+from windrow.ml.v1.datastores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
-from windrow.ml.v1.stores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Node, Place

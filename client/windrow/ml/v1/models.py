@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.errors import NotFound
 from windrow.ml.places import calling_place
-from windrow.ml.v1.named import NamedInput
+from windrow.ml.v1.bindings import NamedInput
 from windrow.ml.v1.versions import find_version
 
 

@@ -13,10 +13,10 @@ from windrow.ml.operations.logs import fetch_log
 from windrow.spec.reading.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from windrow.client import Client
+    from windrow.sdk.client import Client
 
 LOGS = "logs/"
-"""As there; below it a run's files have the names that docs/operations.md has."""
+"""As there; below it a run's files have the names that docs/reference/files.md has."""
 _WHOLE = 1 << 20
 """Bytes of a file up to which `get_details_with_logs` tells all of it; of longer ones the end."""
 

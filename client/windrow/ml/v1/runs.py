@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError
 from windrow.ml.v1.absent import Refusing
@@ -13,9 +13,9 @@ from windrow.ml.v1.run_files import RunFiles
 from windrow.ml.v1.steps import step_key
 
 if TYPE_CHECKING:
-    from windrow.client import Client
-    from windrow.job import Job, Step
-    from windrow.ml.v1.workspace import Workspace
+    from windrow.ml.client import MLClient
+    from windrow.sdk.client import Client
+    from windrow.sdk.job import Job, Step
 
 _STATUS = {
     "queued": "NotStarted",
@@ -29,16 +29,22 @@ _STATUS = {
 }
 
 
+class RunWorkspace(Protocol):
+    """What a run has to know of its workspace: `windrow.ml.v1.workspace.Workspace`."""
+
+    ml_client: MLClient
+
+
 class PipelineRun(RunFiles, Refusing):
     """A submitted pipeline."""
 
     def __init__(self, experiment: Any, run_id: str) -> None:
         """`experiment`: its experiment, or the workspace; `run_id`: of the job."""
-        self.workspace: Workspace = getattr(experiment, "workspace", experiment)
+        self.workspace: RunWorkspace = getattr(experiment, "workspace", experiment)
         self.id = run_id
 
     @staticmethod
-    def get(workspace: Workspace, run_id: str) -> PipelineRun:
+    def get(workspace: RunWorkspace, run_id: str) -> PipelineRun:
         """A run by its id. Raises NotFound."""
         run = PipelineRun(workspace, run_id)
         run._job()
@@ -161,7 +167,7 @@ class StepRun(RunFiles):
         return f"StepRun(id={self.id!r})"
 
     def state(self) -> Step:
-        """As `windrow.job` has it."""
+        """As `windrow.sdk.job` has it."""
         return next(step for step in self.run._job().steps if step.name == self.name)
 
     def get_status(self) -> str:
@@ -256,3 +262,17 @@ def _move_files(source: str, target: str, *, overwrite: bool) -> int:
                 os.replace(os.path.join(folder, name), place)
                 count += 1
     return count
+
+
+class RunDetails:
+    """Shows a run."""
+
+    def __init__(self, run_instance: PipelineRun) -> None:
+        """`run_instance`: of a pipeline."""
+        self._run = run_instance
+
+    def show(self, *arguments: object, **more: object) -> None:
+        """Print the states of the run and of its steps, as they are now."""
+        print(f"{self._run.id}: {self._run.get_status()}")
+        for step in self._run.get_steps():
+            print(f"  {step.name}: {step.get_status()}")

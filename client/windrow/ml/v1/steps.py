@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from windrow.errors import UsageError
+from windrow.ml.exceptions import job_file_error
 from windrow.ml.places import calling_place
-from windrow.ml.v1.environment import Environment, RunConfiguration
-from windrow.ml.v1.named import (
+from windrow.ml.v1.bindings import (
     NamedInput,
     Output,
     OutputFileDatasetConfig,
@@ -20,12 +20,12 @@ from windrow.ml.v1.named import (
     PipelineParameter,
     data_behind,
 )
-from windrow.ml.v1.stores import DataPathComputeBinding
+from windrow.ml.v1.datastores import DataPathComputeBinding
+from windrow.ml.v1.environment import Environment, RunConfiguration
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source, source_label, to_plain
-from windrow.spec.reading.problems import JobFileError
 from windrow.spec.v1.environments import read_environment
 from windrow.spec.v1.run_config import read_config_file, read_run_config
 
@@ -53,7 +53,7 @@ NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
 class ParallelRunConfig:
-    """How a ParallelRunStep runs. Reference: parallel-job.md, section 1.5."""
+    """How a ParallelRunStep runs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -128,9 +128,10 @@ class ParallelRunConfig:
         context = Context(Source("job", source_label(path), os.path.dirname(path)), embedded=True)
         config = read_config_file(path, context)
         if config is None:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
         environment = read_environment(config, "parallel_run_config", folder, context)
-        context.problems.raise_errors()
+        if context.problems.errors:
+            raise job_file_error(context)
         plain: Any = to_plain(config)
         return ParallelRunConfig(
             environment=Environment.from_written(environment, workspace),
@@ -144,11 +145,14 @@ class ParallelRunConfig:
         assert isinstance(tree, MappingNode)
         read_run_config(tree, "ParallelRunConfig", self._place.source.folder, context)
         if context.problems.errors:
-            raise JobFileError(context.problems.errors)
+            raise job_file_error(context)
 
 
 class PipelineStep:
-    """A step: what it reads and writes, and what has to be done before it. Reference: parallel-job.md, section 1.5."""
+    """A step: what it reads and writes, and what has to be done before it.
+
+    Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+    """
 
     def __init__(
         self,
@@ -190,8 +194,9 @@ class PipelineStep:
     def before(self) -> list[PipelineStep]:
         """The steps that have to be done before it: those whose outputs it reads, and those of `run_after`."""
         data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
-        producers = [item.producer for item in data if isinstance(item, Output) and item.producer is not None]
-        return [step for step in dict.fromkeys([*producers, *self.run_after_steps]) if step is not self]
+        producers = [item.producer for item in data if isinstance(item, Output)]
+        steps = dict.fromkeys([*producers, *self.run_after_steps])
+        return [step for step in steps if isinstance(step, PipelineStep) and step is not self]
 
     @property
     def parameters(self) -> list[PipelineParameter]:
@@ -219,7 +224,7 @@ class PipelineStep:
 
 
 class ParallelRunStep(PipelineStep):
-    """A step that divides its inputs. Reference: parallel-job.md, section 1.5."""
+    """A step that divides its inputs. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
     def __init__(
         self,
@@ -232,7 +237,7 @@ class ParallelRunStep(PipelineStep):
         allow_reuse: bool | None = None,
     ) -> None:
         """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/compatibility.md). Raises UsageError."""
+        not True, other than in Azure ML (docs/reference/compatibility.md). Raises UsageError."""
         super().__init__(
             name,
             inputs=inputs,
@@ -249,7 +254,7 @@ class ParallelRunStep(PipelineStep):
 
 
 class PythonScriptStep(PipelineStep):
-    """A step that runs a script once. Reference: parallel-job.md, section 1.4."""
+    """A step that runs a script once. Reference: docs/reference/azure-ml/parallel-job.md#command-steps."""
 
     def __init__(
         self,

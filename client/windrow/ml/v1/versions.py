@@ -8,9 +8,10 @@ from windrow.errors import NotFound
 
 
 class Versioned(Protocol):
-    """A dataset or a model."""
+    """A dataset, a model or an environment."""
 
-    version: int
+    version: Any
+    """From 1 on; a number, or its text."""
     earlier: Any
     """The version before it of its name; None of the first."""
 

@@ -6,17 +6,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from windrow.errors import UsageError
 from windrow.ml.client import MLClient
 from windrow.ml.v1.absent import why_absent
 from windrow.ml.v1.compute import AmlCompute
+from windrow.ml.v1.datastores import DEFAULT_NAME, Datastore
 from windrow.ml.v1.environment import Environments
-from windrow.ml.v1.stores import DEFAULT_NAME, Datastore
-
-if TYPE_CHECKING:
-    from windrow.ml.v1.pipelines import Experiment
+from windrow.ml.v1.pipelines import Experiment
 
 _OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -87,8 +85,6 @@ class Workspace:
     @property
     def experiments(self) -> dict[str, Experiment]:
         """Those made with this object, and those of the master's jobs, by name."""
-        from windrow.ml.v1.pipelines import Experiment
-
         names = dict.fromkeys(job.experiment_name for job in self.ml_client.windrow.list_jobs() if job.experiment_name)
         return {**{name: Experiment(self, name) for name in names}, **self._experiments}
 
@@ -128,6 +124,25 @@ class Workspace:
     def __repr__(self) -> str:
         """Its name."""
         return f"Workspace({self.name!r})"
+
+
+class InteractiveLoginAuthentication:
+    """Accepted by a workspace, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
+
+    def __init__(self, *arguments: object, **more: object) -> None:
+        """Anything is accepted."""
+
+
+class ServicePrincipalAuthentication(InteractiveLoginAuthentication):
+    """As `InteractiveLoginAuthentication`."""
+
+
+class MsiAuthentication(InteractiveLoginAuthentication):
+    """As `InteractiveLoginAuthentication`."""
+
+
+class AzureCliAuthentication(InteractiveLoginAuthentication):
+    """As `InteractiveLoginAuthentication`."""
 
 
 class _Pools(Mapping[str, AmlCompute]):

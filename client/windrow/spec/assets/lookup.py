@@ -1,6 +1,6 @@
 """Looks up registered data assets and models that a job file names.
 
-Reference: parallel-job.md, section 1.4 (`azureml:<asset>:<version>`, `@latest`).
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs (`azureml:<asset>:<version>`, `@latest`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ from windrow.spec.naming.locations import is_elsewhere
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
-"""The name of the file of rows if the output names only a folder. Reference: parallel-job.md, 6.3."""
+"""The name of the file of rows if the output names only a folder.
+
+Reference: docs/reference/azure-ml/parallel-job.md#the-rows-file.
+"""
 
 
 _EMPTY: Mapping[str, Any] = {}
@@ -75,7 +78,8 @@ class Rows(NamedTuple):
 
     `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a space as
     separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
-    Reference: parallel-job.md, 6.2. `format`: one of ROW_FORMATS; the two others are for text alone.
+    Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. `format`: one of ROW_FORMATS; the two others
+    are for text alone.
     """
 
     dataframe_to_csv: Mapping[str, Any] = _EMPTY
@@ -88,7 +92,7 @@ class Environment(NamedTuple):
 
     `python`: a version, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements` and
     `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`.
-    Reference: parallel-job.md, 1.3.
+    Reference: docs/reference/azure-ml/parallel-job.md#tasks.
     """
 
     python: str | None = None
@@ -101,12 +105,13 @@ class EffectiveStep(NamedTuple):
     """One step. Times are whole seconds; None means the master's own default.
 
     `command`: the shell command of a command step, which has one mini-batch without input, no `entry_script` and no
-    `arguments`. Reference: parallel-job.md, 1.4. None: a parallel step.
+    `arguments` (docs/reference/azure-ml/parallel-job.md#inputs-and-outputs). None: a parallel step.
     `compute`: the pool of nodes that it runs on; "" any. `instance_count`: the most nodes at a time; -1: all.
-    `input_data` names the inputs that are divided, each on its own, in this order (reference 4.3); it is empty exactly
-    where `rank_mini_batch_count` is above 0: so many mini-batches without input.
-    `file_format` "jsonl": the input's files are JSON lines, and `run()` gets lists of dicts, of `mini_batch_rows`
-    records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are counted while the input is divided.
+    `input_data` names the inputs that are divided, each on its own, in this order
+    (docs/reference/azure-ml/parallel-job.md#several-inputs); it is empty exactly where `rank_mini_batch_count` is above
+    0, which is then the number of mini-batches without input. `file_format` "jsonl": the input's files are JSON lines,
+    and `run()` gets lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes).
+    `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `resource_monitor_interval_s`: 0 switches the monitor off.
     `may_shut_down`: the script may have a `shutdown()`, which has to end everywhere before the step is done.
@@ -114,7 +119,8 @@ class EffectiveStep(NamedTuple):
     `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None: the node's own Python.
-    Reference: parallel-job.md, 1.2, 1.3, 2.2 and 2.3.
+    Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
+    #undocumented-arguments.
     """
 
     name: str
@@ -188,9 +194,10 @@ def default_progress_update_timeout_s(step: EffectiveStep) -> int:
     """The default of `progress_update_timeout`: after so many seconds without progress, a step fails.
 
     The sum of all that a mini-batch may take by the step's own limits: the start of a worker (3 x the run timeout + 30,
-    reference 5.4), loading, `run()`, writing the result, and saving the script's own output to a store. So it ends only
-    what no other limit has ended.
-    Reference: parallel-job.md, 2.2, where the default is "computed from other settings" and the formula not public.
+    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing the result, and saving
+    the script's own output to a store. So it ends only what no other limit has ended. Reference:
+    docs/reference/azure-ml/parallel-job.md#program-arguments, where the default is "computed from other settings" and
+    the formula not public.
     """
     overheads = 3 if outputs_elsewhere(step) else 2
     start_s = 3 * step.run_invocation_timeout_s + 30
@@ -207,9 +214,10 @@ class PipelineOutput(NamedTuple):
 class EffectiveJob(NamedTuple):
     """One job, ready to be submitted. `steps` are in the order of the job file.
 
-    `continue_on_step_failure`: a failed step ends only the steps that wait for it. Reference: parallel-job.md, 1.1.
+    `continue_on_step_failure`: a failed step ends only the steps that wait for it.
+    Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
     `fetch`: by `<step>.<output>`, the path below the job file's folder to which a client downloads an output that the
-    master keeps for it (`windrow.fetched`).
+    master keeps for it (`windrow.transfer.fetch_places`).
     """
 
     job_file: str

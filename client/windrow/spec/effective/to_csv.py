@@ -1,4 +1,7 @@
-"""Keyword arguments of `DataFrame.to_csv` that rows may be written with. Reference: parallel-job.md, section 6.2."""
+"""Keyword arguments of `DataFrame.to_csv` that rows may be written with.
+
+Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
 
-Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs. Reference:
-parallel-job.md, section 1.3; client.md, rule 4 (`conda_file` as a mapping); conda's match specs.
+Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs.
+Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs
+(`conda_file` as a mapping); conda's match specs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The environment of a step: the version of Python and the packages that its scripts need.
 
 A conda or pip list becomes a virtual environment on each node. A name or an image alone means the node's own Python,
-with a warning. Reference: parallel-job.md, sections 1.3 and 1.5; client.md, rule 4.
+with a warning. Reference: docs/reference/azure-ml/parallel-job.md#tasks, #version-1;
+docs/reference/azure-ml/client.md#dumped-jobs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """pip's requirement lines: the packages of an environment, and where pip looks for them.
 
 The lines are kept as they are, checked as far as is possible without an index; the environment's builder reads them
-again. Reference: parallel-job.md, section 1.3 (`conda_file`); pip's format of requirements files.
+again. Reference: docs/reference/azure-ml/parallel-job.md#tasks (`conda_file`); pip's format of requirements files.
 """
 
 from __future__ import annotations

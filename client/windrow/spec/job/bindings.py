@@ -1,7 +1,7 @@
 """Bindings: inputs and outputs of the pipeline and of all steps, each followed to what it finally means.
 
-Reference: parallel-job.md, section 1.4; client.md, rule 4 (outputs that vanished in a dump, though something is bound
-to them).
+Reference: docs/reference/azure-ml/parallel-job.md#expressions; docs/reference/azure-ml/client.md#dumped-jobs (outputs
+that vanished in a dump, though something is bound to them).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Bindings:
         for name in self._output_names(nodes):
             own, declared = self._output_specs(step, name, nodes)
             outer = self._bind(step, name, own, nodes) or _PipelineOutput(())
-            # The reference's default place: one folder for each output of the pipeline (1.1).
+            # Azure ML's default place: one folder for each output of the pipeline.
             made[name] = make_output(
                 (own, *outer.given),
                 (*((declared,) if declared else ()), *outer.declared),

@@ -2,7 +2,7 @@
 
 It becomes one mini-batch without input, so leases, deadlines, logs and lost nodes work as for any other mini-batch.
 Unlike those, it is not retried when it fails: it may have written part of its output.
-Reference: parallel-job.md, section 1.4 (neighbouring command steps).
+Reference: docs/reference/azure-ml/parallel-job.md#command-steps.
 """
 
 from __future__ import annotations

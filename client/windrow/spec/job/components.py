@@ -1,6 +1,7 @@
 """Steps merged with the components that they name; the step's own keys win.
 
-Reference: parallel-job.md, section 1.2 (component); client.md, rules 3 and 4 (dumped pipelines).
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (component);
+docs/reference/azure-ml/client.md#zero-and-unset, #dumped-jobs.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Components:
         written = step.entries.get("type")
         declared = component.entries.get("type") if component is not None else None
         # Without a type, a step or component is told by what it has; so are steps in Azure ML.
-        told = _told_type(component if component is not None else step)
+        told = told_type(component if component is not None else step)
         if is_null(written) and component is None and told is None:
             self._context.problems.error(
                 step, f"{key}.type", 'is missing; a step needs "type: parallel", "type: command" or "type: pipeline".'
@@ -229,7 +230,7 @@ class Components:
         return root
 
 
-def _told_type(owner: Mapping) -> str | None:
+def told_type(owner: Mapping) -> str | None:
     """The type of what does not say it, by the key that only that type has. None, if it has none of them."""
     keys = {"command": "command", "jobs": "pipeline", "task": "parallel"}
     return next((told for key, told in keys.items() if not is_null(owner.entries.get(key))), None)

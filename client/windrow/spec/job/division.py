@@ -1,7 +1,7 @@
 """What a step divides: the inputs that `input_data` names; by runtime arguments also nothing, or records.
 
 Several inputs are divided one after the other, and have to be of one kind: all lists of files, or all tables.
-Reference: parallel-job.md, sections 2.2, 2.3 and 4.3.
+Reference: docs/reference/azure-ml/parallel-job.md#program-arguments, #undocumented-arguments, #several-inputs.
 """
 
 from __future__ import annotations

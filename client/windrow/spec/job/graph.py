@@ -1,4 +1,5 @@
-"""All steps of a job, including those of nested pipelines. Reference: parallel-job.md, section 1.1.
+"""All steps of a job, including those of nested pipelines.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 
 A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. It does not run as a unit:
 its steps become steps of the job, under names that begin with its own.

@@ -1,6 +1,6 @@
 """Inputs of the pipeline and of its steps: literals, data and bindings, followed to what they finally mean.
 
-Reference: parallel-job.md, section 1.4; client.md, rule 4 and section 3.
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs; docs/reference/azure-ml/client.md#dumped-jobs.
 """
 
 from __future__ import annotations

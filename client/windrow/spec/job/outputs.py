@@ -1,6 +1,7 @@
 """Outputs of the pipeline and of its steps: their types, their paths, and what they are bound to.
 
-Reference: parallel-job.md, sections 1.4 and 6.3; client.md, rule 4 and section 3 (what a dump loses).
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs, #the-rows-file;
+docs/reference/azure-ml/client.md#dumped-jobs (what a dump loses).
 """
 
 from __future__ import annotations

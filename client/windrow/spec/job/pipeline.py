@@ -1,8 +1,9 @@
 """A pipeline file as a whole: its steps, bound to each other, become one effective job.
 
 Order: pipeline keys; every step's keys; all outputs (readers need their types); inputs (followed across steps);
-settings and tasks; finally what concerns several steps at once. Reference: parallel-job.md, sections 1.1 to 1.4;
-client.md, section 1.
+settings and tasks; finally what concerns several steps at once.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md#spellings, #refusals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a pipeline sets for all its steps: `settings` and `compute`. Reference: parallel-job.md, section 1.1."""
+"""What a pipeline sets for all its steps: `settings` and `compute`.
+
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ def read_reuse(node: Node | None, key: str, context: Context) -> bool:
 
     Said for the step, or, with `settings.force_rerun: false`, for all steps that do not deny it. Where nobody says so
     all run, other than in Azure ML: a script there sees nothing but its inputs and its environment, which are compared;
-    here it may read whatever lies on the machine. Reference: parallel-job.md, sections 1.1 and 1.2.
+    here it may read whatever lies on the machine. Reference: docs/reference/azure-ml/parallel-job.md#pipelines,
+    #parallel-steps.
     """
     given = None
     if node is not None and not is_null(node):

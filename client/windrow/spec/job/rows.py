@@ -1,7 +1,9 @@
 """How a step's rows are written: the settings file in the root of its code folder, the format and the file's name.
 
 The settings file holds keyword arguments of `DataFrame.to_csv`; values that fail for every DataFrame are refused here,
-before anything runs. Reference: parallel-job.md, section 6.2. `--append_row_format csv|jsonl|parquet` is Windrow's own.
+before anything runs. Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings.
+`--append_row_format csv|jsonl|parquet` is Windrow's own; without it, rows are written as Azure ML writes them
+(docs/reference/azure-ml/parallel-job.md#rows).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`--set path=value`: settings from the command line, put over those of the job file before anything else is read.
 
-Reference: parallel-job.md, section 1.1 (the example under the table); issue 3, item 2.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The settings of a step other than data and task: from its keys, then from the runtime arguments, which win.
 
-Reference: parallel-job.md, sections 1.2, 2.2 and 2.4; client.md, rules 1 to 3.
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #reading-arguments;
+docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
 """
 
 from __future__ import annotations

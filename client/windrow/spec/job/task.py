@@ -1,6 +1,7 @@
 """The task of a step: code folder, entry script, program arguments, and where rows go.
 
-Reference: parallel-job.md, sections 1.3, 2.2 and 2.4; client.md, rules 2 and 5.
+Reference: docs/reference/azure-ml/parallel-job.md#tasks, #program-arguments, #reading-arguments;
+docs/reference/azure-ml/client.md#refusals, #old-names.
 """
 
 from __future__ import annotations

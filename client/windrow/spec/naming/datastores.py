@@ -1,4 +1,7 @@
-"""Datastores as given on a command line: `NAME=PLACE`. Reference: parallel-job.md, section 1.4."""
+"""Datastores as given on a command line: `NAME=PLACE`.
+
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The expressions of a job file: `${{inputs.x}}`, `${{parent.jobs.s.outputs.y}}`, `$[[ --flag ${{inputs.x}} ]]`.
 
-Reference: parallel-job.md, sections 1.3 (program_arguments) and 1.4 (contexts).
+Reference: docs/reference/azure-ml/parallel-job.md#tasks, #expressions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where data lies: the ways to write a `path`, and which of them Windrow can reach.
 
-Reference: parallel-job.md, section 1.4; client.md, rule 4 and section 3 (paths in dumped pipelines).
+Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs; docs/reference/azure-ml/client.md#dumped-jobs.
 """
 
 from __future__ import annotations

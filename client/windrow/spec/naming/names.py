@@ -25,7 +25,7 @@ def is_file_name(name: str) -> bool:
 
 
 ROWS_FILE_NAME_REFUSED = '~"#%&*:<>?/\\{|}'
-"""Characters that `append_row_file_name` may not hold. Reference: parallel-job.md, 1.5."""
+"""Characters that `append_row_file_name` may not hold. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 
 def is_rows_file_name(name: str) -> bool:

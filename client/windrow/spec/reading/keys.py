@@ -106,7 +106,7 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
 def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> dict[str, str]:
     """A mapping of names to text; other scalars (numbers, true) count as their YAML text.
 
-    Reference: client.md, rule 1.
+    Reference: docs/reference/azure-ml/client.md#spellings.
     """
     mapping = as_mapping(node, key, context)
     texts: dict[str, str] = {}

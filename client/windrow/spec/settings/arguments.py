@@ -1,6 +1,8 @@
 """The runtime's own arguments in `program_arguments`.
 
-They are read here, and stay visible to the script. Reference: parallel-job.md, sections 2.1 to 2.4.
+They are read here, and stay visible to the script.
+Reference: docs/reference/azure-ml/parallel-job.md#reserved-arguments, #program-arguments, #undocumented-arguments,
+#reading-arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class FoundArgument(NamedTuple):
 _TO_SCRIPT = "Azure ML's runtime claims this name; Windrow hands it to the script and does nothing else with it"
 
 RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
-    # Documented (2.2).
+    # Documented.
     "error_threshold": RuntimeArgument(threshold(), "error_threshold"),
     "allowed_failed_percent": RuntimeArgument(Field("number", 0, 100), "allowed_failed_percent"),
     "task_overhead_timeout": RuntimeArgument(timeout(), "task_overhead_timeout_s"),
@@ -52,7 +54,7 @@ RUNTIME_ARGUMENTS: dict[str, RuntimeArgument] = {
     "process_count_per_node": RuntimeArgument(Field("int", 1, INT_MAX), "max_concurrency_per_instance"),
     "run_invocation_timeout": RuntimeArgument(timeout(), "run_invocation_timeout_s"),
     "rank_mini_batch_count": RuntimeArgument(Field("int", -INT_MAX, INT_MAX), "rank_mini_batch_count"),
-    # Of the command line that v1 builds (2.1), where the meaning is plain.
+    # Of the command line that v1 builds, where the meaning is plain.
     "mini_batch_error_threshold": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
     "allowed_failed_count": RuntimeArgument(threshold(), "mini_batch_error_threshold"),
     "run_max_try": RuntimeArgument(Field("int", 1, INT_MAX), "run_max_try"),
@@ -74,11 +76,11 @@ REPORT_ARGUMENTS = frozenset(
 with a value that it does not allow is the script's own argument."""
 
 EXACT_ONLY: dict[str, RuntimeArgument] = {
-    # Reserved in v1 (2.1): a script of today may use these names for itself, so only a full match is even remarked on.
+    # Reserved in v1: a script of today may use these names for itself, so only a full match is even remarked on.
     "output": RuntimeArgument(Field("text")),
     "output_action": RuntimeArgument(Field("text", effect=_TO_SCRIPT)),
     "partition_keys": RuntimeArgument(Field("text"), "partition_keys"),
-    # Seen in shipped components (2.3).
+    # Seen in shipped components.
     "resume_from": RuntimeArgument(Field("text"), "resume_from"),
     "append_row_safe_output": RuntimeArgument(Field("bool")),  # rows are always whole
     "amlbi_async_mode": RuntimeArgument(Field("bool"), "amlbi_async_mode"),
@@ -140,9 +142,9 @@ def quoted_options(script: bytes) -> set[str]:
 def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Settings that a script reads from its arguments although `arguments` do not contain them, as `--name=value`.
 
-    Azure ML's runtime passes all its arguments on, so scripts read settings that way (reference 2.4). Windrow passes
-    only those that the script's source names, so that a script may refuse unknown arguments. `settings` are the
-    effective ones; settings without a value are left out.
+    Azure ML's runtime passes all its arguments on, so scripts read settings that way. Windrow passes only those that
+    the script's source names, so that a script may refuse unknown arguments. `settings` are the effective ones;
+    settings without a value are left out.
     """
     named = quoted_options(script)
     given = {found.name for found in find_runtime_arguments(arguments)}

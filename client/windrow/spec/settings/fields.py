@@ -1,7 +1,8 @@
 """Fields: the kind, range and effect of a single setting, and how its text is read.
 
 The same `Field` serves the job file, the program arguments and the check of a submitted document, so that all three
-agree. Reference: parallel-job.md, sections 1.2 and 2.2; client.md, rules 1 to 3.
+agree. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments;
+docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
 """
 
 from __future__ import annotations

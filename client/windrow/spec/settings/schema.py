@@ -2,7 +2,8 @@
 
 A key that is in no table is unknown. A key with an `effect` text is read and checked, then reported as without effect.
 
-Reference: parallel-job.md, sections 1.1 to 1.4; client.md.
+Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
+docs/reference/azure-ml/client.md.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ RESOURCES: dict[str, Field] = {
     "max_instance_count": _RESOURCE,
     "shm_size": Field("text", effect="workers do not run in containers; they use the shared memory of their node"),
     "docker_args": Field("node", effect="workers do not run in containers"),
-    # Step level is the documented place; the seed text makes it look nested here, so both are read.
+    # Step level is the documented place, but the documentation's layout suggests this one: both are read.
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
 }
 
@@ -169,7 +170,10 @@ MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
 LITERAL_TYPES = ("string", "integer", "number", "boolean")
 
 ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
-"""The formats of a file of rows: lines of text (reference 6), or a format whose name is also the extension."""
+"""The formats of a file of rows: lines of text, or a format whose name is also the extension.
+
+Reference: docs/reference/azure-ml/parallel-job.md#rows.
+"""
 
 
 INPUT: dict[str, Field] = {

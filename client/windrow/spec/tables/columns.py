@@ -1,6 +1,6 @@
 """Columns in an MLTable file: which ones a step means, and the types that they are given.
 
-Source: reference/mltable.md, sections 4 and 7; parallel-job.md, section 4.4.
+Reference: docs/reference/azure-ml/mltable.md#columns, #types, #conversion, #the-mltable-file.
 """
 
 from __future__ import annotations

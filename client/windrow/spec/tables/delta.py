@@ -1,6 +1,6 @@
 """`read_delta_lake`: the version of a Delta table that is read.
 
-Source: reference/parallel-job.md, section 4.4; reference/mltable.md, section 7.
+Reference: docs/reference/azure-ml/mltable.md#the-mltable-file, #delta.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 
 A tree is made of lists: ["column", name], ["value", literal], ["datetime", text], ["not", tree], ["-", tree], and
 [operator, tree, tree] with one of `OPERATORS`. So it travels as JSON.
-Source: reference/mltable.md, section 7.
+Reference: docs/reference/azure-ml/mltable.md#filters.
 """
 
 from __future__ import annotations

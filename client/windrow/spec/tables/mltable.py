@@ -1,7 +1,7 @@
 """The MLTable file: where the data lies and how it is read and typed; every error names its line.
 
 The client checks the file before a job is submitted; the planner reads the input by it. Features that are legal but not
-supported are refused by name. Source: reference/mltable.md (its rules win) and reference/parallel-job.md, section 4.4.
+supported are refused by name. Reference: docs/reference/azure-ml/mltable.md#the-mltable-file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from windrow.storage.urls import BadUrl, is_remote, parse_url
 
 FILE_NAME = "MLTable"
 SAMPLE_ROWS = 200
-"""Rows from which types are inferred; `sample_size` overrides it. Source: reference/mltable.md, section 4."""
+"""Rows from which types are inferred; `sample_size` overrides it.
+
+Reference: docs/reference/azure-ml/mltable.md#types.
+"""
 
 ENCODINGS = {
     "utf8": "utf-8",
@@ -41,8 +44,10 @@ ENCODINGS = {
     "utf-16": "utf-16-le",
     "utf32": "utf-32-le",
 }
-"""Accepted spellings and what they mean: latin1 is read as windows-1252, ascii as UTF-8. Source: section 3 and rule
-8."""
+"""Accepted spellings and what they mean: latin1 is read as windows-1252, ascii as UTF-8.
+
+Reference: docs/reference/azure-ml/mltable.md#encodings.
+"""
 
 HEADERS = ("all_files_same_headers", "from_first_file", "all_files_different_headers", "no_header")
 

@@ -1,5 +1,5 @@
-"""`extract_columns_from_partition_format` in an MLTable file. Source: reference/mltable.md, section 6, and
-parallel-job.md, section 4.4."""
+"""`extract_columns_from_partition_format` in an MLTable file.
+Reference: docs/reference/azure-ml/mltable.md#partition-formats, #the-mltable-file."""
 
 from __future__ import annotations
 

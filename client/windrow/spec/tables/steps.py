@@ -1,6 +1,6 @@
 """The steps of an MLTable file other than `read_*`: what each does, and how it is read and checked.
 
-Source: reference/parallel-job.md, section 4.4; reference/mltable.md, sections 2, 5 and 7, rule 10.
+Reference: docs/reference/azure-ml/mltable.md#the-mltable-file, #paths, #partitions, #columns, #samples.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from windrow.spec.tables.partition_format import ExtractColumns, read_extract_co
 from windrow.spec.tables.value_checks import ValueChecks
 
 SEED_DEFAULT = 0
-"""The seed of a sample without one, so that every run takes the same rows. Source: reference/mltable.md, rule 10."""
+"""The seed of a sample without one, so that every run takes the same rows.
+
+Reference: docs/reference/azure-ml/mltable.md#samples.
+"""
 
 
 PATH = "Path"

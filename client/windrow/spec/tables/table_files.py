@@ -1,6 +1,6 @@
 """The files of a table: an MLTable file, or plain files whose names tell the format; checked before a submission.
 
-Source: reference/mltable.md, rule 9.
+Reference: docs/reference/azure-ml/mltable.md#plain-files.
 """
 
 from __future__ import annotations

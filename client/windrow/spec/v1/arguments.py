@@ -1,6 +1,6 @@
 """The `arguments` of a v1 step: what they may be, and as the one text of v2.
 
-Reference: parallel-job.md, sections 1.5 and 2.1.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
 """
 
 from __future__ import annotations

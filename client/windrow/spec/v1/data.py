@@ -1,6 +1,6 @@
 """Data of a v1 pipeline: references, parameters, and what a step's inputs and outputs name of them.
 
-Reference: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The environment of a v1 step as v2 spells it: inline, a file, or a legacy name or folder.
 
-Reference: parallel-job.md, section 1.5.
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations

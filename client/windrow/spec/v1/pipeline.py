@@ -1,4 +1,4 @@
-"""A v1 file as the tree of a v2 pipeline. Reference: parallel-job.md, section 1.5."""
+"""A v1 file as the tree of a v2 pipeline. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 from __future__ import annotations
 

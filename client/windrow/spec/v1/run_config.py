@@ -1,4 +1,7 @@
-"""A ParallelRunConfig as the settings of a parallel step. Reference: parallel-job.md, section 1.5."""
+"""A ParallelRunConfig as the settings of a parallel step.
+
+Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The keys of v1 files, as tables. Reference: parallel-job.md, section 1.5 and 2.1."""
+"""The keys of v1 files, as tables.
+
+Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
+"""
 
 from __future__ import annotations
 
@@ -123,4 +126,4 @@ RESERVED_ARGUMENTS = (
     "append_row_file_name",
     "partition_keys",
 )
-"""Names that the runtime takes from the ParallelRunConfig; a step's arguments may not use them (2.1)."""
+"""Names that the runtime takes from the ParallelRunConfig; a step's arguments may not use them."""

@@ -1,4 +1,4 @@
-"""The steps of a v1 pipeline as those of v2. Reference: parallel-job.md, section 1.5."""
+"""The steps of a v1 pipeline as those of v2. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 from __future__ import annotations
 
@@ -274,7 +274,8 @@ def _input_data(names: list[str], place: Node) -> Node | None:
 
 
 def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own: list[str]) -> list[str]:
-    """Arguments of v1's runtime that the script's source asks for and v2's does not have: reference 2.1.
+    """Arguments of v1's runtime that the script's source asks for and v2's does not have:
+    docs/reference/azure-ml/parallel-job.md#reserved-arguments.
 
     Settings that both have come by `windrow.spec.settings.arguments.runtime_values`.
     """

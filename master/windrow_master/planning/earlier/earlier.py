@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from windrow.recipe_files import local_files
+from windrow.storage.recipe_files import local_files
 
 from windrow_master.files.step_damage import StepDamaged
 from windrow_master.planning.earlier.uploads import Uploads

@@ -2,7 +2,7 @@
 
 `*` and `?` stay inside one path component; a component `**` stands for any number of folders, none included, and at
 the end of a pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; braces are literal. Case counts; hidden
-names count as others do. Source: reference/mltable.md, rule 5 and section 2.
+names count as others do. Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Order: `a/z.csv` < `a-1.csv` < `a.csv`. Within a folder, entries of every kind are sorted by their raw name, and the
 content of a subfolder takes the place of its name. So names rise strictly, and a resumed walk only needs the last name.
-Source: reference/mltable.md, rule 5 and section 2.
+Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.roots import Roots

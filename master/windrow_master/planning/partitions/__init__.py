@@ -4,7 +4,7 @@
                                                                 table files (`table_groups`)
 
 Groups come in the order of their key values, null last. The largest are ranked first.
-Source: reference/parallel-job.md, section 4.2.
+Reference: docs/reference/azure-ml/parallel-job.md#division-by-partition.
 """
 
 from __future__ import annotations

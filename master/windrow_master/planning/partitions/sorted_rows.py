@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.compute
 from windrow_worker.tables.sorted_sums import SUM, SUMS
 
-from windrow_master.arrow_target import ArrowTarget
+from windrow_master.arrow_sink import ArrowSink
 
 BATCH_ROWS = 65_536
 
@@ -28,7 +28,7 @@ class SortedRows:
         """Raises OSError."""
         self._path = path
         self._file = open(path, "wb")  # noqa: SIM115  # closed by `finish`
-        self._target = ArrowTarget(self._put)
+        self._target = ArrowSink(self._put)
         self._part_crc32 = 0
         self._sums: list[bytes] = []
         self._writer = pyarrow.ipc.new_file(self._target, schema)

@@ -4,7 +4,7 @@ The rule: with slices of S bytes, a record whose first byte is at offset o belon
 ceil(o / S) - 1. A slice in which no record begins is no mini-batch. So a slice ends where the first record that begins
 behind its last byte begins, and the next slice is that record's: a record longer than S is passed over once, and the
 slices inside it never come up.
-Source: reference/mltable.md, rule 2 and section 5.
+Reference: docs/reference/azure-ml/mltable.md#partitions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files of a Delta table: which there are in the version that is asked for, with the values of their partitions.
 
 They are read like any other Parquet files; the values of partition columns, which the files lack, go along with each.
-Needs the package `deltalake` (the extra `delta`). Source: reference/mltable.md, section 7.
+Needs the package `deltalake` (the extra `delta`). Reference: docs/reference/azure-ml/mltable.md#delta.
 """
 
 from __future__ import annotations

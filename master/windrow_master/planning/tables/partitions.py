@@ -2,7 +2,7 @@
 
 Delimited text and JSON lines are cut by `partition_size`, by the rule of `cutting`; never where records can go on
 behind a line end, or in encodings but UTF-8. Parquet is cut at its row groups. Partitions are counted through all
-files, in order. Source: reference/mltable.md, section 5.
+files, in order. Reference: docs/reference/azure-ml/mltable.md#partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.tables.files import Run, TableFile
 
 PARTITION_BYTES = 20 * 1024 * 1024
-"""Bytes of a partition by default. Source: reference/mltable.md, section 3."""
+"""Bytes of a partition by default. Reference: docs/reference/azure-ml/mltable.md#delimited-text."""
 
 
 class Partitions:

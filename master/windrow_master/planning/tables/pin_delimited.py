@@ -1,6 +1,6 @@
 """Pins columns, types and layouts of a delimited table from headers and a sample, before its first mini-batch.
 
-Source: reference/mltable.md, rules 3, 4 and 9, sections 3 and 4.
+Reference: docs/reference/azure-ml/mltable.md#misfits, #types, #plain-files, #delimited-text.
 """
 
 from __future__ import annotations

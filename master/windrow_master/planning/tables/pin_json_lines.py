@@ -1,7 +1,8 @@
 """Pins columns and kinds of a JSON lines table from its first records.
 
 Which keys there are cannot be known without reading everything, so the sample is larger than that of types elsewhere;
-a key that appears later is left out, counted and warned of. Source: reference/mltable.md, rule 3 and section 7.
+a key that appears later is left out, counted and warned of. Reference: docs/reference/azure-ml/mltable.md#misfits,
+#json-lines.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class JsonLinesPinning:
 
     def __init__(self, read: ReadJsonLines, *, as_records: bool, mixed_types: bool) -> None:
         """`as_records`: for lists of dicts, in no table. `mixed_types`: a column keeps values of other kinds than its
-        first one's (reference 2.3)."""
+        first one's (docs/reference/azure-ml/parallel-job.md#undocumented-arguments)."""
         self._read = read
         self._as_records = as_records
         self._mixed_types = mixed_types

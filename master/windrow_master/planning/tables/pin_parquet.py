@@ -1,4 +1,7 @@
-"""Pins the schema of a Parquet table from the footers of all files. Source: reference/mltable.md, sections 5 and 7."""
+"""Pins the schema of a Parquet table from the footers of all files.
+
+Reference: docs/reference/azure-ml/mltable.md#partitions, #parquet.
+"""
 
 from __future__ import annotations
 

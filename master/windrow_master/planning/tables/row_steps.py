@@ -1,6 +1,6 @@
 """Steps on the rows of a table, resolved for its columns: the documents by which workers carry them out.
 
-Source: reference/mltable.md, sections 5 and 7, rules 6 and 10.
+Reference: docs/reference/azure-ml/mltable.md#partitions, #columns, #filters, #samples.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from windrow.state_mark import STATE_MARK
+from windrow.common.state_mark import STATE_MARK
 
+from windrow_master.core.records import JobRow, StepRow
 from windrow_master.files.errors import StateDamaged
 
 DATABASE = STATE_MARK
@@ -93,7 +94,7 @@ ITEM_OUTCOMES = Tally("item_outcome", ["step_id", "mini_batch", "item_first%", "
 TALLIES = (MINI_BATCHES, ATTEMPTS, ITEM_OUTCOMES)
 
 JOB = (
-    "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
+    "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, message, "
     "warnings, create_time, end_time"
 )
 JOB_DOCUMENT = "job_key, document"
@@ -112,6 +113,18 @@ WHOLE_ROWS = {
     "output": OUTPUT, "node": NODE, "asset": ASSET, "counted": COUNTED, "master": MASTER,
 }  # fmt: skip
 """The columns that `row_crc` covers, in its order. Not `event`: events only tell people what happened."""
+
+
+def job_values(row: JobRow) -> tuple[Any, ...]:
+    """The columns of `JOB`: all but the document."""
+    return tuple(value for name, value in zip(row._fields, row, strict=True) if name != "document")
+
+
+def step_values(row: StepRow) -> tuple[Any, ...]:
+    """The columns of `STEP`: all but those of `STEP_DOCUMENT`."""
+    return tuple(
+        value for name, value in zip(row._fields, row, strict=True) if name not in ("paths", "reader", "header")
+    )
 
 
 def row_crc(values: Iterable[Any]) -> int:

@@ -8,21 +8,18 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
 from windrow_master.files.errors import StateUnusable
-from windrow_master.files.state_files import StateFiles
-from windrow_master.store.errors import DatabaseDamaged, SchemaTooNew, StoreBusy, StoreFull, StorePostponed
+from windrow_master.store.errors import DatabaseDamaged, StoreBusy, StoreFull, StorePostponed
 from windrow_master.store.protocol import NO_TRACES, Traces
 from windrow_master.store.sqlite.integrity import Check, damaged_database, refuse_wrong_schema, says_damage
-from windrow_master.store.sqlite.migrating import CHECKS_SCHEMA, fill_checks
+from windrow_master.store.sqlite.schemas import APPLICATION_ID, migrate
 
 SQLITE_MIN = (3, 37, 0)
 """STRICT tables; UPDATE ... FROM came before them."""
 
-APPLICATION_ID = 0x57524F57
 WRITER_WAIT_S = 2.0
 """How long a write waits for another process (a backup, a shell) before it is StoreBusy."""
 READER_WAIT_S = 5.0
@@ -78,7 +75,7 @@ class FileDatabase:
             except sqlite3.Error as error:
                 raise unusable(self._path, error) from error
             try:
-                refuse_wrong_schema(connection, self._path, APPLICATION_ID, migrations(), self._traces)
+                refuse_wrong_schema(connection, self._path, self._traces)
                 check_identity(connection, self._path)
                 self._check_beside(connection)
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -174,40 +171,6 @@ class MemoryDatabase:
     def drop(self) -> None:
         """End it."""
         self._connection.close()
-
-
-def migrations() -> list[str]:
-    """The SQL scripts of `schema/`, in order: `0001_*.sql` leads to schema 1, and so on, without gaps."""
-    folder = resources.files("windrow_master.store.sqlite") / "schema"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    for number, name in enumerate(names, 1):
-        if int(name[:4]) != number:
-            raise AssertionError(f"migration {name} should have number {number}")
-    return [(folder / name).read_text(encoding="utf-8") for name in names]
-
-
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema forward, each migration in a transaction of its own. Raises SchemaTooNew, sqlite3.Error."""
-    scripts = migrations()
-    present: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if present > len(scripts):
-        raise SchemaTooNew(
-            f"{path} has schema {present}; this Windrow knows schemas up to {len(scripts)}. It was written by a newer "
-            f"version, unless its number is damaged: use that one (or a newer one), or give another state folder: "
-            f"--state DIR."
-        )
-    for number in range(present + 1, len(scripts) + 1):
-        try:
-            connection.executescript(f"BEGIN IMMEDIATE;\n{scripts[number - 1]}")
-            if number == CHECKS_SCHEMA:
-                fill_checks(connection, StateFiles(path.parent))
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {number}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
 
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import Traces
-from windrow_master.store.sqlite.connections import APPLICATION_ID, SQLITE_MIN, migrations
+from windrow_master.store.sqlite.connections import SQLITE_MIN
 from windrow_master.store.sqlite.integrity import check, is_damage, refuse_damaged_files, refuse_wrong_schema
+from windrow_master.store.sqlite.schemas import SCHEMA
 from windrow_master.store.sqlite.store import refuse_older
 
 _SCHEMA_AT = 60
@@ -26,7 +27,7 @@ def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, An
         "sqlite_ok": sqlite3.sqlite_version_info >= SQLITE_MIN,
         "damage": _damage(database, traces, is_live),
         "schema": _schema(database),
-        "schema_known": len(migrations()),
+        "schema_known": SCHEMA,
     }
 
 
@@ -38,7 +39,7 @@ def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
             return
         uri = f"{database.absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            refuse_wrong_schema(connection, database, APPLICATION_ID, migrations(), traces)
+            refuse_wrong_schema(connection, database, traces)
             refuse_older(connection, database, traces.incarnation)
         for text in check(database, whole=True):
             yield str(database), " ".join(text.split())

@@ -10,7 +10,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.store.records import RowRange, SegmentRow
 from windrow_master.store.sqlite import statements as sql
-from windrow_master.store.sqlite.check_values import text_crc, texts_crc, with_crc
+from windrow_master.store.sqlite.check_values import job_values, step_values, text_crc, texts_crc, with_crc
 from windrow_master.store.sqlite.statements import BulkStatement, Row
 
 
@@ -45,9 +45,9 @@ def writes_of(
     ]
     attempts = [row for row in dirty.attempts if row.node_id] if verdicts else dirty.attempts
     writes = [
-        Write(sql.JOBS, [job_values(row) for row in dirty.jobs]),
+        Write(sql.JOBS, [with_crc(job_values(row)) for row in dirty.jobs]),
         Write(sql.JOB_DOCUMENTS, _job_documents(dirty.jobs, written)),
-        Write(sql.STEPS, [step_values(row) for row in dirty.steps]),
+        Write(sql.STEPS, [with_crc(step_values(row)) for row in dirty.steps]),
         Write(sql.STEP_DOCUMENTS, _step_documents(dirty.steps, written)),
         *(Write(sql.PLANNED_RANKED if group.ranks else sql.PLANNED, _planned(group)) for group in dirty.planned),
         Write(sql.SEGMENTS, [with_crc(row) for row in segments]),
@@ -69,10 +69,10 @@ def writes_of(
 def _outcomes(outcomes: Sequence[OutcomeRow], ranges: Sequence[RowRange]) -> list[Row]:
     """Rows of statements.OUTCOMES, the last one of each mini-batch."""
     rows: dict[int, Row] = {}
-    for step_id, mini_batch, state, generation, items, ok, lease_id, block, row_count, not_before in outcomes:
+    for step_id, mini_batch, state, generation, items, ok, lease_id, block, row_count in outcomes:
         key = mini_batch_key(step_id, mini_batch)
         place = ranges[block] if block >= 0 else (None, None, None, None)
-        rows[key] = (key, state, generation, items, ok, lease_id, *place, row_count, not_before)
+        rows[key] = (key, state, generation, items, ok, lease_id, *place, row_count)
     return list(rows.values())
 
 
@@ -92,30 +92,6 @@ def _planned(group: PlannedRows) -> list[Row]:
 
 def _job_documents(jobs: Sequence[JobRow], written: DocumentCache) -> list[Row]:
     return [with_crc((row.job_key, row.document)) for row in jobs if written.jobs.get(row.job_key) != row.document]
-
-
-def job_values(row: JobRow) -> Row:
-    """As statements.JOBS takes it."""
-    return with_crc((*row[:11], *row[12:]))
-
-
-def step_values(row: StepRow) -> Row:
-    """As statements.STEPS takes it."""
-    return with_crc(
-        (
-            row.step_id,
-            row.job_key,
-            row.ordinal,
-            row.name,
-            row.state,
-            row.message,
-            row.checkpoint,
-            row.counters,
-            row.start_time,
-            row.end_time,
-            row.error_category,
-        )
-    )
 
 
 def _attempt(row: AttemptRow) -> Row:

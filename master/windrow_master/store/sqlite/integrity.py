@@ -16,12 +16,12 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import Traces
+from windrow_master.store.sqlite.schemas import APPLICATION_ID, SCHEMA, tables_in, tables_of
 from windrow_master.store.sqlite.wal import trouble_of
 
 WAIT_S = 2.0
@@ -89,16 +89,14 @@ def _log_of(path: Path) -> str:
     return ""
 
 
-def refuse_wrong_schema(
-    connection: sqlite3.Connection, path: Path, application_id: int, scripts: list[str], traces: Traces
-) -> None:
+def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Traces) -> None:
     """Raise DatabaseDamaged where the tables are Windrow's, but its mark or version says something else.
 
     A version beyond those that are known is left to who opens it, unless the tables are those of one that is known.
     Raises sqlite3.Error.
     """
     present: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    found = _schema_of(connection)
+    found = tables_in(connection)
     if not found:
         if present:
             raise DatabaseDamaged(str(path), f"it says that it has schema {present}, and has no tables")
@@ -106,32 +104,18 @@ def refuse_wrong_schema(
             raise DatabaseDamaged(str(path), "it has no tables, though it was in use")
         return
     owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    known = range(1, len(scripts) + 1)
-    if present in known and found == _schema_at(present, tuple(scripts)):
-        if owner == application_id:
+    known = range(1, SCHEMA + 1)
+    if present in known and found == tables_of(present):
+        if owner == APPLICATION_ID:
             return
         raise DatabaseDamaged(str(path), f"its tables are Windrow's, but its mark is {owner:#x}")
     # A number a little beyond is that of a newer Windrow, which may have changed rows alone.
-    for version in reversed(known) if present <= len(known) or present > SCHEMAS_EVER else ():
-        if found == _schema_at(version, tuple(scripts)):
+    for version in reversed(known) if present <= SCHEMA or present > SCHEMAS_EVER else ():
+        if found == tables_of(version):
             what = f"it says that it has schema {present}, but its tables are those of schema {version}"
             raise DatabaseDamaged(str(path), what)
-    if owner == application_id and present in known:
+    if owner == APPLICATION_ID and present in known:
         raise DatabaseDamaged(str(path), f"it says that it has schema {present}, but its tables are others")
-
-
-def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
-    rows = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall()
-    return frozenset((kind, name, table, " ".join(sql.split())) for kind, name, table, sql in rows)
-
-
-@cache
-def _schema_at(version: int, scripts: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
-    """What the migrations up to a version make."""
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for script in scripts[:version]:
-            connection.executescript(script)
-        return _schema_of(connection)
 
 
 def check(path: Path, *, whole: bool, limit: int = 100) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.records import AttemptRow, EarlierAttempt, JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.store.sqlite.check_values import (
@@ -21,6 +20,8 @@ from windrow_master.store.sqlite.check_values import (
     MINI_BATCHES,
     checked,
     damaged_row,
+    job_values,
+    step_values,
     text_crc,
     texts_crc,
     wrong_row_count,
@@ -29,7 +30,7 @@ from windrow_master.store.sqlite.check_values import (
 FETCH_ROWS = 20_000
 
 JOB_COLUMNS = (
-    "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, "
+    "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, "
     "document, message, warnings, create_time, end_time, job.check_value, job_document.check_value"
 )
 JOB_FROM = "job LEFT JOIN job_document ON job_document.job_key = job.job_key"
@@ -102,16 +103,17 @@ def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Se
 def job_of(row: Sequence[Any]) -> JobRow:
     """A row of JOB_COLUMNS. Raises StateDamaged."""
     *values, check, document_check = row
-    checked("job", (*values[:11], *values[12:], check))
-    checked("job_document", (values[0], values[11], document_check))
-    return JobRow._make(values)
+    found = JobRow._make(values)
+    checked("job", (*job_values(found), check))
+    checked("job_document", (found.job_key, found.document, document_check))
+    return found
 
 
 def step_of(row: Sequence[Any]) -> StepRow:
     """A row of STEP_COLUMNS. Raises StateDamaged."""
     *values, check, document_check = row
     found = StepRow._make(values)
-    checked("step", (*values[:6], *values[8:10], *values[11:], check))
+    checked("step", (*step_values(found), check))
     checked("step_document", (found.step_id, found.paths, found.reader, found.header, document_check))
     return found
 
@@ -154,7 +156,7 @@ def number_in(counters: bytes | None, name: str) -> int | None:
 
 
 def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
-    step = StepSnapshot(row, bytearray(), array("Q"), array("I"), array("Q"), array("I"), array("I"), array("Q"))
+    step = StepSnapshot(row)
     if row.state >= StepState.COMPLETED:
         return step
     first, stop = row.step_id << MINI_BATCH_SHIFT, (row.step_id + 1) << MINI_BATCH_SHIFT
@@ -197,7 +199,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
     for index, lease_id, state, cause, node_id, incarnation, detail, crc32, held in attempts:
         if not held or texts_crc(node_id, incarnation, detail) != crc32:
             raise damaged_attempt((lease_id,))
-        step.attempts.append((index, LeaseId(lease_id), state, cause, node_id))
+        step.attempts.append(EarlierAttempt(index, LeaseId(lease_id), state, cause, node_id))
     return step
 
 

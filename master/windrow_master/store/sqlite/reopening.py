@@ -14,8 +14,7 @@ from windrow_master.core.states import AttemptState, JobState, MiniBatchState, S
 from windrow_master.store.errors import NotReopened
 from windrow_master.store.records import ReopenedJob, Reopening
 from windrow_master.store.sqlite import statements as sql
-from windrow_master.store.sqlite.check_values import ATTEMPTS, MINI_BATCHES, with_crc
-from windrow_master.store.sqlite.groups import job_values, step_values
+from windrow_master.store.sqlite.check_values import ATTEMPTS, MINI_BATCHES, job_values, step_values, with_crc
 from windrow_master.store.sqlite.loading import (
     JOB_COLUMNS,
     JOB_FROM,
@@ -41,7 +40,7 @@ _RESUMED = (
     f"UPDATE attempt SET {ATTEMPTS.set_to({'state': str(int(AttemptState.ABANDONED))})} WHERE step_id = :step_id "
     f"AND state = {int(AttemptState.SUCCEEDED)} AND mini_batch IN "
     f"(SELECT key & {(1 << MINI_BATCH_SHIFT) - 1} FROM mini_batch WHERE {_OF_STEP} AND {_OPEN})",
-    f"UPDATE mini_batch SET {MINI_BATCHES.set_to(_QUEUED_ANEW, {'not_before': '0'})} WHERE {_OF_STEP} AND {_OPEN}",
+    f"UPDATE mini_batch SET {MINI_BATCHES.set_to(_QUEUED_ANEW)} WHERE {_OF_STEP} AND {_OPEN}",
     # Those that are left were of mini-batches that are queued now.
     "DELETE FROM item_outcome WHERE step_id = :step_id",
 )
@@ -72,7 +71,7 @@ def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
         state=JobState.RUNNING, generation=generation, seq=found.seq + 1, message="", end_time=None,
         run_digest=job.run_digest, document=job.document,
     )  # fmt: skip
-    sql.JOBS.execute(connection, [job_values(opened)])
+    sql.JOBS.execute(connection, [with_crc(job_values(opened))])
     sql.JOB_DOCUMENTS.execute(connection, [with_crc((opened.job_key, opened.document))])
     steps = {row.step_id: row for row in steps_of_job(connection.execute(STEPS_OF_JOB, (job.job_key,)).fetchall())}
     for step_id, how in job.steps.items():
@@ -108,5 +107,5 @@ def _reopen_step(connection: sqlite3.Connection, step: StepRow, how: Reopening, 
     )  # fmt: skip
     if how == Reopening.ANEW:
         step = step._replace(paths=b"{}", reader=None, header=None, checkpoint=None, start_time=None)
-    sql.STEPS.execute(connection, [step_values(step)])
+    sql.STEPS.execute(connection, [with_crc(step_values(step))])
     sql.STEP_DOCUMENTS.execute(connection, [with_crc((step.step_id, step.paths, step.reader, step.header))])

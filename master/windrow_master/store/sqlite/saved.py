@@ -23,8 +23,8 @@ from windrow_master.files.durable import is_full
 from windrow_master.files.errors import StateError
 from windrow_master.store.errors import StoreBroken
 from windrow_master.store.protocol import NO_TRACES
-from windrow_master.store.sqlite.connections import APPLICATION_ID, migrate, migrations
 from windrow_master.store.sqlite.integrity import refuse_wrong_schema
+from windrow_master.store.sqlite.schemas import APPLICATION_ID, migrate
 
 KEY_MAX = (1 << 63) - 1
 HEADER_BYTES = 100
@@ -154,7 +154,7 @@ class SavedDatabase:
     def _bring_forward(self, connection: sqlite3.Connection, database: Path) -> None:
         """Give rows of an older schema the columns, and check values, of this one."""
         try:
-            refuse_wrong_schema(connection, database, APPLICATION_ID, migrations(), NO_TRACES)
+            refuse_wrong_schema(connection, database, NO_TRACES)
             migrate(connection, database)
         except (StateError, sqlite3.Error, OSError) as error:
             with contextlib.suppress(sqlite3.Error):

@@ -14,6 +14,7 @@ from windrow_master.store.sqlite.check_values import (
     ATTEMPTS,
     CHECK,
     ITEM_OUTCOMES,
+    JOB,
     MINI_BATCHES,
     WHOLE_ROWS,
     checked,
@@ -100,9 +101,17 @@ class SavedRecords:
     def jobs(self) -> list[FoundJob]:
         """By key, those whose row is sound. Those without a document have lost it."""
         documents = {row[0]: row[1] for row in self._sound("job_document")}
+        jobs = (dict(zip(JOB.split(", "), row, strict=True)) for row in self._sound("job"))
         return [
-            FoundJob(key, name, state, generation, message, bytes(documents.get(key, b"")))
-            for key, name, _, state, generation, _, _, _, _, _, _, message, *_ in self._sound("job")
+            FoundJob(
+                job_key=job["job_key"],
+                job_id=job["job_id"],
+                state=job["state"],
+                generation=job["generation"],
+                message=job["message"],
+                document=bytes(documents.get(job["job_key"], b"")),
+            )
+            for job in jobs
         ]
 
     def steps(self) -> list[FoundStep]:

@@ -109,7 +109,7 @@ def _sum(tally: check_values.Tally, columns: str, defaults: Mapping[str, str] | 
 JOBS = _whole(
     "job",
     "job_key",
-    "state, generation, seq, queue, priority, weight, parent_key, run_digest, message, warnings, end_time",
+    "state, generation, seq, queue, priority, weight, run_digest, message, warnings, end_time",
 )
 JOB_DOCUMENTS = _whole("job_document", "job_key")
 STEPS = _whole("step", "step_id", "state, message, checkpoint, counters, start_time, end_time, error_category")
@@ -126,11 +126,9 @@ _OUTCOME = (
     "state", "generation", "items_counted", "ok_count", "lease_id", "segment_id", "segment_offset", "rows_length",
     "rows_crc32", "row_count",
 )  # fmt: skip
-_OUTCOME_SET = check_values.MINI_BATCHES.set_to(
-    {name: f"new.column{at}" for at, name in enumerate(_OUTCOME, 2)}, {"not_before": "new.column12"}
-)
+_OUTCOME_SET = check_values.MINI_BATCHES.set_to({name: f"new.column{at}" for at, name in enumerate(_OUTCOME, 2)})
 OUTCOMES = BulkStatement(
-    f"UPDATE mini_batch SET {_OUTCOME_SET} FROM (VALUES {{rows}}) AS new WHERE mini_batch.key = new.column1", 12
+    f"UPDATE mini_batch SET {_OUTCOME_SET} FROM (VALUES {{rows}}) AS new WHERE mini_batch.key = new.column1", 11
 )
 CANCELLED_STEPS = BulkStatement(
     f"UPDATE mini_batch SET {check_values.MINI_BATCHES.set_to({'state': str(int(MiniBatchState.CANCELLED))})} "

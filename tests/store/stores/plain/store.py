@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import JobKey, LeaseId
-from windrow_master.core.records import Dirty, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.ids import JobKey
+from windrow_master.core.records import Dirty, EarlierAttempt, Snapshot, StepRow, StepSnapshot
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.store.errors import AssetExists, DatabaseDamaged, NotReopened, OwnershipLost, StoreBroken
 from windrow_master.store.protocol import Store
@@ -131,7 +131,7 @@ def _step_snapshot(tables: Tables, step: StepRow) -> StepSnapshot:
         array("I", (row.recipe_crc32 for row in rows)),
         array("Q", (row.lease_id for row in rows)),
         array("Q", (row.rank for row in rows if row.rank is not None)),
-        [(row.mini_batch, LeaseId(row.lease_id), row.state, row.cause, row.node_id) for row in attempts],
+        [EarlierAttempt(row.mini_batch, row.lease_id, row.state, row.cause, row.node_id) for row in attempts],
     )
 
 

@@ -1,3 +1,4 @@
-"""Stands for the package of Azure ML's runtime, where that is not installed (reference 3.5)."""
+"""Stands for the package of Azure ML's runtime, where that is not installed
+(docs/reference/azure-ml/parallel-job.md#workers)."""
 
 from __future__ import annotations

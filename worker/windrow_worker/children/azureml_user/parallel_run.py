@@ -6,6 +6,6 @@ from importlib import import_module
 
 import_module("windrow_entry")  # makes windrow_worker importable
 
-from windrow_worker.entry_script import EntryScript  # noqa: E402
+from windrow_worker.script.entry_script import EntryScript  # noqa: E402
 
 __all__ = ["EntryScript"]

@@ -1,6 +1,6 @@
 """The package whose one module is the entry script, by the private name that it has in a worker.
 
-This folder is the last one on ``sys.path``, which every process that the script starts has from its parent. So those
+This folder is the last one on `sys.path`, which every process that the script starts has from its parent. So those
 that do not run the parent's main file (joblib's) can import the entry script by name, too, when they unpickle its
 functions.
 """
@@ -13,12 +13,12 @@ import sys
 
 def _enter():
     # type: () -> None
-    """Does what a child of ``multiprocessing`` does by running the worker's main file."""
+    """Does what a child of `multiprocessing` does by running the worker's main file."""
     boot = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "boot.py")
     with open(boot, "rb") as file:
         code = compile(file.read(), boot, "exec")
     exec(code, {"__name__": "__mp_main__", "__file__": boot})
 
 
-if "windrow_worker.spawned" not in sys.modules:
+if "windrow_worker.script.spawned_children" not in sys.modules:
     _enter()

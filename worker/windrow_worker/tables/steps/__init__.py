@@ -3,15 +3,15 @@
 A step is a small JSON document of the reader, in which the planner has resolved what takes knowing all columns:
 
     {"step": "keep_columns", "columns": [name, ...]}                   drop_columns too
-    {"step": "filter", "tree": ..., "text": ...}                       tree: see ``filtering``
+    {"step": "filter", "tree": ..., "text": ...}                       tree: see `filtering`
     {"step": "sample", "from": 0.0, "to": 0.1, "seed": 1, "number": 0} the n-th sample of the table
     {"step": "convert_column_types", "columns": [column, ...]}         column: as of a delimited table
-    {"step": "extract_columns", ...}                               from the path: see ``path_values``
+    {"step": "extract_columns", ...}                               from the path: see `path_values`
     {"step": "take" | "skip", "number": n}
 
-What takes counting all rows is in the recipe: ``ranges`` holds, for each take and skip in turn, which of the rows that
-come to it pass ([first, behind the last]; absent: all do); ``salt`` stands for the file in samples.
-Source: mltable.md, sections 2 and 7, rules 6 and 10.
+What takes counting all rows is in the recipe: `ranges` holds, for each take and skip in turn, which of the rows that
+come to it pass ([first, behind the last]; absent: all do); `salt` stands for the file in samples.
+Reference: docs/reference/azure-ml/mltable.md#paths, #columns, #filters, #samples.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def apply(
 ) -> Tuple[pandas.DataFrame, List[Misfit]]:
     """The rows of one slice after all steps, numbered from 0, and the values that could not be converted.
 
-    ``positions``: where each row as it was read stands in its file. ``passing_range``, of the planner: asked at each
-    take and skip which of so many rows pass, in place of the recipe's ``ranges``. Raises ValueError for what a filter
+    `positions`: where each row as it was read stands in its file. `passing_range`, of the planner: asked at each
+    take and skip which of so many rows pass, in place of the recipe's `ranges`. Raises ValueError for what a filter
     cannot judge.
     """
     misfits: List[Misfit] = []

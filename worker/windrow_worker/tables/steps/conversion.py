@@ -1,4 +1,7 @@
-"""Columns of any type to a type that convert_column_types gives. Source: mltable.md, section 7."""
+"""Columns of any type to a type that convert_column_types gives.
+
+Reference: docs/reference/azure-ml/mltable.md#conversion.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _NONE = (None, False)
 
 
 def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series, int, int]:
-    """The column with the type of ``column``, how many values became null because they have no such meaning, and where
+    """The column with the type of `column`, how many values became null because they have no such meaning, and where
     the first of those stands (-1: nowhere)."""
     kind = _kind(given)
     if kind == column.type:
@@ -37,7 +40,7 @@ def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series,
 
 
 def _kind(given: pandas.Series) -> str:
-    """The kind of all values, as in :class:`Column`; ``any`` where they have to be looked at one by one."""
+    """The kind of all values, as in `Column`; `any` where they have to be looked at one by one."""
     if pandas.api.types.is_bool_dtype(given.dtype):
         return "bool"
     if given.dtype == "int64":
@@ -118,7 +121,7 @@ def _to_text(value: Any) -> Tuple[Any, bool]:
 
 
 def _float_text(value: Any) -> str:
-    """The shortest digits that read back as the number, without exponent, and without ``.0``."""
+    """The shortest digits that read back as the number, without exponent, and without `.0`."""
     text = numpy.format_float_positional(value, trim="-")
     return "NaN" if text == "nan" else text
 

@@ -1,10 +1,10 @@
 """Which rows pass a filter: its tree, made by the job file's reader, evaluated for all rows of a slice at once.
 
-Null rules: a comparison or sum with a null is null, and so is ``not`` of it; ``or`` with a true side is true; ``and``
-with a null on its left is null, whatever the right. What is null does not pass. The right side of ``and`` and ``or`` is
-evaluated only for rows that need it; what cannot be judged on the left of ``or`` does no harm where the right is true.
+Null rules: a comparison or sum with a null is null, and so is `not` of it; `or` with a true side is true; `and`
+with a null on its left is null, whatever the right. What is null does not pass. The right side of `and` and `or` is
+evaluated only for rows that need it; what cannot be judged on the left of `or` does no harm where the right is true.
 Values of different kinds are unequal, and ordered bool < number < text < time.
-NaN counts as null: pandas does not tell the two apart. Source: mltable.md, section 7.
+NaN counts as null: pandas does not tell the two apart. Reference: docs/reference/azure-ml/mltable.md#filters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FilterFailed(Exception):
 
 
 class Values(NamedTuple):
-    """One value a row. ``data`` is anything where ``null``."""
+    """One value a row. `data` is anything where `null`."""
 
     kind: str
     data: numpy.ndarray

@@ -1,6 +1,7 @@
 """Which rows a sample takes: each row decides by itself, from the seed, its file and its place there.
 
-So the same rows are taken however the data is cut, on whichever node. Source: mltable.md, rule 10.
+So the same rows are taken however the data is cut, on whichever node.
+Reference: docs/reference/azure-ml/mltable.md#samples.
 """
 
 from __future__ import annotations

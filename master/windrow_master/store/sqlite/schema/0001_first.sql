@@ -1,5 +1,5 @@
 -- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
--- Columns that nothing sets yet are room for what is planned (docs/architecture.md): queues, split mini-batches, delays.
+-- Columns that nothing sets yet are room for what is planned (docs/explanation/decisions.md): queues, split mini-batches, delays.
 
 -- One row for every start of a master. The highest incarnation owns the store.
 CREATE TABLE master (

@@ -1,4 +1,4 @@
--- Schema 7: rows have check values (store/checks.py computes and compares them; store/migrating.py fills them in for
+-- Schema 7: rows have check values (check_values.py computes and compares them; schemas.py fills them in for
 -- rows that are here already). Not of events: they decide nothing.
 ALTER TABLE mini_batch ADD COLUMN check_value INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempt ADD COLUMN message_crc32 INTEGER NOT NULL DEFAULT 0;

@@ -1,0 +1,540 @@
+"""Carries out what the master says, looks after everything at each tick, and ends it all.
+
+Everything runs on the event loop's thread and never blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from windrow.common.journal import Repeated, say
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.control.ended_steps import EndedSteps
+from windrow_agent.control.status import NodeStatus
+from windrow_agent.control.step_environments import StepEnvironments
+from windrow_agent.fetching.fetcher import Fetcher, NotFetched
+from windrow_agent.leases.lease import Lease, LeaseState
+from windrow_agent.leases.ledger import Ledger
+from windrow_agent.outgoing import completions
+from windrow_agent.outgoing.queue import OutgoingQueue
+from windrow_agent.results.output_saves import OutputSaver
+from windrow_agent.results.row_uploads import RowUploads
+from windrow_agent.steps import error_log
+from windrow_agent.steps.code_cache import CodeSums, CodeUnavailable
+from windrow_agent.steps.step import BadStep, Lineage, Step, StepState
+from windrow_agent.supervision.distributor import LeaseDistributor
+from windrow_agent.supervision.supervisor import Supervisor
+from windrow_agent.supervision.workforce import Workforce
+from windrow_agent.workers.deadlines import due_ns as worker_due_ns
+
+if TYPE_CHECKING:
+    from windrow_agent.environments.provider import Environments
+
+URGENT_S, BUSY_S, QUIET_S = 0.05, 0.5, 1.0
+"""Seconds between ticks: while something has to be retried; while leases are held; otherwise."""
+_TICK_LATE_NS = 2_000_000_000
+_JUST_AFTER_NS = 1_000_000
+_SLOW_NS = 150_000_000
+_SLOWER_NS = 1_000_000_000
+_LOG_NS = 2_000_000_000
+_SHORT_RUN_S = 0.005
+"""With mini-batches this short, workers run out of work between two ticks."""
+_MANY_STEPS = 50
+_REST_S = 0.0001
+"""With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
+_LAST_LOOKS = 3
+"""Looks for orphans at the end: the kernel's list of children may miss one while others die."""
+
+Unpack = Callable[[str, Path], Awaitable[CodeSums]]
+"""Makes the folder a fresh copy of the code with this digest. Raises CodeUnavailable, OSError."""
+
+
+class Controller:
+    """`outgoing`: what waits for the master. `uploads`: takes over completions whose rows are large."""
+
+    def __init__(
+        self,
+        workforce: Workforce,
+        outgoing: OutgoingQueue,
+        folder: Path,
+        unpack: Unpack,
+        uploads: RowUploads,
+        fetched_bytes_max: int,
+        make_environments: Callable[[], Environments] | None = None,
+    ) -> None:
+        """`make_environments`: called when a step asks for one; None: all scripts run in the node's own Python."""
+        self.ledger = Ledger()
+        self.steps: dict[int, Step] = {}
+        self.ended_steps = EndedSteps(outgoing, self._run_aside)
+        self._workforce = workforce
+        self._outgoing = outgoing
+        self._folder = folder
+        self._unpack = unpack
+        self._distributor = LeaseDistributor(self.ledger, self.steps, workforce, outgoing)
+        self._saver = OutputSaver()
+        self._supervisor = Supervisor(
+            self._distributor,
+            workforce,
+            outgoing,
+            folder / "staged",
+            uploads,
+            self._saver,
+            self._changed,
+            self._renew_code,
+        )
+        self._environments = StepEnvironments(make_environments)
+        self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
+        self.status = NodeStatus(self.ledger, self.steps, workforce, outgoing, self._fetcher)
+        self._allotting: asyncio.TimerHandle | None = None
+        self.at_work = asyncio.Event()
+        """Set while there are steps, or logs of steps, on this node; cleared once the logs are pushed."""
+        self.stirred: Callable[[], None] = lambda: None
+        """Called when the next tick may be due sooner than planned."""
+        self._planned_ns = monotonic_ns()
+        self._stalled_ns = 0
+        self._slow_ns = self._slower_ns = self._log_ns = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lineages: dict[int, Lineage] = {}
+        self._repeated = Repeated()
+
+    # What the master says.
+
+    def take(self, response: rpc.WorkResponse) -> None:
+        """Carries out one message of the Work stream."""
+        for spec in response.steps:
+            self._take_step(spec)
+        for acknowledgement in response.acknowledgements:
+            self._acknowledged(acknowledgement)
+        if response.assignments:
+            steps = [step for group in response.assignments if (step := self._take_assignments(group)) is not None]
+            if not all(step.live for step in steps):
+                self.allot()
+            for step in steps:
+                self._distributor.pump(step)
+        if response.revoked_lease_ids:
+            self._distributor.revoke(response.revoked_lease_ids)
+            for worker in list(self._workforce.workers.values()):
+                self._supervisor.kill_revoked(worker, worker.look())
+        for recall in response.recalls:
+            self._distributor.recall(recall.step_id, recall.count)
+        for step_id in response.ended_step_ids:
+            if (step := self.steps.get(step_id)) is not None:
+                step.asked_to_end = True
+                self._end_step(step)
+            else:
+                self.ended_steps.ask(step_id)
+        if response.revoked_lease_ids or response.recalls or response.ended_step_ids:
+            self._distributor.pump_all()
+        self.stirred()
+
+    def _take_assignments(self, group: work.StepAssignments) -> Step | None:
+        """Takes the leases; returns their step, or None if they are given back."""
+        step_id, generation = group.step_id, group.generation
+        step = self.steps.get(step_id)
+        if (
+            step is None
+            or step.state is StepState.ENDING
+            or generation != step.spec.generation
+            or self._outgoing.draining
+            or (step.given_up and not step.live)
+        ):
+            self._outgoing.release([a.lease_id for a in group.assignments if self.ledger.get(a.lease_id) is None])
+            return None
+        step.active_ns = monotonic_ns()
+        new = self.ledger.receive(
+            (
+                Lease(
+                    a.lease_id,
+                    step_id,
+                    generation,
+                    a.mini_batch_index,
+                    a.item_first,
+                    a.item_count,
+                    a.recipe,
+                    a.attempt,
+                    a.exclusive,
+                    step.spec.identity,
+                )
+                for a in group.assignments
+            ),
+            fetch=step.needs_fetching,
+        )
+        for lease in new if step.needs_fetching else ():
+            self._fetcher.add(lease, step)
+        return step
+
+    def _fetched(self, step: Step, lease: Lease, recipe: bytes) -> None:
+        """A mini-batch's data is on this node."""
+        if self.ledger.fetched(lease.lease_id, recipe):
+            self._distributor.pump(step)
+
+    def _not_fetched(self, step: Step, lease: Lease, completion: work.Completion) -> None:
+        """A mini-batch's data cannot be fetched."""
+        self._repeated.say(
+            step.step_id,
+            logging.WARNING,
+            "not fetched",
+            step=step.step_id,
+            lease=lease.lease_id,
+            why=completion.message,
+        )
+        if self.ledger.fail(lease.lease_id):
+            self._outgoing.complete(lease.lease_id, completion.SerializeToString())
+
+    def _unfinished(self, lease_id: int) -> bool:
+        lease = self.ledger.get(lease_id)
+        return lease is not None and lease.state is not LeaseState.FINISHED
+
+    def _acknowledged(self, acknowledgement: work.Acknowledgement) -> None:
+        outbox = self._outgoing.outbox
+        was_full = outbox.full
+        self.ledger.acknowledge(acknowledgement.lease_ids)
+        outbox.acknowledge(acknowledgement.lease_ids)
+        if acknowledgement.verdict != work.VERDICT_ACCEPTED:
+            say(
+                logging.INFO,
+                "completions not counted",
+                verdict=acknowledgement.verdict,
+                leases=list(acknowledgement.lease_ids[:20]),
+            )
+        if was_full and not outbox.full:
+            self._distributor.pump_all()
+            self.status.send_capacities()
+
+    # Steps.
+
+    def _take_step(self, spec: work.StepSpec) -> None:
+        old = self.steps.get(spec.step_id)
+        if old is not None and old.state is not StepState.ENDING and spec.generation <= old.spec.generation:
+            return
+        self.ended_steps.replace(spec.step_id)
+        if old is not None:
+            del self.steps[spec.step_id]
+            old.replaced = True
+            self._end_step(old, at_once=True)
+        if self._outgoing.draining:
+            return
+        lineage = self._lineages.setdefault(spec.step_id, Lineage())
+        try:
+            node = self._workforce.node
+            step = Step.open(spec, self._folder, node.node_id, node.slots, monotonic_ns(), lineage)
+        except (BadStep, OSError) as error:
+            text = f"This node cannot serve step {spec.step_name!r}: {error}"
+            say(logging.ERROR, text, step=spec.step_id)
+            number = lineage.number()
+            self._outgoing.fail(completions.worker_failure(spec.step_id, work.CAUSE_NODE_FAULT, text, "", number))
+            self._outgoing.capacity(spec.step_id, 0, 0, given_up=True)
+            return
+        self._environments.begin(step)
+        self.steps[spec.step_id] = step
+        self.at_work.set()
+        self.allot()
+        self._run_aside(self._prepare(step))
+
+    def held_steps(self) -> list[rpc.HeldStep]:
+        """Every step of which anything is left on this node, ended ones included."""
+        steps = [*self.steps.values(), *self.ended_steps.kept()]
+        return [rpc.HeldStep(step_id=step.step_id, identity=step.spec.identity) for step in steps if not step.foreign]
+
+    def forget(self, step_ids: Iterable[int]) -> None:
+        """Drops steps that the master's state does not have, or has with another identity.
+
+        The master may give their ids to other steps, so neither results nor logs of these may reach it. Their leases go
+        with their workers; finished leases go with the master's next answer.
+        """
+        for step_id in step_ids:
+            say(
+                logging.WARNING,
+                "the master's state does not have this step: dropping it here",
+                step=step_id,
+            )
+            self.ended_steps.forget(step_id)
+            self._outgoing.forget(step_id)
+            if (step := self.steps.pop(step_id, None)) is not None:
+                step.replaced = step.foreign = True
+                self._end_step(step, at_once=True)
+            if (lineage := self._lineages.get(step_id)) is not None:
+                lineage.node_logs.clear()
+
+    async def _prepare(self, step: Step) -> None:
+        """Gets the code, the environment and the side inputs, then starts workers without waiting for an assignment."""
+        failure = None
+        text = await self._unpack_code(step, 1)
+        if not text and step.spec.HasField("environment"):
+            failure = await self._environments.provide(step)
+        try:
+            for side in step.spec.side_inputs if not text and failure is None else ():
+                place = await self._fetcher.fetch_input(step, side.name, side.address, writable=side.writable)
+                step.side_inputs[side.name] = place
+        except NotFetched as error:
+            text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"
+        if step.state is not StepState.PREPARING:
+            await asyncio.to_thread(step.drop_work)
+        elif text or failure is not None:
+            self._give_up(step, text, failure)
+        else:
+            step.state = StepState.SERVING
+            self.allot()
+
+    async def _unpack_code(self, step: Step, number: int) -> str:
+        """Makes copy `number` of the step's code; returns why it could not be made, "" on success."""
+        try:
+            step.code_sums = await self._unpack(step.spec.code_digest, step.code_copy(number))
+        except CodeUnavailable as error:
+            return str(error)
+        except OSError as error:
+            return f"The code of step {step.spec.step_name!r} could not be unpacked on this node: {error}"
+        step.code_copies = number
+        return ""
+
+    def _give_up(self, step: Step, text: str, failure: rpc.WorkerFailure | None = None) -> None:
+        """This node cannot serve the step. `failure`: what the master is told, if that is more than the text."""
+        if failure is None:
+            failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
+            self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
+        failure.process_number = step.lineage.number()
+        step.given_up_for = failure
+        self._outgoing.fail(failure)
+        error_log.note_preparation(step, failure)
+        self._distributor.release_queued(step.step_id)
+        self.status.send_capacities()
+
+    def _renew_code(self, step: Step) -> None:
+        """A worker has found the step's code changed: the next ones get a fresh copy, once."""
+        if not step.takes_work or step.state is not StepState.SERVING:
+            return
+        step.failures = 0
+        if step.code_copies > 1:
+            step.code_sums = None
+            return
+        step.takes_work = False
+        self._run_aside(self._unpack_again(step))
+
+    async def _unpack_again(self, step: Step) -> None:
+        text = await self._unpack_code(step, step.code_copies + 1)
+        step.takes_work = True
+        if step.state is not StepState.SERVING:
+            await asyncio.to_thread(step.drop_code)
+        elif text:
+            self._give_up(step, text)
+        else:
+            self.allot()
+
+    def _end_step(self, step: Step, *, at_once: bool = False) -> None:
+        """`at_once`: another step replaces this one, so what still runs is useless."""
+        if step.state is StepState.ENDING and not at_once:
+            return
+        step.state = StepState.ENDING
+        step.target = 0
+        for worker in list(step.workers.values()):
+            self._distributor.take_back(worker)
+            if at_once or not worker.ready or self.ledger.of_worker(worker.key):
+                # Results of an ended step no longer count.
+                self._supervisor.kill_and_release(worker, "the step has ended")
+            else:
+                worker.ask_to_stop()
+        # Nor do mini-batches whose outputs are still being saved.
+        for save in list(step.saves if at_once else step.attempt_saves):
+            save.cancel()
+        self._distributor.release_queued(step.step_id)
+        self._settle(step)
+
+    def _settle(self, step: Step) -> None:
+        """Drops an ended step once its last worker is gone and its outputs are saved."""
+        if (
+            step.state is StepState.ENDING
+            and not step.workers
+            and not step.saves
+            and step not in self.ended_steps.ended
+        ):
+            if self.steps.get(step.step_id) is step:
+                del self.steps[step.step_id]
+            self.ended_steps.add(step)
+
+    # Workers.
+
+    def _changed(self, step: Step) -> None:
+        self._settle(step)
+        self.allot()
+
+    def allot(self) -> None:
+        """Gives every step its number of workers: starts missing ones, stops surplus ones.
+
+        It goes through all steps, so with many of them it gathers changes for a moment.
+        """
+        if len(self.steps) <= _MANY_STEPS:
+            self._allot_now()
+        elif self._allotting is None:
+            self._allotting = asyncio.get_running_loop().call_later(len(self.steps) * _REST_S, self._allot_now)
+
+    def _allot_now(self) -> None:
+        if self._allotting is not None:
+            self._allotting.cancel()
+            self._allotting = None
+        if self._outgoing.draining:
+            return
+        exclusive = self.ledger.exclusive_waiting
+        # While an exclusive lease waits, its step goes first: it must not wait for a slot of the others.
+        first = exclusive.step_id if exclusive is not None else None
+        self._workforce.allot(self.steps, self.ledger.steps_held(), monotonic_ns(), first=first)
+        for step in self.steps.values():
+            excess = len(step.live) - step.target
+            if excess > 0 and step.state is StepState.SERVING:
+                by_load = sorted(step.live, key=lambda worker: (len(self.ledger.of_worker(worker.key)), -worker.key))
+                for worker in by_load[:excess]:
+                    self._distributor.take_back(worker)
+                    worker.ask_to_stop()
+        for step in sorted(self.steps.values(), key=lambda step: -step.spec.priority):
+            if step.state is StepState.SERVING:
+                while len(step.live) < step.target and step.may_start and self._workforce.room(self.steps) > 0:
+                    if not self._supervisor.start(step):
+                        break
+        self.status.send_capacities()
+
+    def plan_tick(self) -> float:
+        """Seconds until the next tick is due; inf if there is nothing to look after."""
+        now = monotonic_ns()
+        if not self.steps and not self._workforce.workers and not self.ledger.unfinished:
+            self._planned_ns = 0
+            return math.inf
+        wait_ns = int((BUSY_S if self.ledger.unfinished else QUIET_S) * 1e9)
+        if self._is_urgent():
+            wait_ns = int(URGENT_S * 1e9)
+        due_ns = now + wait_ns
+        for step in self.steps.values():
+            for worker in step.workers.values():
+                deadline_ns = worker_due_ns(
+                    worker.last_look,
+                    step.limits,
+                    spawned_ns=worker.spawned_ns,
+                    stalled_ns=self._stalled_ns - max(0, worker.stall_mark_ns),
+                )
+                if deadline_ns is not None and deadline_ns > now:
+                    due_ns = min(due_ns, deadline_ns + _JUST_AFTER_NS)
+        self._planned_ns = due_ns
+        return (due_ns - now) / 1e9
+
+    def _is_urgent(self) -> bool:
+        """Whether something has to be retried soon, and no event says when."""
+        return (
+            self._outgoing.outbox.full
+            or self.ledger.exclusive_waiting is not None
+            or any(worker.killed_for or worker.overrun for worker in self._workforce.workers.values())
+            or (
+                self.ledger.unfinished > 0
+                and any((step.pace.duration_s or 1.0) < _SHORT_RUN_S for step in self.steps.values())
+            )
+        )
+
+    def tick(self) -> None:
+        """Handles everything that no event announces: deadlines, revoked leases, idle workers, log sizes."""
+        now = monotonic_ns()
+        late = now - self._planned_ns if self._planned_ns else 0
+        if late > _TICK_LATE_NS:
+            # The machine, or this process, stalled: that time must not count against the workers.
+            self._stalled_ns += late
+            say(logging.WARNING, "this agent stalled; it counts against no worker", seconds=round(late / 1e9, 1))
+        for step in [*self.steps.values()]:
+            for worker in list(step.workers.values()):
+                self._supervisor.watch(worker, step, now, self._stalled_ns)
+        self._fetcher.look_after(self._unfinished, now)
+        if self._outgoing.outbox.full:
+            # Too much waits for the master's answer already: start nothing more.
+            for worker in list(self._workforce.workers.values()):
+                if len(self.ledger.of_worker(worker.key)) > 1:
+                    self._distributor.take_back(worker)
+        else:
+            self._distributor.pump_exclusive()
+            for step in self.steps.values():
+                self._distributor.pump(step)
+                self._distributor.rebalance(step)
+        if now - self._slow_ns >= _SLOW_NS:
+            self._slow_ns = now
+            for step in self.steps.values():
+                for log in step.logs:
+                    log.file.bound()
+            self.allot()
+        if now - self._slower_ns >= _SLOWER_NS:
+            self._slower_ns = now
+            self._workforce.end_orphans()
+        if now - self._log_ns >= _LOG_NS:
+            self._log_ns = now
+            for worker in self._workforce.workers.values():
+                worker.log.flush()
+
+    # The end.
+
+    def drain(self) -> None:
+        """Takes nothing new, and hands back what has not started."""
+        if self._outgoing.draining:
+            return
+        self._outgoing.drain()
+        workers = list(self._workforce.workers.values())
+        for worker in workers:
+            self._distributor.take_back(worker)
+        self._distributor.release_queued()
+        for worker in workers:
+            if worker.ready:
+                worker.ask_to_stop()
+            else:
+                self._supervisor.kill_and_release(worker, "the node is leaving")
+        self.status.send_capacities()
+
+    def abandon(self) -> None:
+        """Kills what runs and releases its leases uncharged: the grace period is over, or the leases have ended."""
+        for worker in list(self._workforce.workers.values()):
+            self._distributor.take_back(worker)
+            if self.ledger.of_worker(worker.key) or self._outgoing.draining:
+                self._supervisor.kill_and_release(worker, "the node gives its work back")
+        self._distributor.release_queued()
+
+    def kill_all(self) -> None:
+        """The agent ends now: kills all workers, since none may outlive it."""
+        self._environments.close()
+        self._fetcher.close()
+        self._saver.close()
+        workers = list(self._workforce.workers.values())
+        for worker in workers:
+            self._supervisor.forget(worker)
+            worker.kill()
+        for worker in workers:
+            self._workforce.bury(None, worker)
+        for _ in range(_LAST_LOOKS):
+            self._workforce.end_orphans()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no lease is held, no worker runs, and no step is being prepared."""
+        return not (
+            self.ledger.count
+            or self._workforce.workers
+            or any(step.state is StepState.PREPARING for step in self.steps.values())
+        )
+
+    @property
+    def workers_alive(self) -> int:
+        """Number of worker processes that have not ended yet."""
+        return len(self._workforce.workers)
+
+    @property
+    def saving(self) -> bool:
+        """Whether outputs are being saved to a store."""
+        return any(step.saves for step in self.steps.values())
+
+    def _run_aside(self, coroutine: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            say(logging.ERROR, "a task of the agent failed", why=repr(error))

@@ -1,0 +1,72 @@
+"""Steps that have ended on this node: their files are removed, the master is told, their logs stay until it has them.
+
+Invariants:
+
+1. The master hears that a step has ended only after its files are removed, so that the next step finds the disk free.
+2. The master hears nothing of a step that another one has replaced here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+
+from windrow_agent.outgoing.queue import OutgoingQueue
+from windrow_agent.steps.step import Step
+
+
+class EndedSteps:
+    """`run_aside` runs a coroutine as a task. `ended`: steps whose logs the master may not have in full."""
+
+    def __init__(self, outgoing: OutgoingQueue, run_aside: Callable[[Awaitable[None]], None]) -> None:
+        self.ended: list[Step] = []
+        self._outgoing = outgoing
+        self._run_aside = run_aside
+        self._dropping: dict[int, Step] = {}
+        self._badly_ended: dict[int, rpc.EndedStep] = {}
+
+    def add(self, step: Step) -> None:
+        """Takes an ended step whose last worker is gone and whose outputs are saved."""
+        for log in step.logs:
+            log.file.end()
+        self.ended.append(step)
+        if not step.replaced:
+            self._dropping[step.step_id] = step
+        self._run_aside(self._drop(step))
+
+    def ask(self, step_id: int) -> None:
+        """The master asks about a step that has no worker here."""
+        if (step := self._dropping.get(step_id)) is not None:
+            step.asked_to_end = True
+        else:
+            self._outgoing.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
+
+    def replace(self, step_id: int) -> None:
+        """The step is offered again: how it ended before no longer matters."""
+        self._badly_ended.pop(step_id, None)
+        if (step := self._dropping.pop(step_id, None)) is not None:
+            step.replaced = True
+
+    def kept(self) -> list[Step]:
+        """Ended steps of which something is left here."""
+        return [*dict.fromkeys([*self.ended, *self._dropping.values()])]
+
+    def forget(self, step_id: int) -> None:
+        """The master's state does not have the step: neither its end nor its logs are sent."""
+        for step in self.kept():
+            if step.step_id == step_id:
+                step.foreign = True
+        self.replace(step_id)
+
+    async def _drop(self, step: Step) -> None:
+        await asyncio.to_thread(step.drop_work)
+        if step.replaced:
+            return
+        del self._dropping[step.step_id]
+        ended = step.as_ended()
+        if step.unsaved or step.shutdown_failures:
+            self._badly_ended[step.step_id] = ended
+        if step.asked_to_end:
+            self._outgoing.end(ended)

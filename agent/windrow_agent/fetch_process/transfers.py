@@ -1,0 +1,224 @@
+"""In the fetch process: fetches objects into files, in parts, several at a time, with retries where they may help.
+
+A request may be cancelled at any time. A file is reported only when it is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow.storage.errors import StorageError, Trouble, explained
+from windrow.storage.objects import meta_of
+from windrow.storage.retries import FIRST_PAUSE_S, TRIES
+from windrow.storage.stores import open_store
+from windrow.storage.urls import StorageUrl, is_remote, parse_url
+from windrow.storage.versions import check_same, get_options
+
+from windrow_agent.fetch_process.messages import Part
+
+PART_BYTES = 4 << 20
+"""Most bytes that one request reads."""
+REQUESTS_MAX = 24
+"""Requests in flight; together with the size of the parts, this bounds the memory of this process."""
+_FILES_AHEAD = 64
+NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
+
+
+class Failure(NamedTuple):
+    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a message for people."""
+
+    cause: str
+    message: str
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure to report for an exception of a fetch."""
+    if isinstance(error, StorageError):
+        gone = error.trouble in (Trouble.CHANGED, Trouble.MISSING)
+        return Failure("input_changed" if gone else "load_failed", str(error))
+    if isinstance(error, OSError):
+        what = f"The data of a mini-batch could not be written on this node: {error}"
+        return Failure("node_fault" if error.errno in NODE_FAULTS else "load_failed", what)
+    return Failure("load_failed", f"The data of a mini-batch could not be fetched: {error!r}")
+
+
+class Piece(NamedTuple):
+    """The bytes of an object that one request reads, and their place in the file."""
+
+    begin: int
+    end: int
+    at: int
+
+
+class Transfers:
+    """All transfers of one process."""
+
+    def __init__(self) -> None:
+        self._requests = asyncio.Semaphore(REQUESTS_MAX)
+        self._whole_only: set[str] = set()
+        """URLs on web servers that do not answer range requests."""
+
+    async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool) -> None:
+        """Makes all parts in a new folder. Raises StorageError, OSError; the folder is then useless."""
+        await asyncio.to_thread(os.makedirs, folder)
+        todo = iter(parts)
+
+        async def work() -> None:
+            for part in todo:
+                await self._part(folder / part.place, part, writable=writable)
+
+        await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
+
+    async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Fetched files are read-only, unless the input's mode asks for writable copies.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(target, flags, 0o644 if writable else 0o444)
+        try:
+            if not is_remote(part.url):
+                await asyncio.to_thread(_copy, part.url, descriptor)
+                return
+            url = parse_url(part.url)
+            if part.keep_offsets:
+                os.ftruncate(descriptor, part.size)
+            pieces = list(_pieces(part))
+            if not pieces:
+                await tried(partial(self._look, url, part), self._requests)
+            elif url.is_web:
+                await self._from_web(url, part, descriptor, pieces)
+            else:
+                await self._pieces(url, part, descriptor, pieces)
+        finally:
+            os.close(descriptor)
+
+    async def _pieces(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
+        await all_of([tried(partial(self._piece, url, part, piece, descriptor), self._requests) for piece in pieces])
+
+    async def _from_web(self, url: StorageUrl, part: Part, descriptor: int, pieces: Sequence[Piece]) -> None:
+        """Uses ranges if the web server answers them; otherwise reads the file from its start, and drops what is not
+        wanted.
+        """
+        if part.ranges is not None and part.url not in self._whole_only:
+            try:
+                await self._pieces(url, part, descriptor, pieces)
+                return
+            except StorageError as error:
+                if error.trouble is not Trouble.UNSUPPORTED:
+                    raise
+            self._whole_only.add(part.url)
+        await tried(partial(self._stream, url, part, pieces, descriptor), self._requests)
+
+    async def _piece(self, url: StorageUrl, part: Part, piece: Piece, descriptor: int) -> None:
+        begin, end, at = piece
+        with _explaining(url):
+            options = get_options(url, part.version, begin, end)
+            result = await open_store(url.root).get_async(url.path, options=options)
+            check_same(url, result.meta, part.size, part.version)
+            data = await result.bytes_async()
+            if len(data) != end - begin:
+                raise StorageError(f"{url} gave {len(data)} bytes, where {end - begin} were asked for")
+        await asyncio.to_thread(_write, descriptor, memoryview(data), at)
+
+    async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], descriptor: int) -> None:
+        at, behind = 0, pieces[-1].end
+        with _explaining(url):
+            result = await open_store(url.root).get_async(url.path)
+            check_same(url, result.meta, part.size, part.version)
+            async for chunk in result.stream(min_chunk_size=PART_BYTES):
+                await asyncio.to_thread(_write_wanted, descriptor, memoryview(chunk), at, pieces)
+                at += len(chunk)
+                if at >= behind:
+                    break
+            if at < behind:
+                raise StorageError(f"{url} gave {at} bytes, where it has {part.size}")
+
+    async def _look(self, url: StorageUrl, part: Part) -> None:
+        with _explaining(url):
+            # Not every web server answers HEAD, which the asynchronous half of the library sends.
+            check_same(url, await asyncio.to_thread(meta_of, url), part.size, part.version)
+
+
+@contextmanager
+def _explaining(url: StorageUrl) -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, asyncio.CancelledError):
+        raise
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise explained(error, "was there when the input was listed, and cannot be read now", str(url)) from error
+        raise
+    except Exception as error:
+        raise explained(error, "cannot be read", str(url)) from error
+
+
+async def tried(attempt: Callable[[], Awaitable[None]], turns: asyncio.Semaphore) -> None:
+    """Makes up to TRIES attempts with growing pauses, each when it has a turn. Raises what the last one raised."""
+    pause = FIRST_PAUSE_S
+    for left in reversed(range(TRIES)):
+        try:
+            async with turns:
+                await attempt()
+            return
+        except StorageError as error:
+            if error.trouble is not Trouble.FAILED or not left:
+                raise
+        await asyncio.sleep(pause)
+        pause *= 2
+
+
+async def all_of(attempts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Waits for all; the first failure ends the others."""
+    tasks = [asyncio.ensure_future(attempt) for attempt in attempts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _pieces(part: Part) -> Iterator[Piece]:
+    """The requests for the wanted bytes, in ascending order."""
+    at = 0
+    for first, last in part.ranges if part.ranges is not None else [(0, part.size)]:
+        for begin in range(first, last, PART_BYTES):
+            end = min(last, begin + PART_BYTES)
+            yield Piece(begin, end, begin if part.keep_offsets else at)
+            at += end - begin
+
+
+def _write(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, at)
+        data = data[written:]
+        at += written
+
+
+def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Sequence[Piece]) -> None:
+    """Writes the wanted bytes of a chunk that begins at `offset` in the object."""
+    for begin, end, at in pieces:
+        first, last = max(begin, offset), min(end, offset + len(chunk))
+        if first < last:
+            _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
+
+
+def _copy(source: str, descriptor: int) -> None:
+    try:
+        file = open(os.fsencode(source), "rb")  # noqa: SIM115  # closed below
+    except OSError as error:
+        readable = os.fsencode(source).decode("utf-8", "backslashreplace")
+        raise StorageError(
+            f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. Was "
+            "it removed, is its place not mounted here, or may the agent's user not read it?"
+        ) from error
+    with file, os.fdopen(os.dup(descriptor), "wb") as target:
+        shutil.copyfileobj(file, target, PART_BYTES)

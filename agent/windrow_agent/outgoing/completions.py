@@ -1,0 +1,175 @@
+"""Makes completions: from a worker's result, or for a lease whose worker died or never got it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from windrow.rpc.v1 import agent_service_pb2 as rpc
+from windrow.rpc.v1 import node_pb2 as node
+from windrow.rpc.v1 import work_pb2 as work
+
+from windrow_agent.leases.lease import Lease
+from windrow_agent.workers.frames import FrameType, Result
+from windrow_agent.workers.page import Look
+
+_MESSAGE_MAX = 4 << 10
+_DETAIL_MAX = 64 << 10
+
+_CAUSES: dict[str, work.Cause.ValueType] = {
+    "exception": work.CAUSE_EXCEPTION,
+    "bad_return": work.CAUSE_BAD_RETURN,
+    "load_failed": work.CAUSE_LOAD_FAILED,
+    "input_changed": work.CAUSE_INPUT_CHANGED,
+    "input_misread": work.CAUSE_INPUT_MISREAD,
+    "init_failed": work.CAUSE_INIT_FAILED,
+    "node_fault": work.CAUSE_NODE_FAULT,
+}
+
+
+_PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
+    work.CAUSE_EXCEPTION: node.WORKER_PHASE_RUNNING,
+    work.CAUSE_BAD_RETURN: node.WORKER_PHASE_RETURNING,
+    work.CAUSE_LOAD_FAILED: node.WORKER_PHASE_LOADING,
+    work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
+    work.CAUSE_INPUT_MISREAD: node.WORKER_PHASE_LOADING,
+}
+"""The phase in which a worker meets each cause that it reports itself."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text in at most `limit` bytes of UTF-8: its beginning and its end if it is longer."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return data.decode()
+    half = (limit - 8) // 2
+    return data[:half].decode(errors="ignore") + "\n…\n" + data[-half:].decode(errors="ignore")
+
+
+def side_of(result: Result) -> dict[str, Any]:
+    """The JSON document of a result; empty if there is none, or it cannot be read."""
+    if not result.side:
+        return {}
+    try:
+        side = json.loads(result.side)
+    except (ValueError, RecursionError):
+        return {}
+    return side if isinstance(side, dict) else {}
+
+
+def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
+    """Cause, message and detail of a failed attempt, or of a failed `init()`."""
+    cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
+    return (
+        cause,
+        shortened(str(side.get("message", "")), _MESSAGE_MAX),
+        shortened(str(side.get("detail", "")), _DETAIL_MAX),
+    )
+
+
+def from_result(result: Result, process_number: int, *, rows: bytes | None = None) -> work.Completion:
+    """The completion of a DONE or FAILED frame. `rows` replaces the rows in the frame; b"" if they are uploaded."""
+    completion = work.Completion(
+        lease_id=result.lease_id,
+        item_count=result.item_count,
+        result_count=result.result_count,
+        row_count=result.row_count,
+        rows=result.rows if rows is None else rows,
+        rows_length=result.rows_length,
+        rows_crc32=result.rows_crc32,
+        header=result.header,
+        start_unix_us=result.start_unix_us,
+        elapsed_us=result.elapsed_us,
+        run_us=result.run_us,
+        cpu_us=result.cpu_us,
+        peak_rss_kib=result.peak_rss_kib,
+        process_number=process_number,
+    )
+    if result.side or result.type == FrameType.FAILED:
+        side = side_of(result)
+        if result.type == FrameType.FAILED:
+            completion.cause, completion.message, completion.detail = failure_of(side)
+            completion.phase = _PHASES.get(completion.cause, node.WORKER_PHASE_UNSPECIFIED)
+        try:
+            for column, count, example in side.get("misfits", ()):
+                completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
+        except (TypeError, ValueError, OverflowError):
+            # Not written by the host. Misfits are only information: an error here would leave the lease without an end.
+            del completion.misfits[:]
+    return completion
+
+
+def of_dead_worker(
+    lease: Lease,
+    cause: work.Cause.ValueType,
+    message: str,
+    detail: str,
+    look: Look,
+    process_number: int,
+    *,
+    in_run: bool,
+) -> work.Completion:
+    """The completion of a lease whose worker died over it. Items are as counted at load, if it got that far."""
+    elapsed_us = max(0, time.monotonic_ns() - look.phase_start_ns) // 1000 if look.phase_start_ns else 0
+    return work.Completion(
+        lease_id=lease.lease_id,
+        cause=cause,
+        item_count=look.items or lease.item_count,
+        start_unix_us=time.time_ns() // 1000 - elapsed_us,
+        elapsed_us=elapsed_us,
+        run_us=elapsed_us if in_run else 0,
+        process_number=process_number,
+        message=shortened(message, _MESSAGE_MAX),
+        detail=shortened(detail, _DETAIL_MAX),
+        phase=node.WorkerPhase.ValueType(look.phase),
+    )
+
+
+def failed_here(lease_id: int, message: str) -> work.Completion:
+    """The completion of a lease that failed through a fault of this node, not of the mini-batch."""
+    return work.Completion(
+        lease_id=lease_id,
+        cause=work.CAUSE_NODE_FAULT,
+        start_unix_us=time.time_ns() // 1000,
+        message=shortened(message, _MESSAGE_MAX),
+    )
+
+
+def not_fetched(lease: Lease, cause: work.Cause.ValueType, message: str, begun_ns: int) -> work.Completion:
+    """The completion of a lease whose data could not be fetched. `begun_ns`: CLOCK_MONOTONIC."""
+    elapsed_us = max(0, time.monotonic_ns() - begun_ns) // 1000
+    return work.Completion(
+        lease_id=lease.lease_id,
+        cause=cause,
+        item_count=lease.item_count,
+        start_unix_us=time.time_ns() // 1000 - elapsed_us,
+        elapsed_us=elapsed_us,
+        message=shortened(message, _MESSAGE_MAX),
+        phase=node.WORKER_PHASE_FETCHING,
+    )
+
+
+def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) -> work.Completion:
+    """The completion of an attempt whose `run()` returned, but whose outputs could not be saved to their store."""
+    completion = work.Completion()
+    completion.CopyFrom(done)
+    for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits"):
+        completion.ClearField(name)
+    completion.cause = cause
+    completion.message = shortened(message, _MESSAGE_MAX)
+    completion.phase = node.WORKER_PHASE_RETURNING
+    return completion
+
+
+def worker_failure(
+    step_id: int, cause: work.Cause.ValueType, message: str, detail: str, process_number: int
+) -> rpc.WorkerFailure:
+    """The failure of a worker that was never ready, or of a step that could not be prepared."""
+    return rpc.WorkerFailure(
+        step_id=step_id,
+        cause=cause,
+        message=shortened(message, _MESSAGE_MAX),
+        detail=shortened(detail, _DETAIL_MAX),
+        process_number=process_number,
+    )

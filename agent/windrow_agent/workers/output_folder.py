@@ -1,0 +1,150 @@
+"""The local folder of one worker for outputs that go to a store: what is in it that the store does not have.
+
+Each worker has its own folder, so that everything in it is complete when `run()` returns: nobody else writes there. A
+file has changed if its inode, its size or its change time differs. That time is as coarse as the kernel's clock, so a
+listing ends only when the clock has moved on; a later write then has a later time.
+
+Invariants:
+
+1. Files of a failed `run()` do not go to the store, unless a later run changes them.
+2. Files of `init()` are owed until they are in the store, whatever becomes of the mini-batches.
+3. Links are refused and never followed, so that nothing outside the folder is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from windrow.rpc.v1 import work_pb2 as work
+from windrow.storage.urls import parse_url
+
+from windrow_agent.fetch_process.messages import Save
+
+_CLOCK_REALTIME_COARSE = 5
+_TICK_S = 0.001
+_TICKS_MAX = 50
+
+
+class Stamp(NamedTuple):
+    """What distinguishes two states of a file. `ctime_ns`: of the last change of its name, mode or content."""
+
+    inode: int
+    size: int
+    ctime_ns: int
+
+
+class Listing(NamedTuple):
+    """A listing of the folder: all files; those to save; and why something cannot be saved, "" if everything can."""
+
+    stamps: dict[str, Stamp]
+    new: list[Save]
+    refused: str
+
+
+class OutputFolder:
+    """`root` belongs to this worker alone. Methods that use the disk run in threads, one at a time (`lock`)."""
+
+    def __init__(self, root: Path, outputs: Iterable[work.StoredOutput]) -> None:
+        """Makes the folder, with one in it for each output. Raises OSError."""
+        self.root = root
+        self.lock = asyncio.Lock()
+        self._outputs = {output.name: output for output in outputs}
+        self._seen: dict[str, Stamp] = {}
+        self._owed: set[str] = set()
+        for name in self._outputs:
+            (root / name).mkdir(parents=True)
+        self.device = root.stat().st_dev
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The path that the script gets for each output: a folder, or a file that does not exist yet."""
+        return {name: str(self.root / name / self._file_of(output)) for name, output in self._outputs.items()}
+
+    def list_files(self) -> Listing:
+        """What is there now. Raises OSError."""
+        stamps: dict[str, Stamp] = {}
+        new: list[Save] = []
+        refused = ""
+        for name, output in self._outputs.items():
+            for path, status in _files_below(self.root, name):
+                stamp = Stamp(status.st_ino, status.st_size, status.st_ctime_ns)
+                stamps[path] = stamp
+                below = path[len(name) + 1 :]
+                if self._seen.get(path) == stamp or (output.is_file and below != self._file_of(output)):
+                    continue
+                why = _why_not(below, status)
+                if why:
+                    refused = refused or why
+                    continue
+                address = output.address if output.is_file else str(parse_url(output.address).below(below))
+                new.append(Save(path, address, *stamp))
+        _wait_for_clock(max((save.ctime_ns for save in new), default=0))
+        return Listing(stamps, new, refused)
+
+    def owe(self, listing: Listing) -> None:
+        """Notes that all of it is from `init()`."""
+        self._owed = set(listing.stamps)
+
+    def saved(self, listing: Listing) -> None:
+        """Notes that all of it is in the store."""
+        self._seen = listing.stamps
+        self._owed.clear()
+
+    def passed_over(self, listing: Listing) -> None:
+        """Notes that the new files are useless, since their mini-batch failed."""
+        self._seen = {path: stamp for path, stamp in listing.stamps.items() if path not in self._owed}
+
+    def remove(self) -> None:
+        """Removes the folder: the worker is gone, and its outputs are saved."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @staticmethod
+    def _file_of(output: work.StoredOutput) -> str:
+        return output.address.rpartition("/")[2] if output.is_file else ""
+
+
+def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything that is not a folder, by its name relative to the root, in no order."""
+    folders = [name]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                    continue
+                try:
+                    yield path, entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    # A process that the script left running has removed it.
+                    continue
+
+
+def _why_not(name: str, status: os.stat_result) -> str:
+    """Why this cannot be an object in a store; "" if it can."""
+    shown = os.fsencode(name).decode(errors="backslashreplace")
+    if stat.S_ISLNK(status.st_mode):
+        return f"The script has left a link in its output, {shown!r}, which a store cannot hold: write a file instead"
+    if not stat.S_ISREG(status.st_mode):
+        return f"The script has left something in its output that is not a file, {shown!r}, which a store cannot hold"
+    if shown != name:
+        return f'The script has written a file named "{shown}" (not UTF-8), which a store cannot hold: rename it'
+    if any(ord(char) < 32 or ord(char) == 127 for char in name):
+        return f"The script has written a file named {shown!r}, which a store cannot hold: rename it"
+    return ""
+
+
+def _wait_for_clock(newest_ns: int) -> None:
+    """Waits until the file system's clock shows a later time."""
+    for _ in range(_TICKS_MAX):
+        if time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) > newest_ns:
+            return
+        time.sleep(_TICK_S)

@@ -1,0 +1,72 @@
+"""Follows a job that another process runs, for `windrow job stream`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from windrow.cli import exit_codes
+from windrow.cli.messages import is_colourful, say
+from windrow.common.quantities import counted
+from windrow.sdk.job import Job
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+
+
+def stands_still(client: Client, job: Job) -> bool:
+    """Whether nothing runs an unfinished job. Following it would never end, and would block its state folder."""
+    return client.runs_nothing and not job.state.ended
+
+
+def tell_stands_still(job: Job) -> None:
+    """Say that nothing runs the job, and what to do."""
+    say(
+        f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
+        "is live over its state folder. Continue it with the `windrow run` command that began it."
+    )
+
+
+def stream_job(
+    client: Client, job_id: str, output: str, *, strict: bool, options: str, begun: Job | None = None
+) -> int:
+    """Show a job until it has ended; return the exit code for its end.
+
+    `options`: those by which later commands find its master.
+    """
+    from windrow.cli.display import summary
+    from windrow.cli.job_follower import Follower
+    from windrow.cli.run import make_display
+
+    job = begun or client.get(job_id)
+    if stands_still(client, job):
+        tell_stands_still(job)
+        return exit_codes.JOB_FAILED
+    display = make_display(output, quiet=False)
+    display.begin(job, continued=None if begun is None else False)
+    follower = Follower(
+        client,
+        job_id,
+        after_seq=0,
+        with_nodes=output != "json" and is_colourful(sys.stderr),
+        warned=() if begun is None else begun.warnings,
+    )
+    try:
+        job = follower.run(display, lambda: None)
+        document = client.document(job_id)
+    except KeyboardInterrupt:
+        display.end()
+        say(f"The job goes on. Follow it again with: windrow job stream {job_id}{options}")
+        return exit_codes.INTERRUPTED
+    finally:
+        follower.close()
+        display.end()
+    code = summary.exit_code(job, strict=strict)
+    if output == "json":
+        from windrow.cli.display.jsonlines import emit
+
+        places = summary.output_places(job, document) if job.state.succeeded else []
+        emit("end", job=job.to_dict(), outputs=places, exit_code=code)
+    else:
+        summary.print_summary(job, document, options=options, here=client.is_here)
+    return code

@@ -1,0 +1,1 @@
+"""What all roles share: names, numbers in words, notes on disk, the log, the Python that runs scripts."""

@@ -1,0 +1,105 @@
+"""The Python that runs the user's script: which one it is, and whether it can, before any work begins."""
+
+# Only cheap modules: finding one is on the way to the first run().
+from __future__ import annotations
+
+import os
+import sys
+
+from windrow.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+OLDEST = (3, 8)
+PROBE_S = 30.0
+"""One that has not answered by then (a slow disk) is left to the agent, which will tell."""
+PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_probe.py")
+
+
+class NoInterpreter(UsageError):
+    """There is no such interpreter, or not one for scripts; the text says which, why, and what to do."""
+
+
+def find_interpreter(configured: str | None, environment: Mapping[str, str], own: str = sys.executable) -> str:
+    """Absolute path of the interpreter: the configured one (a bare name is looked up on PATH), else the active virtual
+    or conda environment's, else our own.
+
+    Raises NoInterpreter for one that is not there or cannot be executed.
+    """
+    if configured:
+        return _checked(configured, "given by --python")
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if folder := environment.get(variable):
+            return _checked(os.path.join(folder, "bin", "python"), f"of the active environment, ${variable}")
+    return own
+
+
+def check_interpreter(python: str) -> None:
+    """Run it for a moment: is it a Python, and new enough? Raises NoInterpreter."""
+    if python != sys.executable:
+        missing_libraries(python)
+
+
+def missing_libraries(
+    python: str, libraries: Sequence[str] = (), *, folder: str = "", variables: Mapping[str, str] | None = None
+) -> list[str]:
+    """Which of the libraries an interpreter lacks, with a step's code folder and environment variables.
+
+    One that does not answer in time lacks none. Raises NoInterpreter for one that cannot run scripts.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [python, PROBE, folder, *libraries],
+            cwd=folder or None,
+            env={**os.environ, **variables} if variables is not None else None,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    except OSError as error:
+        raise NoInterpreter(f"{python!r} cannot be executed: {error.strerror}. {_OTHER}") from error
+    words = done.stdout.decode(errors="replace").split()
+    # A `sitecustomize` may print as well: ours is the last line.
+    begin = max((index for index, word in enumerate(words) if word == "windrow:"), default=None)
+    if done.returncode != 0 or begin is None:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        why = f": {said[-1]}" if said else ""
+        raise NoInterpreter(
+            f"{python!r} does not run as a Python interpreter (exit code {done.returncode}){why}. {_OTHER}"
+        )
+    _check_version(python, words[begin + 1])
+    return words[begin + 2 :]
+
+
+def _check_version(python: str, version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise NoInterpreter(
+            f"The Python interpreter {python!r} is Python {version}, too old; Python 3.8 or newer is needed. {_OTHER}"
+        )
+
+
+_OTHER = "Name another one with --python PATH"
+
+
+def _checked(path: str, origin: str) -> str:
+    full = path if os.sep in path else next((p for p in _search(path) if os.access(p, os.X_OK)), path)
+    # Not resolved: a virtual environment's python is a link, and must stay one.
+    full = os.path.abspath(full)
+    if not os.path.exists(full):
+        raise NoInterpreter(f"The Python interpreter {path!r} ({origin}) does not exist. {_OTHER}")
+    if os.path.isdir(full) or not os.access(full, os.X_OK):
+        raise NoInterpreter(f"The Python interpreter {path!r} ({origin}) cannot be executed. {_OTHER}")
+    return full
+
+
+def _search(name: str) -> list[str]:
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return [os.path.join(folder, name) for folder in folders if folder]

@@ -1,0 +1,49 @@
+"""The limit of open files: raised as far as the system allows, and found too low before any work begins.
+
+Systems keep the soft limit low for the sake of programs that use select(); ours do not. Scripts may: workers get the
+soft limit back with which their agent was started.
+"""
+
+# Only cheap modules: this is on the way to the first run().
+from __future__ import annotations
+
+import resource
+
+from windrow.errors import UsageError
+
+BASE = 48
+"""What a master, or an agent without workers, opens at least, with some room."""
+EACH_WORKER = 8
+_RAISED_MAX = 65536
+"""More would only make tables larger that the kernel goes through at each start of a process."""
+
+
+class TooFewOpenFiles(UsageError):
+    """The system allows this process too few open files; the text says how many, and how to have more."""
+
+
+def need_open_files(who: str, workers: int) -> None:
+    """Makes sure that `who` can look after so many workers: a soft limit below that is raised to it.
+
+    Raises TooFewOpenFiles where the hard limit is below it.
+    """
+    needed = BASE + EACH_WORKER * workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        fewer = " or use fewer --slots" if hard >= BASE + EACH_WORKER else ""
+        raise TooFewOpenFiles(
+            f"{who} cannot begin: at most {hard} files may be open at a time here, and {needed} are needed. "
+            "Raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of a systemd service; --ulimit nofile= of a "
+            f"container){fewer}."
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def raise_open_files() -> int:
+    """Raises this process's soft limit towards the hard one; returns what it was, for the processes of others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _RAISED_MAX if hard == resource.RLIM_INFINITY else min(hard, _RAISED_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return soft

@@ -1,0 +1,41 @@
+"""Questions to the code of another role, which the client does not import: it answers in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from typing import Any
+
+ASK_S = 60.0
+END_S = 5.0
+"""How long a process that was asked to end is waited for; it may go on by itself."""
+
+
+class Unanswered(Exception):
+    """A process that was asked gave no answer; the text is what it said instead."""
+
+
+def ask(module: str, *arguments: str, patience_s: float | None = ASK_S) -> dict[str, Any]:
+    """The JSON document that `python -m MODULE ARGUMENT...` writes. Raises Unanswered. `patience_s`: how long that may
+    take; None: as long as it does."""
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            said, errors = process.communicate(timeout=patience_s)
+        except BaseException:
+            # Not killed, as `subprocess.run` does a quarter of a second after Ctrl-C: it removes what it has made,
+            # perhaps the copy of a large database.
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+            raise
+        answer: dict[str, Any] = json.loads(said)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unanswered(str(error)) from error
+    except ValueError:
+        words = errors.decode(errors="replace").strip().splitlines()
+        raise Unanswered(words[-1] if words else f"{module} ended with exit code {process.returncode}") from None
+    return answer

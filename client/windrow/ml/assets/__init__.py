@@ -1,0 +1,1 @@
+"""What jobs use by name: data, models, environments."""

@@ -1,0 +1,88 @@
+"""Environments of scripts.
+
+Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from windrow.ml.attributes import Attributes
+from windrow.spec.reading.from_python import mapping
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import Node, Scalar
+
+
+class BuildContext(Attributes):
+    """`build` of an environment: a folder with a Dockerfile."""
+
+    _is_copied = True
+
+    def __init__(self, *, path: Any = None, dockerfile_path: str | None = None) -> None:
+        """As the keys of `build`."""
+        super().__init__(path=path, dockerfile_path=dockerfile_path)
+
+
+class Environment(Attributes):
+    """An environment: an image, a conda file, or both."""
+
+    _is_copied = True
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        version: str | int | None = None,
+        image: str | None = None,
+        conda_file: Any = None,
+        build: Any = None,
+        description: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """`conda_file`: a path, or its content as a mapping."""
+        super().__init__(
+            name=name,
+            version=None if version is None else str(version),
+            image=image,
+            conda_file=os.fspath(conda_file) if hasattr(conda_file, "__fspath__") else conda_file,
+            build=build,
+            description=description,
+            tags=dict(tags) if tags else None,
+            **more,
+        )
+
+    def to_node(self, *, named: bool = True) -> MappingNode:
+        """As the value of `environment`; `named` False: without name and version, which an inline one needs not."""
+        node = super().to_node()
+        dropped = ("id", "creation_context") if named else ("id", "creation_context", "name", "version")
+        return mapping({key: value for key, value in node.entries.items() if key not in dropped}, node.place)
+
+
+def resolve_environments(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:
+    """The tree of a job with known environments in place of their names (`azureml:name:version`, `name@latest`)."""
+    return _replaced(node, known) if known else node
+
+
+def _replaced(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:
+    entries: dict[str, Node] = {}
+    for name, value in node.entries.items():
+        if name == "environment" and isinstance(value, Scalar):
+            found = find_environment(value.text, known)
+            entries[name] = found.to_node(named=False) if found is not None else value
+        else:
+            entries[name] = _replaced(value, known) if isinstance(value, MappingNode) else value
+    return node._replace(entries=entries)
+
+
+def find_environment(text: str, known: Mapping[str, Environment]) -> Environment | None:
+    """The environment that a text names; of `name` and `name@latest` the one made last."""
+    name = text.strip().removeprefix("azureml:")
+    if name in known:
+        return known[name]
+    name = name.removesuffix("@latest")
+    return next(
+        (environment for key, environment in reversed(list(known.items())) if key.rpartition(":")[0] == name), None
+    )

@@ -1,0 +1,65 @@
+"""As `azure.ai.ml.entities`: what jobs are made of, by the names under which notebooks import it."""
+
+from __future__ import annotations
+
+from windrow.ml.absent import refuse_absent
+from windrow.ml.assets.data import Asset, Data, Model
+from windrow.ml.assets.environment import BuildContext, Environment
+from windrow.ml.jobs.command_step import command as CommandComponent
+from windrow.ml.jobs.pipeline_job import Job, PipelineJob
+from windrow.ml.jobs.pipeline_step import PipelineStep as PipelineComponent
+from windrow.ml.jobs.settings import (
+    JobResourceConfiguration,
+    JobService,
+    JupyterLabJobService,
+    ManagedIdentityConfiguration,
+    PipelineJobSettings,
+    ResourceConfiguration,
+    RetrySettings,
+    SshJobService,
+    TensorBoardJobService,
+    UserIdentityConfiguration,
+    VsCodeJobService,
+)
+from windrow.ml.jobs.step import Step
+from windrow.ml.operations.compute import AmlCompute, Compute
+from windrow.ml.parallel import parallel_run_function as ParallelComponent
+
+Command = Component = Parallel = Step
+"""Azure ML has a class for each of these; all are a `Step` here."""
+
+__all__ = [
+    "AmlCompute",
+    "Asset",
+    "BuildContext",
+    "Command",
+    "CommandComponent",
+    "Component",
+    "Compute",
+    "Data",
+    "Environment",
+    "Job",
+    "JobResourceConfiguration",
+    "JobService",
+    "JupyterLabJobService",
+    "ManagedIdentityConfiguration",
+    "Model",
+    "Parallel",
+    "ParallelComponent",
+    "PipelineComponent",
+    "PipelineJob",
+    "PipelineJobSettings",
+    "ResourceConfiguration",
+    "RetrySettings",
+    "SshJobService",
+    "Step",
+    "TensorBoardJobService",
+    "UserIdentityConfiguration",
+    "VsCodeJobService",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Raises, with what to do instead."""
+    refuse_absent(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,222 @@
+"""Inputs and outputs: as they are declared and given, as a step has them, and what binds them to each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from windrow.ml.assets.data import Input
+from windrow.ml.attributes import Attributes, to_node
+from windrow.ml.places import calling_place
+from windrow.spec.reading.from_python import mapping, scalar
+from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
+
+
+class KeyedStep(Protocol):
+    """What an output has to know of its step: `windrow.ml.jobs.step.Step`."""
+
+    @property
+    def key(self) -> str:
+        """The name among the pipeline's steps."""
+
+
+class PipelineInput(Attributes):
+    """An input of a pipeline, as its function and its caller see it."""
+
+    def __init__(self, name: str, given: Any) -> None:
+        """`given`: an Input, a literal, what a file has there, or None for one that is optional."""
+        if isinstance(given, Mapping):
+            super().__init__(given)
+        else:
+            super().__init__(**_entries_of(given))
+        self._name = name
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set a key; data that is pointed elsewhere is not what stood bare in a file any more."""
+        if name == "path" and value is not None:
+            self._values.pop("value", None)
+        super().__setitem__(name, value)
+
+    @property
+    def is_optional_without_value(self) -> bool:
+        """It was given as None."""
+        return not any(key in self for key in ("path", "value", "default"))
+
+    def __str__(self) -> str:
+        """The expression that binds to it."""
+        return f"${{{{parent.inputs.{self._name}}}}}"
+
+    def to_entry(self) -> Node:
+        """The entry in the pipeline's inputs."""
+        return entry_node(self)
+
+    def to_node(self) -> Mapping:
+        """Bound: as a setting or input of a step."""
+        return scalar(str(self), self._place)  # type: ignore[return-value]  # stands wherever a value does
+
+
+class StepInput(Attributes):
+    """An input of a step: its declaration, and what it is bound to or given."""
+
+    _is_copied = True
+
+    def __init__(self, declared: Node | Attributes | None, given: Any = None) -> None:
+        """`declared`: by the function or file that the step comes from."""
+        if isinstance(declared, Attributes):
+            super().__init__(Attributes.to_node(declared))
+        else:
+            super().__init__(declared if isinstance(declared, Mapping) else None)
+        if given is not None:
+            self._give(given)
+
+    def _give(self, given: Any) -> None:
+        data = self.get("type") in (*DATA_TYPES, *MODEL_TYPES)
+        if is_binding(given):
+            given = {"path": given}
+        elif data and isinstance(given, (str, os.PathLike)):
+            given = {"path": os.fspath(given)}
+        entries = _entries_of(given)
+        if isinstance(given, Input) and not given._typed and "type" in self:
+            entries.pop("type", None)
+        self.update(entries)
+        self._place = calling_place()
+
+    def to_node(self) -> Mapping:
+        """The entry in the step's inputs."""
+        return entry_node(self)  # type: ignore[return-value]  # a bare value where there is nothing else
+
+
+class StepOutput(Attributes):
+    """An output of a step: given to another step, it binds that one's input."""
+
+    def __init__(self, step: KeyedStep, name: str, written: Node | Attributes | None) -> None:
+        """`written`: its settings."""
+        node = written.to_node() if isinstance(written, Attributes) else written
+        super().__init__(node if isinstance(node, Mapping) else None)
+        if node is not None and not isinstance(node, Mapping) and not is_null(node):
+            self.path = node
+        if isinstance(node, Scalar):
+            self._place = node.place  # of a file, where an error is looked for
+        self._step = step
+        self._name = name
+
+    @property
+    def step(self) -> KeyedStep:
+        """Whose it is."""
+        return self._step
+
+    @property
+    def port_name(self) -> str:
+        """Its name among the step's outputs."""
+        return self._name
+
+    def __str__(self) -> str:
+        """The expression that binds to it; the step's name is known when the pipeline's function has ended."""
+        return f"${{{{parent.jobs.{self._step.key}.outputs.{self._name}}}}}"
+
+    def to_node(self) -> Mapping:
+        """Bound: as an input of another step."""
+        return scalar(str(self), self._place)  # type: ignore[return-value]  # stands wherever a value does
+
+    def settings(self) -> dict[str, Node]:
+        """Its own settings as nodes."""
+        return {name: to_node(value, self._place) for name, value in self._values.items()}
+
+
+class Ports:
+    """The inputs or outputs of a step or job: by attribute, by key, and in their order."""
+
+    def __init__(self, what: str, owner: str, members: dict[str, Any], *, make: Any) -> None:
+        """`make(name, value)` makes the member that an assignment sets; it raises AttributeError where none may be."""
+        object.__setattr__(self, "_what", what)
+        object.__setattr__(self, "_owner", owner)
+        object.__setattr__(self, "_members", members)
+        object.__setattr__(self, "_make", make)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self._members and name in ("keys", "values", "items", "get"):
+            # As of the dictionary that it is in Azure ML; a member of such a name comes first.
+            return getattr(self._members, name)
+        if name not in self._members:
+            raise AttributeError(
+                f"{self._owner} has no {self._what} {name!r}.{did_you_mean(name, self._members)} "
+                f"Its {self._what}s: {listed(self._members)}."
+            )
+        return self._members[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._members[name] = self._make(name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self._members)
+
+    def values(self) -> list[Any]:
+        """The members."""
+        return list(self._members.values())
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names and members."""
+        return list(self._members.items())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A member, or `default`."""
+        return self._members.get(name, default)
+
+
+def is_binding(value: Any) -> bool:
+    """Whether a value stands for an input of the pipeline or an output of a step."""
+    return isinstance(value, (PipelineInput, StepOutput))
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is data with a path, and not a literal: an Input, a data asset, a model."""
+    return isinstance(value, Input) or hasattr(type(value), "to_input")
+
+
+def _entries_of(given: Any) -> dict[str, Any]:
+    """The keys of an input object for what was given for it."""
+    if given is None:
+        return {}
+    if hasattr(type(given), "to_input"):
+        given = given.to_input()
+    if isinstance(given, Attributes) and not is_binding(given):
+        # An Input whose type was not said takes that of the declaration.
+        return dict(given._values)
+    if isinstance(given, dict):
+        return given
+    return {"value": given}
+
+
+def entry_node(port: Attributes) -> Node:
+    """An entry of `inputs`: bare where there is nothing but a value or a binding."""
+    place: Place = port._place
+    entries = {name: to_node(value, port._places.get(name, place)) for name, value in port._values.items()}
+    if list(entries) == ["value"]:
+        return entries["value"]
+    if list(entries) == ["path"] and is_binding(port._values["path"]):
+        return entries["path"]
+    return mapping(entries, place)

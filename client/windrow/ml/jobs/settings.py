@@ -1,0 +1,118 @@
+"""Settings that have a class of their own in notebooks.
+
+Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.ml.attributes import Attributes
+
+
+class ResourceConfiguration(Attributes):
+    """`resources` of a step: instance_count, instance_type, properties, shm_size, docker_args."""
+
+    _is_copied = True
+
+    def __init__(self, *, instance_count: Any = None, instance_type: str | None = None, **more: Any) -> None:
+        """As the keys of `resources`."""
+        super().__init__(instance_count=instance_count, instance_type=instance_type, **more)
+
+
+JobResourceConfiguration = ResourceConfiguration
+
+
+class RetrySettings(Attributes):
+    """`retry_settings` of a step: max_retries, and timeout in seconds."""
+
+    _is_copied = True
+
+    def __init__(self, *, max_retries: Any = None, timeout: Any = None, **more: Any) -> None:
+        """As the keys of `retry_settings`."""
+        super().__init__(max_retries=max_retries, timeout=timeout, **more)
+
+
+class PipelineJobSettings(Attributes):
+    """`settings` of a pipeline."""
+
+    _is_copied = True
+
+
+class _Typed(Attributes):
+    _is_copied = True
+    kind = ""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(type=self.kind, **more)
+
+
+class UserIdentityConfiguration(_Typed):
+    """`identity` of a step: a script runs with the rights of its agent all the same."""
+
+    kind = "user_identity"
+
+
+class ManagedIdentityConfiguration(_Typed):
+    """`identity` of a step: a script runs with the rights of its agent all the same."""
+
+    kind = "managed"
+
+
+class AmlTokenConfiguration(_Typed):
+    """`identity` of a step: a script runs with the rights of its agent all the same."""
+
+    kind = "aml_token"
+
+
+class MpiDistribution(_Typed):
+    """`distribution` of a command: it runs once, on one node."""
+
+    kind = "mpi"
+
+
+class PyTorchDistribution(_Typed):
+    """`distribution` of a command: it runs once, on one node."""
+
+    kind = "pytorch"
+
+
+class TensorFlowDistribution(_Typed):
+    """`distribution` of a command: it runs once, on one node."""
+
+    kind = "tensorflow"
+
+
+class JobService(Attributes):
+    """One of the `services` of a step; none is started."""
+
+    _is_copied = True
+    _type: str | None = None
+
+    def __init__(self, *, type: str | None = None, **more: Any) -> None:
+        """`type`: jupyter_lab, ssh, tensor_board, vs_code, custom."""
+        super().__init__(type=type or self._type, **more)
+
+
+class JupyterLabJobService(JobService):
+    """Told to have no effect."""
+
+    _type = "jupyter_lab"
+
+
+class SshJobService(JobService):
+    """Told to have no effect."""
+
+    _type = "ssh"
+
+
+class TensorBoardJobService(JobService):
+    """Told to have no effect."""
+
+    _type = "tensor_board"
+
+
+class VsCodeJobService(JobService):
+    """Told to have no effect."""
+
+    _type = "vs_code"

@@ -1,0 +1,51 @@
+"""Components: this client keeps them, since a job carries what it needs of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from windrow.errors import NotFound
+from windrow.ml.absent import refuse_label
+from windrow.ml.jobs.step import Step
+
+Component = Step | Callable[..., Any]
+"""What is called to make a step: a component, or a function under @pipeline."""
+
+
+class ComponentOperations:
+    """`MLClient.components`: kept for as long as this client lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Component] = {}
+
+    def create_or_update(self, component: Component, *, version: str | int | None = None, **more: Any) -> Component:
+        """Keep a component under its name and version ("1" where it says none), or a function under @pipeline."""
+        if not isinstance(component, Step):
+            self._known[component.__name__, str(version or "1")] = component
+            return component
+        own = component.get("version")
+        version = str(version or own or "1")
+        if own not in (None, version):
+            component = copy.deepcopy(component)  # the given one may be kept under its own version
+        component["version"] = version
+        self._known[str(component.get("name") or component.default_key), version] = component
+        return component
+
+    def get(self, name: str, version: str | int | None = None, label: str | None = None) -> Component:
+        """One that was kept; without a version (or with the label latest) the last. Raises NotFound, and UsageError
+        for another label."""
+        refuse_label(f"component {name}", label)
+        version = None if version is None else str(version)
+        fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
+        if not fitting:
+            raise NotFound(
+                f"This client keeps no component {name}{f':{version}' if version else ''}. Load it from its file: "
+                "load_component(source=PATH)."
+            )
+        return fitting[-1]
+
+    def list(self, name: str | None = None, **more: Any) -> Iterator[Component]:
+        """Those that were kept."""
+        return iter([made for (n, _), made in self._known.items() if name in (None, n)])

@@ -1,0 +1,241 @@
+"""Parameters and outputs of v1 pipelines: what steps are bound by."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from windrow.errors import UsageError
+from windrow.ml.places import calling_place
+from windrow.ml.v1.absent import tell_no_effect
+
+if TYPE_CHECKING:
+    from windrow.ml.v1.datastores import Datastore
+
+
+class Producer(Protocol):
+    """What an output has to know of the step that writes it: `windrow.ml.v1.steps.PipelineStep`."""
+
+    name: str
+
+
+class PipelineParameter:
+    """A value that a submission may change: `Experiment.submit(pipeline, pipeline_parameters={name: value})`."""
+
+    def __init__(self, name: str, default_value: Any) -> None:
+        """`default_value`: a literal, or a dataset."""
+        self.name = name
+        self.default_value = default_value
+        self.place = calling_place()
+
+
+class Output:
+    """An output of a step, and the input of others."""
+
+    def __init__(self, name: str, datastore: Datastore | None, output_name: str, output_mode: str) -> None:
+        """`name`: of what it is to other steps; `output_name`: of what it is to its own."""
+        self.name = name
+        self.output_name = output_name
+        self.datastore = datastore
+        self.output_mode = output_mode
+        self.path_on_compute: str | None = None
+        """Where the script was to write it; it is told that this has no effect."""
+        self.path_on_datastore: str | None = None
+        self.destination: str | None = None
+        self.registered_as: str | None = None
+        """The data asset that it becomes when its step is done."""
+        self.place = calling_place()
+        self.producer: Producer | None = None
+        """The step that writes it."""
+
+    def as_input(self, name: str | None = None) -> NamedInput:
+        """As an input of that name."""
+        return NamedInput(name or self.name, self)
+
+    as_named_input = as_input
+
+
+class PipelineData(Output):
+    """An output of a step, in a folder of the pipeline's run."""
+
+    def __init__(
+        self,
+        name: str,
+        datastore: Datastore | None = None,
+        output_name: str | None = None,
+        output_mode: str = "mount",
+        output_path_on_compute: str | None = None,
+        output_overwrite: bool | None = None,
+        data_type: str | None = None,
+        is_directory: bool | None = None,
+        pipeline_output_name: str | None = None,
+        training_output: Any = None,
+    ) -> None:
+        """`datastore`: where it goes; by default Windrow's place for outputs. `pipeline_output_name` and
+        `training_output` have no effect, and are told; the rest says nothing here."""
+        if pipeline_output_name and pipeline_output_name not in (name, output_name):
+            tell_no_effect(
+                f"{name}: pipeline_output_name={pipeline_output_name!r}",
+                f"get_pipeline_output finds an output by its own name, {output_name or name}",
+            )
+        if training_output is not None:
+            tell_no_effect(f"{name}: training_output", "no step trains by itself; its script writes the output")
+        super().__init__(name, datastore, output_name or name, output_mode)
+        self.path_on_compute = output_path_on_compute
+
+    def as_dataset(self) -> Self:
+        """Itself: files are files."""
+        return self
+
+    def parse_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
+        """Its delimited files as a table. Raises UsageError for options that are not the default ones."""
+        return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
+
+    def parse_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
+        """Its Parquet files as a table. Raises UsageError as `parse_delimited_files`."""
+        return _as_table(self, ("include_path", "partition_format", "file_extension"), arguments, options)
+
+    def as_mount(self, input_name: str | None = None) -> NamedInput:
+        """As an input that is read in place."""
+        return NamedInput(input_name or self.name, self, "mount")
+
+    def as_download(
+        self, input_name: str | None = None, path_on_compute: str | None = None, overwrite: bool | None = None
+    ) -> NamedInput:
+        """As an input that is copied to the script."""
+        return NamedInput(input_name or self.name, self, "download", path_on_compute)
+
+    def as_direct(self) -> NamedInput:
+        """As an input that is given as it is."""
+        return NamedInput(self.name, self, "direct")
+
+
+class OutputFileDatasetConfig(Output):
+    """An output of a step at a place of its own."""
+
+    _unnamed = itertools.count(1)
+
+    def __init__(
+        self,
+        name: str | None = None,
+        destination: Any = None,
+        source: str | None = None,
+        partition_format: str | None = None,
+    ) -> None:
+        """`destination`: a local path, or a datastore with the path in it, in which `{run-id}` stands for the run of
+        the step and `{output-name}` for `name`. `source`: has no effect, and is told: the argument names the place.
+        `partition_format` neither."""
+        # By their order: the same script makes the same job each time.
+        name = name or f"output_{next(self._unnamed)}"
+        super().__init__(name, None, name, "mount")
+        if partition_format:
+            tell_no_effect(f"{name}: partition_format", "let the script write a file MLTable that holds it, too")
+        self.path_on_compute = source
+        if isinstance(destination, tuple):
+            self.datastore, self.path_on_datastore = (*destination, None)[:2]
+        elif isinstance(destination, (str, os.PathLike)):
+            self.destination = os.fspath(destination)
+
+    def as_mount(self, disable_metadata_cache: bool = False) -> Self:
+        """Written in place."""
+        self.output_mode = "mount"
+        return self
+
+    def as_upload(self, overwrite: bool = False, source_globs: Any = None) -> Self:
+        """Written when the step is done. `source_globs` has no effect, and is told."""
+        if source_globs:
+            tell_no_effect(f"{self.name}: source_globs", "all files of an output are kept; write the others elsewhere")
+        self.output_mode = "upload"
+        return self
+
+    def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
+        """It becomes the next version of that data asset when its step is done."""
+        self.registered_as = name
+        return self
+
+    def read_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
+        """Its delimited files as a table. Raises UsageError for options that are not the default ones."""
+        return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
+
+    def read_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
+        """Its Parquet files as a table. Raises UsageError as `read_delimited_files`."""
+        return _as_table(self, ("include_path", "partition_format"), arguments, options)
+
+
+class NamedInput:
+    """Data under the name of an input, with the way it is read: `dataset.as_named_input(name).as_mount()`."""
+
+    def __init__(self, name: str, dataset: Any, mode: str | None = None, path_on_compute: str | None = None) -> None:
+        """`dataset`: a dataset, an output, or a parameter whose value is one. `mode`: mount, download or direct.
+        `path_on_compute`: has no effect, and is told: the argument names the place."""
+        self.name = name
+        self.dataset = dataset
+        self.mode = mode
+        self.path_on_compute = path_on_compute
+        self.place = calling_place()
+
+    def as_named_input(self, name: str) -> NamedInput:
+        """Under another name."""
+        return NamedInput(name, self.dataset, self.mode, self.path_on_compute)
+
+    def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
+        """Read in place."""
+        return NamedInput(self.name, self.dataset, "mount", path_on_compute)
+
+    def as_download(self, path_on_compute: str | None = None) -> NamedInput:
+        """Copied to the script."""
+        return NamedInput(self.name, self.dataset, "download", path_on_compute)
+
+    def as_direct(self) -> NamedInput:
+        """Given as it is."""
+        return NamedInput(self.name, self.dataset, "direct")
+
+    as_hdfs = as_direct
+
+
+class OutputTable(NamedInput):
+    """The files of an output as a table: a ParallelRunStep that divides it gets DataFrames. Whoever writes it, and
+    whoever names it otherwise, has the folder."""
+
+    def as_input(self, name: str | None = None) -> OutputTable:
+        """As an input of that name."""
+        return OutputTable(name or self.name, self.dataset)
+
+    def as_named_input(self, name: str) -> OutputTable:
+        """As an input of that name."""
+        return OutputTable(name, self.dataset)
+
+    def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
+        """Its output becomes the next version of that data asset when its step is done."""
+        self.dataset.register_on_complete(name)
+        return self
+
+
+def _as_table(output: Output, names: tuple[str, ...], arguments: tuple[Any, ...], options: Any) -> OutputTable:
+    """`names`: of the arguments that are given by their place."""
+    given = {**dict(zip(names, arguments, strict=False)), **options}
+    for name, value in given.items():
+        if value is None or getattr(value, "name", value) in _READ_BY_DEFAULT.get(name, (False, {}, "")):
+            continue
+        raise UsageError(
+            f"{output.name}: {name}={value!r} is not carried out for the files of an output: they are read by their "
+            "names (.csv, .tsv, .jsonl, .parquet), with the columns of their headers. Let the step that writes them "
+            "also write a file MLTable beside them, which says how they are read, and leave this out."
+        )
+    return OutputTable(output.name, output)
+
+
+_READ_BY_DEFAULT: dict[str, tuple[Any, ...]] = {
+    "header": (True, "ALL_FILES_HAVE_SAME_HEADERS"),
+    "separator": (",",),
+    "file_extension": ("", ".csv", ".parquet"),
+}
+"""What says only how such files are read anyway."""
+
+
+def data_behind(item: Any) -> Any:
+    """What is read or written, where it stands under the name of an input; else the thing itself."""
+    while isinstance(item, NamedInput):
+        item = item.dataset
+    return item

@@ -1,1 +1,0 @@
-"""As `azureml.contrib`."""

@@ -1,0 +1,151 @@
+"""The local files of a dataset: listed, copied, and read as a DataFrame."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TextIO
+
+from windrow.errors import UsageError
+from windrow.spec.tables.mltable import ENCODINGS
+
+
+class LocalFile(NamedTuple):
+    """A file, and the folder that its dataset's path begins with."""
+
+    root: str
+    path: str
+
+
+def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -> list[LocalFile]:
+    """The files of local paths and patterns, by path. `steps`: `take` and `skip` are carried out. Raises UsageError for
+    those that only a job carries out."""
+    found: list[LocalFile] = []
+    for path in paths:
+        inside = os.path.join(path, "**") if os.path.isdir(path) else path
+        fixed = path if os.path.isdir(path) else os.path.dirname(path)
+        while glob.has_magic(fixed):
+            fixed = os.path.dirname(fixed)
+        files = sorted(file for file in glob.glob(inside, recursive=True) if os.path.isfile(file))
+        found += [LocalFile(fixed, file) for file in files]
+    for step in steps:
+        for name, value in step.items():
+            if name == "take":
+                found = found[:value]
+            elif name == "skip":
+                found = found[value:]
+            elif name != "extract_columns_from_partition_format":
+                raise UsageError(f"{name} of a dataset is carried out by jobs only: give the dataset to a step.")
+    return found
+
+
+def copy_files(files: Sequence[LocalFile], target: str | None, *, overwrite: bool) -> list[str]:
+    """Copy files into a folder, under their paths below their roots; return where they are. `target`: None for a new
+    temporary folder. Raises UsageError for a file that is there already, but with `overwrite`."""
+    folder = os.path.abspath(target) if target is not None else tempfile.mkdtemp(prefix="windrow-")
+    places = [os.path.join(folder, os.path.relpath(file.path, file.root)) for file in files]
+    taken = [place for place in places if os.path.lexists(place)]
+    if taken and not overwrite:
+        raise UsageError(
+            f"download: {len(taken)} files are there already, such as {taken[0]}; overwrite=True replaces them, or "
+            "name another folder."
+        )
+    for file, place in zip(files, places, strict=True):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        shutil.copy2(file.path, place)
+    return places
+
+
+def read_frame(files: Sequence[str], steps: Sequence[Mapping[str, Any]]) -> Any:
+    """The rows of files. `steps`: as in an MLTable file. Raises UsageError for steps that only a job carries out."""
+    import pandas as pd
+
+    read, *further = [next(iter(step.items())) for step in steps]
+    undone = [name for name, _ in further if name not in ("take", "skip", "keep_columns", "drop_columns")]
+    if undone:
+        raise UsageError(
+            "to_pandas_dataframe reads files, and carries out take, skip, keep_columns and drop_columns; this table "
+            f"has other steps: {', '.join(undone)}. Run it through a step."
+        )
+    name, options = read[0], read[1] or {}
+    frames: list[Any] = []
+    for file in files:
+        if name == "read_parquet":
+            frame = pd.read_parquet(file)
+        elif name == "read_json_lines":
+            frame = pd.DataFrame(_json_lines(file, options))
+        else:
+            frame = _delimited(file, options, frames[0].columns if frames else None)
+        frames.append(frame)
+    if options.get("include_path_column"):
+        for file, frame in zip(files, frames, strict=True):
+            frame.insert(0, "Path", file)
+    rows = pd.concat(frames, ignore_index=True)
+    for step, value in further:
+        columns = [value] if isinstance(value, str) else value
+        if step == "take":
+            rows = rows.head(value)
+        elif step == "skip":
+            rows = rows.iloc[value:].reset_index(drop=True)
+        else:
+            rows = rows[columns] if step == "keep_columns" else rows.drop(columns=columns)
+    return rows
+
+
+def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
+    """`first`: the columns of the first file; None for itself."""
+    import pandas as pd
+
+    header = options.get("header")
+    bare = header == "no_header" or (header == "from_first_file" and first is not None)
+    text = {} if options.get("infer_column_types", True) else {"dtype": str, "keep_default_na": False}
+    if text and not options.get("empty_as_string"):
+        text["na_values"] = [""]
+    with _opened(file, options) as lines:
+        frame = pd.read_csv(lines, sep=options.get("delimiter", ","), header=None if bare else 0, **text)
+    if header == "no_header":
+        frame.columns = [f"Column{number}" for number in range(1, len(frame.columns) + 1)]
+    elif bare:
+        # As the reader of jobs: a file with more values a line has columns of their numbers.
+        names = [*first][: len(frame.columns)]
+        frame.columns = [*names, *(f"Column{n}" for n in range(len(names) + 1, len(frame.columns) + 1))]
+    elif header == "all_files_same_headers" and first is not None and len(first) == len(frame.columns):
+        frame.columns = first
+    return frame
+
+
+def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
+    """Raises UsageError for a line that is no JSON object, where these are not dropped."""
+    rows = []
+    with _opened(file, options) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except ValueError:
+                row = line
+            if isinstance(row, dict):
+                rows.append(row)
+            elif row is not None and options.get("invalid_lines") != "drop":
+                raise UsageError(
+                    f"{file}: line {number} is no JSON object; invalid_lines='drop' leaves such lines out."
+                )
+    return rows
+
+
+@contextmanager
+def _opened(file: str, options: Mapping[str, Any]) -> Iterator[TextIO]:
+    """A file as text, without the mark of its encoding. Its encoding means what it means in a job: latin1 is
+    windows-1252, say. Raises UsageError for one that a job does not read."""
+    written = str(options.get("encoding") or "utf8")
+    encoding = ENCODINGS.get(written)
+    if encoding is None:
+        raise UsageError(f"encoding={written!r} is not read here or in a job; known are: {', '.join(ENCODINGS)}.")
+    with open(file, encoding=encoding, newline="") as text:
+        if text.read(1) != "\ufeff":
+            text.seek(0)
+        yield text

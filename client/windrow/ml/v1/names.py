@@ -1,0 +1,105 @@
+"""The modules that notebooks import from `azureml`, and what each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windrow import __version__
+from windrow.errors import UsageError
+from windrow.ml.v1.bindings import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
+from windrow.ml.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
+from windrow.ml.v1.datasets import Dataset, FileDataset, TabularDataset
+from windrow.ml.v1.datastores import DataPath, DataPathComputeBinding, DataReference, Datastore
+from windrow.ml.v1.environment import (
+    DEFAULT_CPU_IMAGE,
+    DEFAULT_GPU_IMAGE,
+    CondaDependencies,
+    Environment,
+    RunConfiguration,
+)
+from windrow.ml.v1.models import Model
+from windrow.ml.v1.pipelines import Experiment, Pipeline, StepSequence
+from windrow.ml.v1.runs import PipelineRun, RunDetails, StepRun
+from windrow.ml.v1.steps import ParallelRunConfig, ParallelRunStep, PipelineStep, PythonScriptStep
+from windrow.ml.v1.table_options import DataType, PromoteHeadersBehavior
+from windrow.ml.v1.workspace import (
+    AzureCliAuthentication,
+    InteractiveLoginAuthentication,
+    MsiAuthentication,
+    ServicePrincipalAuthentication,
+    Workspace,
+)
+
+
+def _by_name(*classes: type) -> dict[str, object]:
+    return {made.__name__: made for made in classes}
+
+
+MODULES: Mapping[str, Mapping[str, object]] = {
+    "contrib": {},
+    "contrib.pipeline": {},
+    # The older place of `pipeline.steps`.
+    "contrib.pipeline.steps": _by_name(ParallelRunConfig, ParallelRunStep),
+    "core": {
+        **_by_name(ComputeTarget, Dataset, Datastore, Environment, Experiment, Model, RunConfiguration, Workspace),
+        "Run": PipelineRun,
+        "VERSION": __version__,
+    },
+    "core.authentication": _by_name(
+        AzureCliAuthentication, InteractiveLoginAuthentication, MsiAuthentication, ServicePrincipalAuthentication
+    ),
+    "core.compute": _by_name(AmlCompute, ComputeTarget),
+    "core.compute_target": _by_name(ComputeTarget, ComputeTargetException),
+    "core.conda_dependencies": _by_name(CondaDependencies),
+    "core.container_registry": {},
+    "core.dataset": _by_name(Dataset),
+    "core.datastore": _by_name(Datastore),
+    "core.environment": _by_name(CondaDependencies, Environment),
+    "core.experiment": _by_name(Experiment),
+    "core.keyvault": {},
+    "core.model": _by_name(Model),
+    "core.run": {"Run": PipelineRun},
+    "core.runconfig": {
+        **_by_name(CondaDependencies, RunConfiguration),
+        "DEFAULT_CPU_IMAGE": DEFAULT_CPU_IMAGE,
+        "DEFAULT_GPU_IMAGE": DEFAULT_GPU_IMAGE,
+    },
+    "core.script_run": {},
+    "core.script_run_config": {},
+    "core.webservice": {},
+    "core.workspace": _by_name(Workspace),
+    "data": _by_name(DataType, FileDataset, OutputFileDatasetConfig, TabularDataset),
+    "data.data_reference": _by_name(DataReference),
+    "data.datapath": _by_name(DataPath, DataPathComputeBinding),
+    "data.dataset_consumption_config": {"DatasetConsumptionConfig": NamedInput},
+    "data.dataset_factory": _by_name(DataType),
+    "data.dataset_type_definitions": _by_name(PromoteHeadersBehavior),
+    "data.file_dataset": _by_name(FileDataset),
+    "data.output_dataset_config": _by_name(OutputFileDatasetConfig),
+    "data.tabular_dataset": _by_name(TabularDataset),
+    "exceptions": {**_by_name(ComputeTargetException), "UserErrorException": UsageError},
+    "pipeline": {},
+    "pipeline.core": _by_name(Pipeline, PipelineData, PipelineParameter, PipelineRun, StepRun, StepSequence),
+    "pipeline.core.builder": _by_name(PipelineData, PipelineStep, StepSequence),
+    "pipeline.core.graph": _by_name(PipelineParameter),
+    "pipeline.core.pipeline": _by_name(Pipeline),
+    "pipeline.core.pipeline_draft": {},
+    "pipeline.core.pipeline_endpoint": {},
+    "pipeline.core.run": _by_name(PipelineRun, StepRun),
+    "pipeline.core.schedule": {},
+    "pipeline.steps": _by_name(ParallelRunConfig, ParallelRunStep, PythonScriptStep),
+    "pipeline.steps.automl_step": {},
+    "pipeline.steps.command_step": {},
+    "pipeline.steps.data_transfer_step": {},
+    "pipeline.steps.databricks_step": {},
+    "pipeline.steps.hyper_drive_step": {},
+    "pipeline.steps.mpi_step": {},
+    "pipeline.steps.parallel_run_config": _by_name(ParallelRunConfig),
+    "pipeline.steps.parallel_run_step": _by_name(ParallelRunStep),
+    "pipeline.steps.python_script_step": _by_name(PythonScriptStep),
+    "train": {},
+    "train.automl": {},
+    "train.hyperdrive": {},
+    "widgets": _by_name(RunDetails),
+}
+"""By module below `azureml`: its names. A module without names says of each what to do instead (`absent`)."""

@@ -1,1 +1,0 @@
-"""Pipelines and their steps."""

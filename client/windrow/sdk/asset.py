@@ -1,0 +1,180 @@
+"""Data assets and models as their caller sees them: names with versions for data that lies somewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windrow.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from windrow.rpc.connection import Connection
+    from windrow.rpc.v1 import asset_service_pb2 as pb
+    from windrow.spec.naming.assets import AssetLookup, FoundAsset
+    from windrow.transfer.local_data import OnUpload
+
+KINDS = ("", "data", "model")
+"""By the numbers of windrow.rpc.v1.AssetKind."""
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Asset(NamedTuple):
+    """One version of a data asset or model (`kind`); it never changes.
+
+    `path`: absolute on the machines of master and agents, or the address of a store or datastore. `job_id`, `step` and
+    `output`: what has written it, where a job has.
+    """
+
+    kind: str
+    name: str
+    version: str
+    type: str
+    path: str
+    is_file: bool = False
+    description: str = ""
+    tags: Mapping[str, str] = _EMPTY
+    create_time: datetime | None = None
+    job_id: str = ""
+    step: str = ""
+    output: str = ""
+
+    @property
+    def reference(self) -> str:
+        """As a job file names it."""
+        return f"azureml:{self.name}:{self.version}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; times as ISO 8601."""
+        made = self.create_time.isoformat() if self.create_time is not None else None
+        return {**self._asdict(), "tags": dict(self.tags), "create_time": made}
+
+
+class Registry:
+    """The assets of one master, over a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        from windrow.rpc.v1 import asset_service_pb2_grpc
+
+        self._connection = connection
+        self._stub = asset_service_pb2_grpc.AssetServiceStub(connection.channel)
+
+    def create(self, asset: Asset) -> Asset:
+        """Register a version (empty: the next number). Raises RequestRefused (ASSET_EXISTS, ASSET_INVALID)."""
+        from windrow.rpc.v1 import asset_service_pb2 as pb
+
+        message = pb.Asset(
+            kind=_number(asset.kind),
+            name=asset.name,
+            version=asset.version,
+            type=asset.type,
+            path=asset.path,
+            is_file=asset.is_file,
+            description=asset.description,
+            tags=asset.tags,
+        )
+        answer = self._connection.call(self._stub.CreateAsset, pb.CreateAssetRequest(asset=message))
+        return asset_from_message(answer.asset)
+
+    def get(self, kind: str, name: str, version: str | None = None) -> Asset:
+        """One version; None: the latest. Raises NotFound."""
+        from windrow.rpc.v1 import asset_service_pb2 as pb
+
+        request = pb.GetAssetRequest(kind=_number(kind), name=name, version=version or "")
+        return asset_from_message(self._connection.call(self._stub.GetAsset, request).asset)
+
+    def list(self, kind: str, name: str = "") -> Iterator[Asset]:
+        """All versions of an asset (name "": the latest of each), newest first, fetched a page at a time."""
+        from windrow.rpc.v1 import asset_service_pb2 as pb
+
+        request = pb.ListAssetsRequest(kind=_number(kind), name=name)
+        for page in self._connection.pages(self._stub.ListAssets, request):
+            yield from map(asset_from_message, page.assets)
+
+    def lookup(self) -> AssetLookup:
+        """For `windrow.spec.load_job`."""
+        from windrow.spec.naming.assets import AssetLookup
+
+        return AssetLookup(self._find, self._names, self._versions)
+
+    def _find(self, kind: str, name: str, version: str | None) -> FoundAsset | None:
+        from windrow.spec.naming.assets import FoundAsset
+
+        try:
+            found = self.get(kind, name, version)
+        except NotFound:
+            return None
+        return FoundAsset(kind, found.name, found.version, found.type, found.path, found.is_file)
+
+    def _names(self, kind: str) -> Collection[str]:
+        return [asset.name for asset in self.list(kind)]
+
+    def _versions(self, kind: str, name: str) -> Collection[str]:
+        return [asset.version for asset in self.list(kind, name)]
+
+
+def place_asset(
+    connection: Connection,
+    asset: Asset,
+    folder: str,
+    *,
+    datastores: dict[str, str] | None,
+    on_upload: OnUpload = lambda moment: None,
+) -> Asset:
+    """The asset with the path that the master has for it.
+
+    A relative path is this machine's, from `folder` on. `datastores`: of a served master, to which such data goes
+    along, as inputs of jobs do; None: the master is of this machine. Raises UsageError, WindrowError.
+    """
+    from windrow.spec.effective.job import DataInput
+    from windrow.spec.naming.locations import absolute, elsewhere, parse_location, why_missing
+    from windrow.storage.urls import BadUrl
+
+    location = parse_location(asset.path)
+    if location.kind in ("remote", "datastore"):
+        try:
+            return asset._replace(path=elsewhere(location, asset.path))
+        except BadUrl as error:
+            raise UsageError(f"path: {error}.") from error
+    if location.kind != "local" or not location.value or "\0" in location.value:
+        raise UsageError(
+            f"path: {asset.path!r} is neither a path nor an address of a store (s3://, gs://, abfss://, https://) or "
+            "datastore (azureml://datastores/NAME/paths/PATH)."
+        )
+    path = absolute(location.value, folder)
+    if datastores is not None and os.path.isabs(location.value):  # noqa: PTH117  # text, which the master resolves
+        return asset._replace(path=path)
+    if not os.path.exists(path):  # noqa: PTH110
+        raise UsageError(f"path: {asset.path} {why_missing(path)} ({path}).")
+    if datastores is not None:
+        from windrow.transfer.local_data import upload_path
+
+        kind = asset.type if asset.type == "mltable" else "uri_folder"
+        path = upload_path(connection, "path", DataInput(kind, "ro_mount", path), datastores, on_upload)
+    return asset._replace(path=path)
+
+
+def asset_from_message(message: pb.Asset) -> Asset:
+    """From the protocol."""
+    return Asset(
+        kind=KINDS[message.kind] if message.kind < len(KINDS) else "unknown",
+        name=message.name,
+        version=message.version,
+        type=message.type,
+        path=message.path,
+        is_file=message.is_file,
+        description=message.description,
+        tags=dict(message.tags),
+        create_time=message.create_time.ToDatetime(tzinfo=UTC) if message.HasField("create_time") else None,
+        job_id=message.job_id,
+        step=message.step_name,
+        output=message.output_name,
+    )
+
+
+def _number(kind: str) -> Any:
+    if kind not in KINDS[1:]:
+        raise UsageError(f"The kind of an asset is {kind!r}; allowed are data and model.")
+    return KINDS.index(kind)

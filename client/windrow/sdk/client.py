@@ -1,0 +1,605 @@
+"""The Python SDK: `windrow.Client` talks to one master.
+
+Example:
+    with windrow.Client("127.0.0.1:8470") as client:
+        job = client.submit("job.yml")
+        for moment in client.progress(job.job_id):
+            print(moment.items.ended, "of", moment.items.total)
+        frame = client.to_dataframe(job.job_id)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import grpc
+
+from windrow.errors import DeadlinePassed, UsageError, WindrowError
+from windrow.rpc.connection import Connection, Patience
+from windrow.rpc.contexts import Access, find_access
+from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.rpc.v1 import job_service_pb2_grpc
+from windrow.sdk.job import Job, StepReason, job_from_message, moment_of
+from windrow.sdk.master import Master
+from windrow.sdk.node import Node, node_from_message
+from windrow.sdk.results import RowsFile, download_outputs, need_succeeded, read_frame, rows_file, rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windrow.sdk.asset import Asset, Registry
+    from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
+    from windrow.sdk.private_master import PrivateMaster
+    from windrow.spec import EffectiveJob, LoadedJob
+    from windrow.spec.naming.assets import AssetLookup
+    from windrow.transfer.local_data import OnUpload
+
+REPORT_TIMEOUT_S = 300.0
+"""For a job of a million mini-batches, which the master reads from disk."""
+WATCH_TIMEOUT_S = 60.0
+"""A stream is reopened this often, so a connection that died silently is noticed by then."""
+
+
+class LogFile(NamedTuple):
+    """A log file of a job: its path below the job's logs folder, its length in bytes."""
+
+    path: str
+    length: int
+
+
+class Client:
+    """A connection to a master. Several threads may share it. Close it, or use it as a context manager.
+
+    Calls survive a restart of the master: they are repeated, without harm, until the master has not answered for
+    `patience_s` seconds. Every foreseeable error is a `WindrowError`.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        state: str | os.PathLike[str] | None = None,
+        access: Access | None = None,
+        patience_s: float = 15.0,
+        new: bool = False,
+    ) -> None:
+        """Connect to a master. By default to $WINDROW_MASTER, else to the context in use.
+
+        `address`: `host:port`, `unix:/path` or the name of a context. The files that $WINDROW_CA_FILE and
+        $WINDROW_TOKEN_FILE name belong to an address. `access`: an address with its certificates and token. `state`:
+        the state folder of runs on this machine. If no master serves that folder, or the process that ran it ends, the
+        client starts a private master, which answers questions but runs nothing. `new`: the folder may not exist yet.
+        Raises UsageError, StateFolderError, MasterFailed.
+        """
+        if sum(given is not None for given in (address, state, access)) > 1:
+            raise UsageError("Give one of address, state and access.")
+        self._private: PrivateMaster | None = None
+        if state is not None:
+            from windrow.sdk.private_master import PrivateMaster
+
+            self._private = PrivateMaster(os.fspath(state), new=new)
+            access = self._private.access
+        access = access or find_access(address, os.environ)
+        if access is None:
+            raise UsageError(
+                "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, use a context "
+                "(windrow context use NAME), or name a state folder."
+            )
+        self.connection = Connection(access.address, patience_s=patience_s, access=access)
+        if self._private is not None:
+            private = self._private
+            self.connection.why_gone = lambda: private.why_gone(self.connection)
+        self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """The master's address."""
+        return self.connection.address
+
+    @property
+    def is_here(self) -> bool:
+        """The master works on a state folder of this machine."""
+        return self._private is not None
+
+    @property
+    def runs_nothing(self) -> bool:
+        """The master is this client's own, without an agent: unfinished jobs do not continue."""
+        return self._private is not None and self._private.runs_nothing
+
+    @property
+    def stands_in(self) -> bool:
+        """For a state folder: start a private master when the one of another process ends. False: calls raise
+        MasterFailed."""
+        return self._private is not None and self._private.stands_in
+
+    @stands_in.setter
+    def stands_in(self, wanted: bool) -> None:
+        if self._private is not None:
+            self._private.stands_in = wanted
+
+    def close(self) -> None:
+        """Close the connection, and the private master if there is one. Repeatable."""
+        self.connection.close()
+        if self._private is not None:
+            self._private.close()
+
+    def _need_runner(self, job_id: str, was_attached: bool) -> None:
+        """Raises OwnerGone if the process that ran an unfinished job has ended: following it would never end."""
+        if was_attached and self.runs_nothing:
+            from windrow.common.quantities import counted
+            from windrow.embedded.session import OwnerGone
+
+            job = self.get(job_id)
+            # A master alone ends what is to be cancelled.
+            if not job.state.ended and job.state != "cancelling":
+                raise OwnerGone(
+                    f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
+                    f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
+                    "`windrow run` command that began it."
+                )
+
+    def master(self) -> Master:
+        """The address, version and state of the master."""
+        answer = self.connection.call(self._stub.GetMaster, pb.GetMasterRequest())
+        return Master(
+            address=self.address,
+            incarnation=answer.master_incarnation,
+            windrow_version=answer.windrow_version,
+            read_only_reason=answer.read_only_reason,
+            embedded=answer.embedded,
+            datastores=dict(answer.datastores),
+            certificate_good_until=moment_of(answer, "certificate_good_until"),
+        )
+
+    def submit(
+        self,
+        job: str | os.PathLike[str] | LoadedJob,
+        *,
+        sets: Sequence[str] = (),
+        name: str | None = None,
+        priority: int = 0,
+        weight: int = 1,
+        since: str = "",
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Job:
+        """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
+
+        `sets`: overrides, each `path=value`. `name`: overrides the file's. Code is uploaded unless the master has it;
+        data at relative paths is uploaded unless the master sees the same folder. `on_upload` is called with the
+        progress. Outputs at relative paths that the master cannot write to stay with it until `download` fetches them.
+        `since`: an earlier job (`last`: the newest of this file) whose results are taken over for unchanged items.
+        Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
+        """
+        effective = self._prepared(job, sets, name, priority, weight, on_upload)
+        if since:
+            from windrow.sdk.earlier_jobs import taking_over
+
+            effective = taking_over(self, effective, since)
+        return self.submit_effective(effective)
+
+    def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
+        """Read and check a job file against the datastores and registry of this master. Nothing is submitted.
+
+        Raises windrow.spec.JobFileError with all problems of the file.
+        """
+        from windrow.spec import load_job
+
+        master = self.master()
+        return load_job(
+            job_file, sets, embedded=master.embedded, datastores=master.datastores, assets=self.asset_lookup
+        )
+
+    def _prepared(
+        self,
+        job: str | os.PathLike[str] | LoadedJob,
+        sets: Sequence[str],
+        name: str | None,
+        priority: int,
+        weight: int,
+        on_upload: OnUpload,
+    ) -> EffectiveJob:
+        """Upload code and data of a job, and return the effective job to submit."""
+        master = self.master()
+        if isinstance(job, (str, os.PathLike)):
+            job = self.load_job(job, sets)
+        elif sets:
+            raise UsageError("`sets` change a job file while it is loaded; give them to load_job.")
+        data_paths = kept_outputs = None
+        if not master.embedded:
+            from windrow.transfer.local_data import outputs_kept, upload_data
+
+            kept_outputs = outputs_kept(self.connection, job, master.datastores)
+            data_paths = upload_data(self.connection, job, master.datastores, on_upload)
+        return self.upload_code(
+            job, data_paths=data_paths, kept_outputs=kept_outputs, name=name, priority=priority, weight=weight
+        )
+
+    def upload_code(
+        self,
+        loaded: LoadedJob,
+        *,
+        data_paths: dict[tuple[str, str], str] | None = None,
+        kept_outputs: dict[tuple[str, str], str | None] | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        weight: int = 1,
+    ) -> EffectiveJob:
+        """Upload the code folders of a loaded job, and return the effective job to submit.
+
+        `data_paths`: where the data of inputs is, by step and name, if not where the job file says. `kept_outputs`: see
+        `windrow.spec.build_effective`.
+        """
+        from windrow.sdk.submission import upload_code
+
+        return upload_code(
+            self.connection,
+            loaded,
+            data_paths=data_paths,
+            kept_outputs=kept_outputs,
+            name=name,
+            priority=priority,
+            weight=weight,
+        )
+
+    def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
+        """Submit an effective job whose code the master has. Repeating a `request_id` returns the first answer."""
+        request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
+        return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
+
+    def retry(
+        self,
+        job_id: str,
+        job: str | os.PathLike[str] | LoadedJob | None = None,
+        *,
+        sets: Sequence[str] = (),
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Job:
+        """Run the failed and cancelled parts of an ended job again, into the same outputs. Items with a result keep it.
+
+        `job`: the repaired job file, or what `windrow.spec.load_job` made of it. Its code, arguments, limits and
+        retries apply from now on. None: the job as it was. Raises NotFound, RequestRefused (JOB_NOT_ENDED,
+        NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
+        """
+        generation = self.get(job_id).generation
+        document = b""
+        if job is not None:
+            from windrow.spec.earlier_results import as_before
+
+            effective = as_before(self._prepared(job, sets, None, 0, 1, on_upload), self.document(job_id))
+            document = effective._replace(name=job_id).to_json().encode()
+        elif sets:
+            raise UsageError("`sets` change a job file; give that, too.")
+        request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
+        return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
+
+    def get(self, job_id: str) -> Job:
+        """The current state of a job. Raises NotFound."""
+        return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
+
+    def document(self, job_id: str) -> dict[str, Any]:
+        """The effective job as it was submitted (docs/contracts.md, section 1). Raises NotFound."""
+        answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))
+        document: dict[str, Any] = json.loads(answer.document)
+        return document
+
+    def explain(self, job_id: str) -> list[StepReason]:
+        """Why each step of a job stands where it stands, in the order of steps. Raises NotFound."""
+        answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
+        return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
+
+    def why_no_work(self, job_id: str) -> str:
+        """Why no node takes work of a job, and what to check; "" if one does. Raises NotFound."""
+        waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
+        return " ".join(dict.fromkeys(reason.message for reason in waits))
+
+    def list_jobs(self) -> Iterator[Job]:
+        """All jobs, newest first, fetched a page at a time."""
+        for page in self.connection.pages(self._stub.ListJobs, pb.ListJobsRequest()):
+            yield from map(job_from_message, page.jobs)
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job. One that has ended stays as it is. Raises NotFound."""
+        return job_from_message(self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=job_id)).job)
+
+    def progress(self, job_id: str, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
+        """Yield the job now and at each change (at most ten per second), until it has ended or is paused.
+
+        Survives restarts of the master. Raises NotFound, and DeadlinePassed after `timeout_s`.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        patience = Patience(self.connection)
+        attached = not self.runs_nothing
+        while True:
+            self._need_runner(job_id, attached)
+            left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
+            if left <= 0:
+                raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; wait again.")
+            request = pb.WatchJobRequest(job_id=job_id, after_seq=after_seq)
+            try:
+                with self.connection.stream(self._stub.WatchJob(request, timeout=left)) as responses:
+                    for response in responses:
+                        patience.answered()
+                        job = job_from_message(response.job)
+                        after_seq = job.seq
+                        yield job
+                        if job.state.ended or job.state == "paused":
+                            return
+                job = self.get(job_id)
+                if job.state.ended:
+                    # It had ended before, and nothing is newer than `after_seq`.
+                    yield job
+                    return
+            except grpc.RpcError as error:
+                if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    patience.wait_or_raise(error)
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        """Wait until a job has ended or is paused (its `message` says why). Raises NotFound, DeadlinePassed."""
+        job = None
+        for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
+            pass
+        return job if job is not None else self.get(job_id)
+
+    def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
+        """The log files of a job, by path.
+
+        `step`, `node`: only of these. `mini_batch`: only of workers that ran it. Raises NotFound.
+        """
+        if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
+            return []  # no number of a mini-batch
+        request = pb.ListLogsRequest(job_id=job_id, step_name=step, node_id=node, mini_batch_index=mini_batch)
+        pages = self.connection.pages(self._stub.ListLogs, request)
+        return [LogFile(file.path, file.length) for page in pages for file in page.files]
+
+    def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """Yield a log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
+
+        Raises NotFound.
+        """
+        patience = Patience(self.connection)
+        attached = follow and not self.runs_nothing
+        while True:
+            self._need_runner(job_id, attached)
+            request = pb.ReadLogRequest(job_id=job_id, path=path, offset=offset, follow=follow)
+            try:
+                with self.connection.stream(self._stub.ReadLog(request, timeout=WATCH_TIMEOUT_S)) as responses:
+                    for response in responses:
+                        patience.answered()
+                        offset = response.offset + len(response.content)
+                        yield response.content
+                return
+            except grpc.RpcError as error:
+                if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
+                    patience.wait_or_raise(error)
+
+    def mini_batches(
+        self,
+        job_id: str,
+        *,
+        step: str | None = None,
+        state: str | Sequence[str] = (),
+        cause: str | None = None,
+        newest_first: bool = False,
+        page_size: int = 1000,
+    ) -> Iterator[MiniBatch]:
+        """The mini-batches of a job as they are now, by step and index, fetched a page at a time.
+
+        `state`: only those in these states (`queued`, `leased`, `succeeded`, `failed`, `cancelled`). `cause`: only
+        those with an attempt that ended by it (`exception`, `timeout`, …; `no_result`: `run()` returned fewer results
+        than items). `newest_first`: sort by start, without those that never started. Raises NotFound, and UsageError
+        for an unknown state or cause.
+        """
+        from windrow.sdk.mini_batch import list_request, mini_batch_from_message
+
+        request = list_request(job_id, step, state, cause, newest_first, page_size)
+        for page in self.connection.pages(self._stub.ListMiniBatches, request):
+            yield from map(mini_batch_from_message, page.mini_batches)
+
+    def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
+        """One mini-batch with all its attempts. `step` may be left out if the job has only one. Raises NotFound."""
+        from windrow.sdk.mini_batch import details_from_message
+
+        request = pb.GetMiniBatchRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        return details_from_message(self.connection.call(self._stub.GetMiniBatch, request))
+
+    def replay(self, job_id: str, index: int, *, step: str | None = None) -> pb.GetReplayResponse:
+        """All that a replay of a mini-batch needs, as the protocol has it. Raises NotFound, RequestRefused
+        (REPLAY_IMPOSSIBLE)."""
+        request = pb.GetReplayRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        return self.connection.call(self._stub.GetReplay, request)
+
+    def report(self, job_id: str) -> dict[str, Any]:
+        """The figures of a job as of now (docs/contracts.md, section 6). Raises NotFound."""
+        request = pb.GetJobReportRequest(job_id=job_id)
+        answer = self.connection.call(self._stub.GetJobReport, request, timeout_s=REPORT_TIMEOUT_S)
+        document: dict[str, Any] = json.loads(answer.document)
+        return document
+
+    def download_code(self, digest: str, target: Path) -> None:
+        """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""
+        from windrow.transfer.download import download_artifact
+
+        download_artifact(self.connection, digest, target)
+
+    def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
+        """The rows of a finished job, in order, without line ends.
+
+        `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are not UTF-8
+        come as `os.fsdecode` gives them, rows of Parquet as JSON objects. Raises JobFailed unless the job succeeded,
+        NotFound.
+        """
+        place, chunks = self._read_rows(job_id, output)
+        return rows_of(chunks, place)
+
+    def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+        """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
+
+        `read_csv`: keyword arguments of `pandas.read_csv` that override. Raises as `results` does.
+        """
+        place, chunks = self._read_rows(job_id, output)
+        return read_frame(chunks, place, read_csv)
+
+    def download(
+        self,
+        job_id: str,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> list[Path]:
+        """Download outputs, each into a subfolder of its name; return the files received.
+
+        Without a folder, an output with a relative path in the job file goes to that path, if the job file is on this
+        machine, and replaces what is there. All others go into a folder named like the job. A download that broke off
+        continues where it stopped. Raises JobFailed, NotFound, TransferFailed.
+        """
+        job = self.get(job_id)
+        need_succeeded(job)
+        return download_outputs(self.connection, job, self.document(job_id), folder, outputs, on_bytes)
+
+    def _read_rows(self, job_id: str, output: str | None) -> tuple[RowsFile, Iterator[bytes]]:
+        from windrow.transfer.download import read_output_file
+
+        job = self.get(job_id)
+        need_succeeded(job)
+        place = rows_file(job, self.document(job_id), output)
+        return place, read_output_file(self.connection, job_id, place.output, place.path)
+
+    def list_nodes(self) -> Iterator[Node]:
+        """All nodes, by name, including lost nodes whose names are cordoned."""
+        for page in self.connection.pages(self._stub.ListNodes, pb.ListNodesRequest()):
+            yield from map(node_from_message, page.nodes)
+
+    def drain_node(self, node_id: str) -> Node:
+        """Ask a node to leave; its name stays cordoned. It has left when it is no longer listed, or listed as `lost`.
+
+        Raises RequestRefused (NODE_UNKNOWN).
+        """
+        return node_from_message(self.connection.call(self._stub.DrainNode, pb.DrainNodeRequest(node_id=node_id)).node)
+
+    def cordon_node(self, node_id: str, cordoned: bool = True) -> Node:
+        """Give a node no new work, or (`cordoned=False`) work again. It finishes what it has.
+
+        A cordon belongs to the name: it survives restarts of agent and master. Raises RequestRefused (NODE_UNKNOWN).
+        """
+        request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
+        return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
+
+    def remove_node(self, node_id: str) -> None:
+        """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
+        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
+
+    @property
+    def registry(self) -> Registry:
+        """The assets of the master."""
+        from windrow.sdk.asset import Registry
+
+        return Registry(self.connection)
+
+    def asset_lookup(self) -> AssetLookup:
+        """What `windrow.spec.load_job` takes as `assets`."""
+        return self.registry.lookup()
+
+    def create_data(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        type: str = "uri_folder",
+        version: str | int | None = None,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Asset:
+        """Register data as `azureml:<name>:<version>`; without a version, with the next number.
+
+        `type`: uri_folder, uri_file or mltable. Data at a relative path is on this machine and is uploaded to a served
+        master; an absolute path is the master's. A registered version never changes; registering the same again is
+        harmless. Raises UsageError, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
+        """
+        from windrow.sdk.asset import Asset
+
+        wanted = Asset(
+            "data", name, _version_text(version), type, os.fspath(path), False, description, dict(tags or {})
+        )
+        return self.create_asset(wanted, on_upload=on_upload)
+
+    def create_model(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        type: str = "custom_model",
+        version: str | int | None = None,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        on_upload: OnUpload = lambda moment: None,
+    ) -> Asset:
+        """Register a model (a file or a folder), like `create_data`.
+
+        `type`: custom_model, mlflow_model or triton_model.
+        """
+        from windrow.sdk.asset import Asset
+
+        wanted = Asset(
+            "model", name, _version_text(version), type, os.fspath(path), False, description, dict(tags or {})
+        )
+        return self.create_asset(wanted, on_upload=on_upload)
+
+    def create_asset(
+        self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
+    ) -> Asset:
+        """Register an asset, like `create_data`. `folder`: where relative paths begin [default: the current folder]."""
+        from windrow.sdk.asset import place_asset
+
+        master = self.master()
+        datastores = None if master.embedded else master.datastores
+        start = str(Path(folder or ".").absolute())
+        return self.registry.create(
+            place_asset(self.connection, asset, start, datastores=datastores, on_upload=on_upload)
+        )
+
+    def data(self, name: str, version: str | int | None = None) -> Asset:
+        """One version of a data asset; by default the latest. Raises NotFound."""
+        return self.registry.get("data", name, _version_text(version))
+
+    def model(self, name: str, version: str | int | None = None) -> Asset:
+        """One version of a model; by default the latest. Raises NotFound."""
+        return self.registry.get("model", name, _version_text(version))
+
+    def list_data(self, name: str = "") -> Iterator[Asset]:
+        """All versions of a data asset, newest first; without a name the latest version of each."""
+        return self.registry.list("data", name)
+
+    def list_models(self, name: str = "") -> Iterator[Asset]:
+        """All versions of a model, newest first; without a name the latest version of each."""
+        return self.registry.list("model", name)
+
+
+def _index(index: int) -> int:
+    if index < 0:
+        raise UsageError(f"{index} is no mini-batch: they are counted from 0.")
+    return min(index, (1 << 63) - 1)
+
+
+def _version_text(version: str | int | None) -> str:
+    return "" if version is None else str(version)
+
+
+__all__ = ["Client", "LogFile", "Master", "WindrowError"]

@@ -1,0 +1,357 @@
+"""Jobs and their steps, as plain frozen values made from the messages of the protocol.
+
+The numbers of a step belong to one commit, so mini-batches and items always add up.
+
+Named tuples cost a tenth of dataclasses to define, and these are on the way to the first `run()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from windrow.rpc.v1 import job_pb2
+
+
+class JobState(StrEnum):
+    """States of jobs, as in proto/windrow/rpc/v1/job.proto."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    COMPLETED_WITH_FAILURES = "completed_with_failures"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """A state that only a newer master knows."""
+
+    @property
+    def ended(self) -> bool:
+        """The job has ended."""
+        return self in _ENDED
+
+    @property
+    def succeeded(self) -> bool:
+        """The outputs are complete."""
+        return self in (JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES)
+
+    @property
+    def label(self) -> str:
+        """As shown: `CompletedWithFailures`."""
+        return self.value.title().replace("_", "")
+
+
+_ENDED = frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED})
+_JOB_STATES = (
+    JobState.UNKNOWN,
+    JobState.QUEUED,
+    JobState.RUNNING,
+    JobState.PAUSED,
+    JobState.CANCELLING,
+    JobState.COMPLETED,
+    JobState.COMPLETED_WITH_FAILURES,
+    JobState.FAILED,
+    JobState.CANCELLED,
+)
+_STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled")
+CAUSES = (
+    "unspecified",
+    "exception",
+    "timeout",
+    "bad_return",
+    "crash",
+    "oom",
+    "init_failed",
+    "load_failed",
+    "input_changed",
+    "node_fault",
+    "node_lost",
+    "preempted",
+    "rows_lost",
+    "cancelled",
+    "node_killer",
+    "output_failed",
+    "input_misread",
+)
+
+
+class MiniBatchCounts(NamedTuple):
+    """Numbers of mini-batches. Each counts in exactly one field besides `total`."""
+
+    total: int = 0
+    queued: int = 0
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    taken_over: int = 0
+    """Succeeded mini-batches whose result comes from an earlier job; they did not run."""
+
+    @property
+    def ended(self) -> int:
+        """Those with an outcome."""
+        return self.done + self.cancelled
+
+    @property
+    def done(self) -> int:
+        """Those that ran, whatever the outcome, or were taken over."""
+        return self.succeeded + self.failed
+
+    @property
+    def ran(self) -> int:
+        """Those that ran, whatever the outcome."""
+        return self.done - self.taken_over
+
+
+class ItemCounts(NamedTuple):
+    """Items: files or records."""
+
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    taken_over: int = 0
+    """Ok items whose result comes from an earlier job."""
+
+    @property
+    def ended(self) -> int:
+        """Those with an outcome."""
+        return self.done + self.cancelled
+
+    @property
+    def done(self) -> int:
+        """Those that ran, whatever the outcome, or were taken over."""
+        return self.ok + self.failed
+
+    @property
+    def ran(self) -> int:
+        """Those that ran, whatever the outcome."""
+        return self.done - self.taken_over
+
+
+class FailureExample(NamedTuple):
+    """The first failure of its cause."""
+
+    cause: str
+    mini_batch_index: int
+    message: str
+    detail: str
+    node_id: str
+    process_number: int | None
+    """None if no worker had it, because its data could not be fetched."""
+    status: str = ""
+    """As in the reports: `RUN_EXCEPTION`, `LOAD_TIMEOUT`, `NODE_LOST`, …"""
+    error_category: str = ""
+    """`UserError`, `SystemError` or `DependencyError`."""
+
+
+class StepReason(NamedTuple):
+    """Why a step stands where it stands. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+
+    step: str
+    code: str
+    message: str
+
+    @property
+    def waits_for_node(self) -> bool:
+        """No node takes work of the step, and nothing happens until one does."""
+        return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
+
+
+class Output(NamedTuple):
+    """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
+
+    name: str
+    path: str
+    append_row: bool
+    ready: bool
+
+
+class Step(NamedTuple):
+    """One step of a job."""
+
+    name: str
+    state: str
+    message: str = ""
+    planned: bool = False
+    """The totals are final."""
+    mini_batches: MiniBatchCounts = MiniBatchCounts()
+    items: ItemCounts = ItemCounts()
+    failed_attempts: Mapping[str, int] = MappingProxyType({})
+    """By cause."""
+    retries: int = 0
+    rows: int = 0
+    output_bytes: int = 0
+    outputs: tuple[Output, ...] = ()
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    failure_examples: tuple[FailureExample, ...] = ()
+    error_category: str = ""
+    """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
+    is_command: bool = False
+    """It runs a command once; its one mini-batch holds no items."""
+    step_id: int = 0
+    """Its number, unique within one state folder for ever."""
+    reused_from: str = ""
+    """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
+
+    @property
+    def shown_state(self) -> str:
+        """Its state, or `reused`."""
+        return "reused" if self.reused_from else self.state
+
+    @property
+    def failed_items_file(self) -> str:
+        """The file on the master's machine that lists what failed in a step that ended well; else empty.
+
+        `Client.read_log(job_id, f"{step.name}/failed_items.csv")` reads it from any machine.
+        """
+        from windrow.common.failure_list import place_in
+
+        return place_in(self.message) or ""
+
+
+class Job(NamedTuple):
+    """A job at one moment. `seq` grows with each change."""
+
+    job_id: str
+    display_name: str
+    state: JobState
+    message: str = ""
+    steps: tuple[Step, ...] = ()
+    create_time: datetime | None = None
+    end_time: datetime | None = None
+    seq: int = 0
+    generation: int = 1
+    run_digest: str = ""
+    warnings: tuple[str, ...] = ()
+    experiment_name: str = ""
+
+    @property
+    def parallel(self) -> Job:
+        """The job with only its parallel steps that run; these have items and mini-batches to count."""
+        return self._replace(steps=tuple(step for step in self.steps if not step.is_command and not step.reused_from))
+
+    @property
+    def commands(self) -> MiniBatchCounts:
+        """Its command steps, counted as one mini-batch each."""
+        return self._replace(steps=tuple(step for step in self.steps if step.is_command)).mini_batches
+
+    @property
+    def items(self) -> ItemCounts:
+        """Over all steps."""
+        return ItemCounts(*_sums(step.items for step in self.steps))
+
+    @property
+    def mini_batches(self) -> MiniBatchCounts:
+        """Over all steps."""
+        return MiniBatchCounts(*_sums(step.mini_batches for step in self.steps))
+
+    @property
+    def retries(self) -> int:
+        """Over all steps."""
+        return sum(step.retries for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; times as ISO 8601."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+def job_from_message(message: job_pb2.Job) -> Job:
+    """From the protocol."""
+    return Job(
+        job_id=message.job_id,
+        display_name=message.display_name,
+        state=_JOB_STATES[message.state] if message.state < len(_JOB_STATES) else JobState.UNKNOWN,
+        message=message.message,
+        steps=tuple(map(_step, message.steps)),
+        create_time=moment_of(message, "create_time"),
+        end_time=moment_of(message, "end_time"),
+        seq=message.seq,
+        generation=message.generation,
+        run_digest=message.run_digest,
+        warnings=tuple(message.warnings),
+        experiment_name=message.experiment_name,
+    )
+
+
+def _step(message: job_pb2.Step) -> Step:
+    batches, items = message.mini_batches, message.items
+    return Step(
+        name=message.name,
+        state=_STEP_STATES[message.state] if message.state < len(_STEP_STATES) else "unknown",
+        message=message.message,
+        planned=message.planned,
+        mini_batches=MiniBatchCounts(
+            batches.total,
+            batches.queued,
+            batches.leased,
+            batches.succeeded,
+            batches.failed,
+            batches.cancelled,
+            batches.taken_over,
+        ),
+        items=ItemCounts(items.total, items.ok, items.failed, items.cancelled, items.taken_over),
+        failed_attempts={_cause(entry.cause): entry.count for entry in message.failed_attempts},
+        retries=message.retries,
+        rows=message.rows,
+        output_bytes=message.output_bytes,
+        outputs=tuple(Output(out.name, out.path, out.append_row, out.ready) for out in message.outputs),
+        start_time=moment_of(message, "start_time"),
+        end_time=moment_of(message, "end_time"),
+        failure_examples=tuple(
+            FailureExample(
+                _cause(example.cause),
+                example.mini_batch_index,
+                example.message,
+                example.detail,
+                example.node_id,
+                example.process_number if example.HasField("process_number") else None,
+                example.status,
+                example.error_category,
+            )
+            for example in message.failure_examples
+        ),
+        error_category=message.error_category,
+        is_command=message.is_command,
+        step_id=message.step_id,
+        reused_from=message.reused_from,
+    )
+
+
+def _cause(number: int) -> str:
+    return CAUSES[number] if number < len(CAUSES) else f"cause_{number}"
+
+
+def moment_of(message: Message, name: str) -> datetime | None:
+    """A timestamp of a message; None where it is not set."""
+    if not message.HasField(name):
+        return None
+    stamp: Timestamp = getattr(message, name)
+    return stamp.ToDatetime(tzinfo=UTC)
+
+
+def _sums(rows: Iterable[tuple[int, ...]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, StrEnum) else value

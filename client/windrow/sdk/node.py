@@ -1,0 +1,88 @@
+"""A node as its caller sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windrow.sdk.job import moment_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from windrow.rpc.v1 import node_pb2
+
+_STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
+
+_BUILDING = 9
+"""WORKER_PHASE_BUILDING."""
+
+
+class Node(NamedTuple):
+    """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
+
+    What it uses and runs is as of its last heartbeat, `silent_s` ago; None: the master has heard none since its own
+    start, or since the node's.
+    """
+
+    node_id: str
+    state: str
+    message: str = ""
+    cpu_count: int = 0
+    memory_bytes: int = 0
+    gpu_count: int = 0
+    slots: int = 0
+    cpu_percent: float | None = None
+    memory_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    workers: int | None = None
+    leases: int = 0
+    silent_s: float | None = None
+    windrow_version: str = ""
+    labels: Mapping[str, str] = MappingProxyType({})
+    cordoned: bool = False
+    """It gets nothing new, whatever its state, until somebody takes that back."""
+    builds: Mapping[int, float] = MappingProxyType({})
+    """Steps, by number, whose environment it builds, and for how many seconds already."""
+    node_incarnation: str = ""
+    """The process of its agent: another one under the same name has another."""
+    ca_good_until: datetime | None = None
+    """When the certificates expire by which it knows its master; None: it uses none, or has not said so yet."""
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The names of `compute` that it works for; none: for any. From its label `pool`."""
+        return tuple(name for name in self.labels.get("pool", "").split(",") if name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        ends = self.ca_good_until.isoformat() if self.ca_good_until is not None else None
+        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds), "ca_good_until": ends}
+
+
+def node_from_message(message: node_pb2.Node) -> Node:
+    """From the protocol."""
+    heard = message.HasField("usage")
+    builds = {worker.step_id: worker.phase_ms / 1000 for worker in message.workers if worker.phase == _BUILDING}
+    return Node(
+        node_id=message.node_id,
+        state=_STATES[message.state] if message.state < len(_STATES) else "unknown",
+        message=message.message,
+        cpu_count=message.resources.cpu_count,
+        memory_bytes=message.resources.memory_bytes,
+        gpu_count=message.resources.gpu_count,
+        slots=message.resources.slots,
+        cpu_percent=message.usage.cpu_percent if heard else None,
+        memory_used_bytes=message.usage.memory_used_bytes if heard else None,
+        disk_free_bytes=message.usage.disk_free_bytes if heard else None,
+        workers=len(message.workers) - len(builds) if heard else None,
+        builds=builds,
+        leases=message.lease_count,
+        silent_s=message.silent_ms / 1000 if heard else None,
+        windrow_version=message.windrow_version,
+        labels=dict(message.labels),
+        cordoned=message.cordoned,
+        node_incarnation=message.node_incarnation,
+        ca_good_until=moment_of(message, "ca_good_until"),
+    )

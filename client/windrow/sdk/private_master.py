@@ -1,0 +1,100 @@
+"""The private master of a state folder, as a client reaches it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from windrow.embedded.session import OwnerGone, open_session
+from windrow.rpc.contexts import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from windrow.embedded.session import Session
+    from windrow.errors import WindrowError
+    from windrow.rpc.connection import Connection
+    from windrow.sdk.client import Client
+    from windrow.spec.naming.assets import AssetLookup
+
+PATIENCE_S = 120.0
+"""A private master that dies is started again. Only its supervisor (`Connection.why_gone`) ends the wait earlier."""
+
+
+class PrivateMaster:
+    """The master over a state folder, for one client: that of another process while it lives, else the client's own.
+
+    The client's own master has no agent: it answers questions and runs nothing. Close it.
+    """
+
+    def __init__(self, state: str, *, new: bool) -> None:
+        """Attach, or start one. `new`: the folder need not be there yet. Raises UsageError, StateFolderError,
+        MasterFailed."""
+        self.stands_in = True
+        """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
+        self._changing = threading.Lock()
+        self._session: Session | None = open_session(state, with_agent=False, must_exist=not new)
+        try:
+            self.access = Access(self._session.wait_ready())
+        except BaseException:
+            self._session.close(now=True)
+            raise
+
+    @property
+    def runs_nothing(self) -> bool:
+        """It is this client's own: unfinished jobs do not continue."""
+        return self._session is not None and not self._session.attached
+
+    def why_gone(self, connection: Connection) -> WindrowError | None:
+        """Why the master will not come back. None: it may, or a new one has taken its place."""
+        with self._changing:
+            if self._session is None:
+                return None
+            gone = self._session.failure()
+            if not isinstance(gone, OwnerGone) or not self.stands_in or connection.closed:
+                return gone
+            self._session.take_over()
+            connection.move(self._session.address)
+            return None
+
+    def close(self) -> None:
+        """End the master, if it is this client's own. Repeatable."""
+        # A thread of the caller's may be about to start one.
+        with self._changing:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+
+
+def connect(session: Session) -> Client:
+    """A client of an open session. Waits until the master serves."""
+    # Import everything while the master is still importing: nothing is left to import once it serves.
+    import windrow.transfer.code_archive
+    import windrow.transfer.upload  # noqa: F401
+    from windrow.sdk.client import Client
+
+    client = Client(session.wait_ready(), patience_s=PATIENCE_S)
+    client.connection.why_gone = session.failure
+    return client
+
+
+class SessionAssets:
+    """The registry of a state folder, opened when a job file names its first asset. Close it.
+
+    `session`: returns the open state folder.
+    """
+
+    def __init__(self, session: Callable[[], Session]) -> None:
+        self._session = session
+        self._client: Client | None = None
+
+    def open(self) -> AssetLookup:
+        """Waits until the master serves. Raises what `connect` raises."""
+        self._client = connect(self._session())
+        return self._client.registry.lookup()
+
+    def close(self) -> None:
+        """Repeatable."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None

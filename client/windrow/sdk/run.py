@@ -1,0 +1,129 @@
+"""`windrow.run("job.yml")`: a whole run on this machine, from a notebook or a script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windrow.embedded import state_folder, unreported_run
+from windrow.embedded.job_interpreter import check_job_interpreter
+from windrow.embedded.session import OwnerGone, Session, open_session
+from windrow.errors import JobFailed
+from windrow.sdk.job import Job
+from windrow.sdk.private_master import SessionAssets, connect
+from windrow.sdk.results import RowsFile, read_frame, rows_file, rows_files, rows_of
+from windrow.sdk.run_choice import begin
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windrow.spec import LoadedJob
+
+READ_BYTES = 1 << 20
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Run(NamedTuple):
+    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows."""
+
+    job: Job
+    rows: tuple[RowsFile, ...]
+    document: dict[str, Any]
+
+    @property
+    def succeeded(self) -> bool:
+        """The outputs are complete. Failures may have been tolerated: see `job.items.failed`."""
+        return self.job.state.succeeded
+
+    def results(self, output: str | None = None) -> Iterator[str]:
+        """The rows in order, without line ends. Raises JobFailed, NotFound, UsageError."""
+        place = self._rows_file(output)
+        return rows_of(self._chunks(place), place)
+
+    def to_dataframe(self, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+        """The rows as a DataFrame; `read_csv`: keyword arguments of `pandas.read_csv` that override."""
+        place = self._rows_file(output)
+        return read_frame(self._chunks(place), place, read_csv)
+
+    def _rows_file(self, output: str | None) -> RowsFile:
+        if not self.succeeded:
+            raise JobFailed(
+                f"Job {self.job.job_id} is {self.job.state.value}: {self.job.message or 'it has no output.'}"
+            )
+        return rows_file(self.job, self.document, output)
+
+    @staticmethod
+    def _chunks(place: RowsFile) -> Iterator[bytes]:
+        with Path(place.place).open("rb") as file:
+            while chunk := file.read(READ_BYTES):
+                yield chunk
+
+
+def run(
+    path: str | os.PathLike[str],
+    *,
+    sets: Sequence[str] = (),
+    state: str | os.PathLike[str] = state_folder.DEFAULT,
+    python: str | os.PathLike[str] | None = None,
+    environments: str = "build",
+    slots: int | None = None,
+    datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
+    restart: bool = False,
+    keep_rows: bool = False,
+    on_progress: Callable[[Job], None] = lambda job: None,
+) -> Run:
+    """Run a job file on this machine, with a private master and agent, and return when it has ended.
+
+    It does what `windrow run` does, without its display: it continues an unfinished equal run of the folder `state`,
+    and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
+    ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
+    by name, a folder or an address in storage. `on_progress`: called at each change. Raises windrow.spec.JobFileError,
+    RunChanged, StateFolderError, UsageError, MasterFailed.
+    """
+    # The two processes import what they need while the job file is read here.
+    session = open_session(
+        os.fspath(state),
+        with_agent=True,
+        python=os.fspath(python) if python else None,
+        environments=environments,
+        slots=slots,
+        datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
+    )
+    try:
+        from windrow.spec import load_job
+
+        assets = SessionAssets(lambda: session)
+        try:
+            loaded = load_job(path, sets, datastores=session.datastores, assets=assets.open)
+        finally:
+            assets.close()
+        if session.interpreter:
+            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+        return _follow(session, loaded, restart, keep_rows, on_progress)
+    finally:
+        session.close()
+
+
+def _follow(
+    session: Session, loaded: LoadedJob, restart: bool, keep_rows: bool, on_progress: Callable[[Job], None]
+) -> Run:
+    seq, job_id = 0, ""
+    while True:
+        client = connect(session)
+        try:
+            if not job_id:
+                job_id = begin(client, loaded, session.folder, restart=restart, keep_rows=keep_rows).job.job_id
+            for job in client.progress(job_id, after_seq=seq):
+                seq = job.seq
+                on_progress(job)
+            job = client.get(job_id)
+            document = client.document(job_id)
+            unreported_run.forget(session.folder, job_id)
+            return Run(job, tuple(rows_files(job, document)), document)
+        except OwnerGone:
+            session.take_over()
+        finally:
+            client.close()

@@ -1,0 +1,156 @@
+"""Which run a job file means over a state folder: continue an unfinished one, refuse, or begin a new one.
+
+Runs of one job file are found by its absolute path, and compared by `run_digest`: settings, inputs (with the MLTable
+files of divided ones) and code. An unfinished equal run continues. An unfinished run that differs is refused, unless
+the user says what to do with it. If there is none, a new run begins; but if an equal run has ended and the command that
+followed it was killed before it could report that, the end is reported instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from windrow.common.quantities import counted
+from windrow.embedded import unreported_run
+from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
+from windrow.rpc.errors import JOB_EXISTS
+from windrow.sdk.earlier_jobs import with_job_files
+from windrow.sdk.job import Job, JobState
+from windrow.sdk.results import rows_files
+from windrow.storage.urls import is_remote
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+    from windrow.spec import EffectiveJob, LoadedJob
+
+CANCEL_TIMEOUT_S = 60.0
+NAME_MAX = 64
+
+
+class Begun(NamedTuple):
+    """The chosen run. `continued`: it began before, and may have ended unreported. `others`: unfinished runs that
+    continue as well.
+    """
+
+    job: Job
+    continued: bool
+    others: tuple[Job, ...] = ()
+
+
+def begin(
+    client: Client,
+    loaded: LoadedJob,
+    folder: str,
+    *,
+    restart: bool = False,
+    keep_rows: bool = False,
+    since: str = "",
+) -> Begun:
+    """Continue the unfinished run of this job file in a state folder, or submit a new one.
+
+    Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel the unfinished run and begin a new
+    one. `keep_rows`: continue the unfinished run as it was begun, although the job file or its code has changed.
+    `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
+    """
+    begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
+    unreported_run.remember(folder, begun.job.job_id)
+    return begun
+
+
+def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) -> Begun:
+    """Run the failed and cancelled parts of an ended run again. An unfinished run continues as it is.
+
+    `loaded`: the repaired job file. Raises what `Client.retry` raises.
+    """
+    job = client.get(job_id)
+    if job.state.ended:
+        job = client.retry(job_id, loaded)
+    others = [other for other in client.list_jobs() if not other.state.ended and other.job_id != job_id]
+    unreported_run.remember(folder, job_id)
+    return Begun(job, True, tuple(others))
+
+
+def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
+    effective = client.upload_code(loaded)
+    if since:
+        from windrow.sdk.earlier_jobs import taking_over
+
+        effective = taking_over(client, effective, since)
+    unfinished = [job for job in client.list_jobs() if not job.state.ended]
+    same_file, others = _split(client, unfinished, effective.job_file)
+    going = [job for job in same_file if job.state is not JobState.CANCELLING]
+    if restart:
+        for job in going:
+            client.cancel(job.job_id)
+            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
+    else:
+        equal = [job for job in going if job.run_digest == effective.run_digest]
+        if equal or (going and keep_rows):
+            chosen = (equal or going)[0]
+            return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
+        if going:
+            raise _changed(going[0], effective.job_file)
+        ended = _ended_unreported(client, effective, folder)
+        if ended is not None:
+            return Begun(ended, True, tuple(others))
+        if keep_rows:
+            raise UsageError(
+                f"--keep-rows: there is no unfinished run of {effective.job_file} to go on with. "
+                "Without --keep-rows a new run begins."
+            )
+    return Begun(_submit_new(client, effective), False, tuple(others))
+
+
+def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
+    """The equal run that succeeded while nobody followed it, and whose outputs are still there."""
+    job_id = unreported_run.remembered(folder)
+    if not job_id:
+        return None
+    try:
+        job, document = client.get(job_id), client.document(job_id)
+    except NotFound:
+        return None
+    if not job.state.succeeded or job.run_digest != effective.run_digest:
+        return None
+    if document.get("job_file") != effective.job_file:
+        return None
+    places = [file.place for file in rows_files(job, document)]
+    places += [out.path for step in job.steps for out in step.outputs]
+    # Only the master can tell whether an output in a store is still there; it was when the run ended.
+    return job if all(is_remote(place) or os.path.exists(place) for place in places) else None
+
+
+def _split(client: Client, unfinished: Iterable[Job], job_file: str) -> tuple[list[Job], list[Job]]:
+    same: list[Job] = []
+    others: list[Job] = []
+    for job, written in with_job_files(client, unfinished):
+        (same if written == job_file else others).append(job)
+    return same, others
+
+
+def _submit_new(client: Client, effective: EffectiveJob) -> Job:
+    """Submit under the job file's name, with the next free number appended if an earlier run has that name."""
+    name, number = effective.name, 1
+    while True:
+        try:
+            return client.submit_effective(effective)
+        except RequestRefused as error:
+            if error.reason != JOB_EXISTS or name is None:
+                raise
+        number += 1
+        suffix = f"-{number}"
+        effective = effective._replace(name=f"{name[: NAME_MAX - len(suffix)]}{suffix}")
+
+
+def _changed(job: Job, job_file: str) -> RunChanged:
+    items = job.items
+    done = f"{items.done:,} of {counted(items.total, 'item')} done" if items.total else "nothing done yet"
+    return RunChanged(
+        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
+        "(or MLTable files), code or --since. Choose:\n"
+        f"  --restart    cancel that run and start a new one with what is there now\n"
+        f"  --keep-rows  finish that run as it was begun, with its own settings and code\n"
+        f"or undo the change, and the same command continues it."
+    )

@@ -1,0 +1,59 @@
+"""What a job needs before it can be submitted: its code and its data where the master is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.rpc.connection import Connection
+    from windrow.spec import EffectiveJob, LoadedJob
+
+
+def upload_code(
+    connection: Connection,
+    loaded: LoadedJob,
+    *,
+    data_paths: dict[tuple[str, str], str] | None,
+    kept_outputs: dict[tuple[str, str], str | None] | None,
+    name: str | None,
+    priority: int,
+    weight: int,
+) -> EffectiveJob:
+    """Pack the code folders of a loaded job, upload what the master lacks, and make the effective job.
+
+    `data_paths`, `kept_outputs`: as of `windrow.spec.build_effective`. Raises UsageError for code that cannot be
+    packed.
+    """
+    import tempfile
+
+    from windrow.common.archives import ArchiveError
+    from windrow.spec import build_effective
+    from windrow.transfer.code_archive import pack
+    from windrow.transfer.upload import FileSource, upload_artifact
+
+    digests: dict[str, str] = {}
+    for code in sorted(set(loaded.code_folders.values())):
+        scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
+        # Without a name: nothing is left behind, however this process ends.
+        with tempfile.TemporaryFile() as archive:
+            try:
+                packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
+            except ArchiveError as error:
+                raise UsageError(str(error)) from error
+            except OSError as error:
+                raise UsageError(
+                    f"The code folder {code} cannot be packed: {error.filename or code}: {error.strerror}."
+                ) from error
+            digests[code] = packed.digest
+            upload_artifact(connection, packed.digest, FileSource(archive))
+    return build_effective(
+        loaded,
+        digests,
+        data_paths=data_paths,
+        kept_outputs=kept_outputs,
+        name=name,
+        priority=priority,
+        weight=weight,
+    )

@@ -1,0 +1,211 @@
+"""Code folders as archives: packed by the client, addressed by their sha256, unpacked by agents.
+
+Format: docs/contracts.md, section 1. A tar of regular files, sorted by name, in which every field besides content is
+fixed, so that equal folders have equal digests on every machine. It is not compressed, because versions of a compressor
+differ, and another digest would mean another run. The packing side decides what belongs in it; the unpacking side
+trusts nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from windrow.common.archives import CODE_LIMITS, ArchiveError, ArchiveLimits
+from windrow.common.state_mark import STATE_MARK
+
+ALWAYS_LEFT_OUT = frozenset(
+    {".git", "__pycache__", ".windrow", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Folders that never belong to a job's code: they change from run to run although the code does not."""
+
+IGNORE_FILES = (".amlignore", ".gitignore")
+"""The first of these in the root of the folder lists, as git patterns, what is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeArchive:
+    """A packed folder: sha256 of the archive in hexadecimal, its length in bytes, and what went in."""
+
+    digest: str
+    length: int
+    file_count: int
+    content_bytes: int
+
+
+def pack(
+    folder: str | os.PathLike[str],
+    archive: BinaryIO,
+    *,
+    required: Sequence[str] = (),
+    limits: ArchiveLimits = CODE_LIMITS,
+) -> CodeArchive:
+    """Pack a code folder into `archive`, an empty file that is open for writing, and return its digest.
+
+    `folder`: "" packs nothing, for a command without code. `required`: relative paths (the entry script) that must not
+    be left out. Links to files inside the folder are packed as those files. Raises ArchiveError for links that lead
+    elsewhere, special files, missing required files and folders beyond the limits; OSError for what cannot be read.
+    """
+    root = Path(folder)
+    files = list(_files(root, limits)) if os.fspath(folder) else []
+    _need(required, files, root)
+    content_bytes = 0
+    out = _Hashing(archive)
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name, path in files:
+            content_bytes += _add(tar, name, path)
+            if content_bytes > limits.bytes_max:
+                raise ArchiveError(_too_large(root, limits))
+    archive.flush()
+    return CodeArchive(out.digest.hexdigest(), out.length, len(files), content_bytes)
+
+
+def measure(
+    folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = CODE_LIMITS
+) -> tuple[int, int]:
+    """The number and the bytes of the files that `pack` would take. Reads none of them.
+
+    Raises ArchiveError as `pack` does; OSError.
+    """
+    root = Path(folder)
+    files = list(_files(root, limits))
+    _need(required, files, root)
+    content_bytes = sum(path.stat().st_size for _, path in files)
+    if content_bytes > limits.bytes_max:
+        raise ArchiveError(_too_large(root, limits))
+    return len(files), content_bytes
+
+
+def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
+    """Raises ArchiveError if a file that the job needs would be left out."""
+    names = {name for name, _ in files}
+    for name in required:
+        if name not in names:
+            raise ArchiveError(
+                f"{root / name} is left out of the code archive, but the job needs it; check "
+                f"{' and '.join(IGNORE_FILES)} in {root}."
+            )
+
+
+def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
+    """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
+    if not root.is_dir():
+        raise ArchiveError(f"the code folder {root} is not there, or is no folder.")
+    found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
+    if len(found) > limits.files_max:
+        raise ArchiveError(
+            f"the code folder {root} holds more than {limits.files_max:,} files; leave data out of it, "
+            f"with a {IGNORE_FILES[0]} file or by a narrower `code`."
+        )
+    yield from found
+
+
+def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if not ignored(name + "/") and not Path(entry.path, STATE_MARK).exists():
+                    yield from _walk(Path(entry.path), name + "/", ignored, root)
+            elif not ignored(name):
+                yield name, _regular_file(Path(entry.path), name, root)
+
+
+def _regular_file(path: Path, name: str, root: Path) -> Path:
+    """The file, with links resolved that stay inside the folder."""
+    if not path.is_symlink():
+        if not path.is_file():
+            raise ArchiveError(
+                f"{path} is neither a file nor a folder (a socket, pipe or device); remove it, or list it "
+                f"in {IGNORE_FILES[0]}."
+            )
+        return path
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise ArchiveError(f"the link {path} leads nowhere; remove it, or list it in {IGNORE_FILES[0]}.") from None
+    if not target.is_relative_to(root):
+        raise ArchiveError(
+            f"the link {path} leads out of the code folder, to {target}; copy the file in, or list "
+            f"{name} in {IGNORE_FILES[0]}."
+        )
+    if not target.is_file():
+        raise ArchiveError(
+            f"the link {path} leads to {target}, which is no file; only links to files are followed. "
+            f"List {name} in {IGNORE_FILES[0]}."
+        )
+    return target
+
+
+def _ignored_by(root: Path) -> Callable[[str], bool]:
+    """A test whether the ignore file leaves out a name; names of folders end with `/`."""
+    for file_name in IGNORE_FILES:
+        try:
+            lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except FileNotFoundError:
+            continue
+        # Only folders with an ignore file pay for the import.
+        from pathspec import GitIgnoreSpec
+
+        return GitIgnoreSpec.from_lines(lines).match_file
+    return lambda _name: False
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
+    """Add one file as it is now.
+
+    Its length is taken from the open file, so that a growing file cannot break the archive.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ArchiveError(
+                f"{path} is no regular file any more; do not change the code folder while a job is submitted."
+            )
+        info = tarfile.TarInfo(name)
+        info.size = status.st_size
+        info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+        try:
+            tar.addfile(info, file)
+        except OSError as error:
+            if "unexpected end of data" not in str(error):
+                raise
+            raise ArchiveError(
+                f"{path} became shorter while it was packed; do not change the code folder while a job is submitted."
+            ) from error
+        return info.size
+
+
+def _too_large(root: Path, limits: ArchiveLimits) -> str:
+    return (
+        f"the code folder {root} holds more than {limits.bytes_max // 1024**2} MiB; give data as "
+        f"inputs, and leave it out with a {IGNORE_FILES[0]} file or by a narrower `code`."
+    )
+
+
+class _Hashing(io.RawIOBase):
+    """Writes through to a file, and keeps sha256 and length."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self.digest = hashlib.sha256()
+        self.length = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]
+        self._raw.write(view)
+        self.digest.update(view)
+        self.length += view.nbytes
+        return view.nbytes

@@ -1,0 +1,92 @@
+"""The field tables of `windrow.spec` and the texts of `job_file.toml`, brought together: all that is imported of it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windrow.spec.job.step_settings import DEFAULTS
+from windrow.spec.settings import schema
+from windrow.spec.settings.arguments import ALL_ARGUMENTS, EXACT_ONLY, OWN
+from windrow.spec.settings.fields import Field
+
+__all__ = ["EXACT_ONLY", "OWN", "Field", "Key", "Table", "plain", "tables"]
+
+TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("job_file.toml").read_text())
+OWN_COMMAND_KEYS = {name: field for name, field in schema.COMMAND_STEP.items() if name not in schema.STEP}
+TABLES: dict[str, dict[str, Field]] = {
+    "pipeline": schema.PIPELINE,
+    "settings": schema.PIPELINE_SETTINGS,
+    "step": {**schema.COMPONENT, **schema.STEP},
+    "retry_settings": schema.RETRY_SETTINGS,
+    "resources": schema.RESOURCES,
+    "task": schema.TASK,
+    "command_step": {
+        **OWN_COMMAND_KEYS,
+        **{name: schema.COMMAND_STEP[name] for name in ("code", "limits", "environment")},
+    },
+    "limits": schema.LIMITS,
+    "pipeline_step": {name: field for name, field in schema.PIPELINE_STEP.items() if name == "jobs"},
+    "input": schema.INPUT,
+    "output": schema.OUTPUT,
+    "arguments": {name: argument.field for name, argument in ALL_ARGUMENTS.items()},
+}
+"""By the names of `job_file.toml`."""
+_EFFECTIVE = {
+    ("retry_settings", "timeout"): "run_invocation_timeout_s",
+    ("arguments", "run_max_try"): "",
+    ("command_step", "code"): "",
+}
+"""Effective names of keys, where they are others; "" for none."""
+
+
+class Key(NamedTuple):
+    """One key: its field, its default ("" for none, or one that the text tells) and what it means."""
+
+    name: str
+    field: Field
+    default: str
+    text: str
+
+
+class Table(NamedTuple):
+    """The keys of one mapping."""
+
+    name: str
+    keys: dict[str, Key]
+
+
+def tables() -> dict[str, Table]:
+    """All tables. Raises KeyError where `job_file.toml` and the tables do not have the same keys."""
+    made = {}
+    for name, fields in TABLES.items():
+        texts = TEXTS[name]
+        working = {key for key, field in fields.items() if not field.effect}
+        if missing := working - texts.keys():
+            raise KeyError(f"job_file.toml says nothing of [{name}] {', '.join(sorted(missing))}")
+        if unknown := texts.keys() - fields.keys():
+            raise KeyError(f"job_file.toml has keys that nobody reads: [{name}] {', '.join(sorted(unknown))}")
+        keys = {key: Key(key, field, _default(name, key), texts.get(key, "")) for key, field in fields.items()}
+        made[name] = Table(name, keys)
+    if unknown := TEXTS.keys() - TABLES.keys():
+        raise KeyError(f"job_file.toml has tables that nobody reads: {', '.join(sorted(unknown))}")
+    return made
+
+
+def _default(table: str, key: str) -> str:
+    name = _EFFECTIVE.get((table, key), key)
+    if table == "arguments" and name:
+        name = ALL_ARGUMENTS[key].sets
+    value: Any = DEFAULTS.get(name) if table not in ("pipeline", "settings", "input", "output") else None
+    if value is None or value in ((), ""):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plain(text: str) -> str:
+    """A text without links, for where none can be followed."""
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)

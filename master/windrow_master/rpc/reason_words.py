@@ -1,0 +1,149 @@
+"""The words for `core.reasons`: what holds a step up, and what to do where something can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windrow.common.quantities import counted
+
+from windrow_master.core.reasons import Code, Reason
+
+NAMES_MAX = 5
+
+
+def words_of(reason: Reason) -> str:
+    """For people."""
+    match reason.code:
+        case Code.COMPLETED:
+            return reason.message or "It is done."
+        case Code.FAILED | Code.CANCELLED:
+            return reason.message
+        case Code.CANCELLING:
+            return f"It is cancelled. Nodes still end its workers: {_listed(reason.nodes)}."
+        case Code.WAITS_FOR_STEPS:
+            steps = [f"{name} ({state.name.lower()})" for name, state in reason.steps]
+            return f"It reads outputs of {_listed(steps)}, and begins when these are done."
+        case Code.JOB_PAUSED:
+            return f"{reason.message}. `windrow job cancel {reason.job_id}` ends it; please report this."
+        case Code.MASTER_HELD:
+            return "The master hands out nothing until a `windrow run` of this state folder asks for work."
+        case Code.COMPARING_INPUTS:
+            return (
+                f"Its inputs are being read, for {reason.for_s:.0f} s, to see whether an earlier job has made the same "
+                "(is_deterministic, force_rerun). What has not changed by next time is not read again."
+            )
+        case Code.VERIFYING_ROWS:
+            return (
+                f"The rows of earlier steps are being read, for {reason.for_s:.0f} s, to see that they are what was "
+                "written."
+            )
+        case Code.DIVIDING_INPUT:
+            return _dividing(reason)
+        case Code.WORKERS_STARTING | Code.RUNNING | Code.NO_PROGRESS:
+            return _running(reason)
+        case Code.ENDING_WORKERS:
+            return (
+                f"All mini-batches are done. Workers end on {_listed(reason.nodes)}: shutdown() is called there, and "
+                "what goes to a store is brought to it."
+            )
+        case Code.GATHERING_ROWS:
+            return reason.message or "All mini-batches are done; the output is being written."
+        case Code.NO_NODE | Code.NO_NODE_IN_POOL | Code.NODES_SET_ASIDE:
+            return _nowhere(reason)
+        case _:
+            return _waiting(reason)
+
+
+def _dividing(reason: Reason) -> str:
+    if reason.planned:
+        return (
+            f"The input is still being listed and divided: {counted(reason.planned, 'mini-batch')} so far, and none is "
+            "left to run. Those that follow run as they come."
+        )
+    return (
+        f"The input is being listed and divided, for {reason.for_s:.0f} s; there is no mini-batch yet. After "
+        f"{reason.limit_s:g} s (--first_task_creation_timeout) the step fails."
+    )
+
+
+def _running(reason: Reason) -> str:
+    what = f"{counted(reason.leased, 'mini-batch')} leased on {_listed_counts(reason)}"
+    what += f", {reason.queued:,} wait" if reason.queued else ", none waits"
+    if reason.code == Code.WORKERS_STARTING:
+        return (
+            f"{what}. No worker is ready yet: scripts are loaded and init() runs, for {reason.for_s:.0f} s. "
+            "`windrow job logs` shows what they print."
+        )
+    oldest = ""
+    if reason.oldest is not None:
+        mini_batch, node_id, for_s, attempt = reason.oldest
+        oldest = f"The oldest lease is mini-batch {mini_batch} on {node_id}, for {for_s:.0f} s (try {attempt})."
+    if reason.code == Code.NO_PROGRESS:
+        return f"{what}, but no result has come for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
+    more = "" if reason.divided else "; the input is still being divided"
+    return f"{what}{more}. {oldest}{_doubts(reason)}"
+
+
+def _doubts(reason: Reason) -> str:
+    told = []
+    for node_id, failures, aside in reason.doubts:
+        if aside:
+            told.append(f" {node_id} is set aside: {aside}")
+        else:
+            told.append(
+                f" {node_id} is held back: {counted(failures, 'mini-batch')} in a row failed there; whether they fail "
+                "on other nodes, too, is being tried."
+            )
+    if reason.given_up:
+        told.append(f" No worker could be made ready on {_listed(reason.given_up)}, which the others do without.")
+    return "".join(told)
+
+
+def _limit(reason: Reason) -> str:
+    return "" if reason.limit_s is None else f" After {reason.limit_s:g} s (--progress_update_timeout) the step fails."
+
+
+def _nowhere(reason: Reason) -> str:
+    """No node takes work of the step."""
+    if reason.code == Code.NO_NODE:
+        return "No node is here: the job waits for one. `windrow node list` tells more."
+    if reason.code == Code.NO_NODE_IN_POOL:
+        return (
+            f"No node of the pool {reason.pool!r} (compute) is here: the step waits for one. There are nodes of "
+            f"{_listed(reason.pools)}. Start one with `windrow agent --pool {reason.pool}`, or name another compute."
+        )
+    states = ", ".join(f"{count} {state}" for state, count in reason.counts)
+    why = f"{_listed(reason.nodes)}: {reason.message.rstrip('.')}. " if reason.message else ""
+    return f"No node takes work ({states}): the job waits for one. {why}`windrow node list` tells more."
+
+
+def _waiting(reason: Reason) -> str:
+    """Mini-batches wait, and none is leased."""
+    waits = f"{counted(reason.queued, 'mini-batch')} wait{'s' * (reason.queued == 1)}"
+    match reason.code:
+        case Code.NODE_FAULT:
+            return f"{waits}. The last attempt has met a fault of its node: {reason.message}{_limit(reason)}"
+        case Code.RETRY_DELAYED:
+            return f"{waits} for a moment before the next try: their last attempts have failed."
+        case Code.NODES_DOUBTED:
+            return f"{waits}.{_doubts(reason)}"
+        case Code.NODES_GAVE_UP:
+            return f"{waits}. No worker could be made ready on {_listed(reason.given_up)}: {reason.message}"
+        case Code.NODES_ANSWER:
+            return f"{waits}; {_listed(reason.nodes)} is told of the step just now."
+        case Code.NODES_FULL:
+            return (
+                f"{waits}, and {_listed(reason.nodes)} can take nothing at the moment: results wait to be delivered, "
+                "or the disk is full."
+            )
+        case _:
+            return f"{waits}, and all slots of the nodes are taken by {_listed_counts(reason)}."
+
+
+def _listed_counts(reason: Reason) -> str:
+    return _listed([f"{name} ({count})" for name, count in reason.counts])
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_MAX])
+    return f"{shown} and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else shown or "none"

@@ -1,0 +1,181 @@
+"""The schemas of the database: all tables at once for a new one, migrations for one that an older version made.
+
+`schema/NNNN_*.sql` leads from schema NNNN - 1 to NNNN; `schema/whole_NNNN.sql` holds all tables of schema NNNN, the
+newest. Both ways lead to the same tables, in the same places of the file, which a test compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import zlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windrow_master.core.ids import MINI_BATCH_SHIFT
+from windrow_master.core.states import MiniBatchState
+from windrow_master.files.state_files import StateFiles
+from windrow_master.store.errors import SchemaTooNew
+from windrow_master.store.sqlite.check_values import CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+APPLICATION_ID = 0x57524F57
+SCHEMA = 8
+"""The newest."""
+CHECKS_SCHEMA = 7
+UNUSED_COLUMNS_SCHEMA = 8
+
+_JOB_OF_SCHEMA_7 = (
+    "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
+    "warnings, create_time, end_time"
+)
+_COMMENT = re.compile(r"--[^\n]*")
+_PUNCTUATION = re.compile(r"\s*([(),])\s*")
+
+
+def migrations() -> list[str]:
+    """The migrations, in order: the first leads to schema 1, and so on, without gaps."""
+    names = sorted(entry.name for entry in _folder().iterdir() if entry.name[:4].isdecimal())
+    for number, name in enumerate(names, 1):
+        if int(name[:4]) != number:
+            raise AssertionError(f"migration {name} should have number {number}")
+    return [(_folder() / name).read_text(encoding="utf-8") for name in names]
+
+
+def whole() -> str:
+    """All tables of the newest schema."""
+    return (_folder() / f"whole_{SCHEMA:04}.sql").read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    return resources.files("windrow_master.store.sqlite") / "schema"
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Give a new database its tables, or bring an older one forward, each migration in a transaction of its own.
+
+    Raises SchemaTooNew, sqlite3.Error.
+    """
+    present: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if present > SCHEMA:
+        raise SchemaTooNew(
+            f"{path} has schema {present}; this Windrow knows schemas up to {SCHEMA}. It was written by a newer "
+            f"version, unless its number is damaged: use that one (or a newer one), or give another state folder: "
+            f"--state DIR."
+        )
+    if not present:
+        _run(connection, path, whole(), SCHEMA, fill=False)
+    elif present < SCHEMA:
+        scripts = migrations()
+        for number in range(present + 1, SCHEMA + 1):
+            advance(connection, path, scripts[number - 1], number)
+
+
+def advance(connection: sqlite3.Connection, path: Path, script: str, number: int) -> None:
+    """One migration: from schema `number` - 1 to `number`."""
+    _run(connection, path, script, number, fill=True)
+
+
+def _run(connection: sqlite3.Connection, path: Path, script: str, number: int, *, fill: bool) -> None:
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script}")
+        if fill and number == CHECKS_SCHEMA:
+            _fill_checks(connection, StateFiles(path.parent))
+        elif fill and number == UNUSED_COLUMNS_SCHEMA:
+            _check_jobs_anew(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def tables_in(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
+    """The tables and indexes of a database, each with its statement, without comments and layout."""
+    rows = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    return frozenset((kind, name, table, _statement(sql)) for kind, name, table, sql in rows)
+
+
+@cache
+def tables_of(version: int) -> frozenset[tuple[str, ...]]:
+    """The same of a schema."""
+    scripts = [whole()] if version == SCHEMA else migrations()[:version]
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for script in scripts:
+            connection.executescript(script)
+        return tables_in(connection)
+
+
+def _statement(sql: str) -> str:
+    return _PUNCTUATION.sub(r"\1", " ".join(_COMMENT.sub("", sql).split()))
+
+
+def _fill_checks(connection: sqlite3.Connection, files: StateFiles) -> None:
+    """Give all rows their check values, in the transaction of the migration to schema 7. Raises sqlite3.Error, OSError.
+
+    What the rows hold now is taken for what was written.
+    """
+    _fill_recipes(connection, files)
+    connection.create_function("windrow_text_crc", 1, text_crc, deterministic=True)
+    connection.create_function("windrow_texts_crc", 3, texts_crc, deterministic=True)
+    connection.execute(
+        "UPDATE attempt SET message_crc32 = windrow_text_crc(message), "
+        "texts_crc32 = windrow_texts_crc(node_id, node_incarnation, detail)"
+    )
+    connection.execute("UPDATE item_outcome SET message_crc32 = windrow_text_crc(message)")
+    for tally in TALLIES:
+        own = tally.sum_of({name: name for name in tally.columns})
+        connection.execute(f"UPDATE {tally.table} SET {CHECK} = {own}")
+    for table, columns in {**WHOLE_ROWS, "job": _JOB_OF_SCHEMA_7}.items():
+        rows = connection.execute(f"SELECT {columns}, rowid FROM {table}").fetchall()
+        connection.executemany(
+            f"UPDATE {table} SET {CHECK} = ? WHERE rowid = ?", [(row_crc(row[:-1]), row[-1]) for row in rows]
+        )
+
+
+def _check_jobs_anew(connection: sqlite3.Connection) -> None:
+    """Give jobs the check values that they have without `parent_key`, which was never set.
+
+    A row that was damaged before keeps its old value, so that it is still found out.
+    """
+    columns = WHOLE_ROWS["job"]
+    before = _JOB_OF_SCHEMA_7.split(", ").index("parent_key")
+    rows = connection.execute(f"SELECT {CHECK}, {columns} FROM job").fetchall()
+    connection.executemany(
+        f"UPDATE job SET {CHECK} = ? WHERE job_key = ?",
+        [
+            (row_crc(values), values[0])
+            for check, *values in rows
+            if row_crc((*values[:before], None, *values[before:])) == check
+        ],
+    )
+
+
+def _fill_recipes(connection: sqlite3.Connection, files: StateFiles) -> None:
+    """The crc32 of the recipes of mini-batches that may still run."""
+    steps = connection.execute("SELECT step_id, job_id FROM step JOIN job USING (job_key) ORDER BY step_id").fetchall()
+    for step_id, job_id in steps:
+        rows = connection.execute(
+            "SELECT key, recipe_offset, recipe_length FROM mini_batch WHERE key >= ? AND key < ? AND recipe_length > 0 "
+            f"AND state <> {int(MiniBatchState.CANCELLED)}",
+            (step_id << MINI_BATCH_SHIFT, (step_id + 1) << MINI_BATCH_SHIFT),
+        ).fetchall()
+        if not rows:
+            continue
+        try:
+            recipes = os.open(files.step(job_id, step_id).recipes, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            crcs = [(zlib.crc32(os.pread(recipes, length, offset)), key) for key, offset, length in rows]
+        finally:
+            os.close(recipes)
+        connection.executemany("UPDATE mini_batch SET recipe_crc32 = ? WHERE key = ?", crcs)

@@ -1,0 +1,228 @@
+"""Data of clients in the default datastore: archives unpacked into `uploads/<digest>`, where all nodes can read them.
+
+1. A folder under its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
+2. Nothing that an archive says leads out of that folder (`windrow.common.archives`).
+3. What its files were when they were unpacked is listed before it stands (`upload_lists`).
+4. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from windrow.common.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
+from windrow.rpc import errors
+
+from windrow_master.crash_points import reach
+from windrow_master.files.artifacts import DIGEST, ArtifactError, ArtifactFolder
+from windrow_master.files.checked_records import RecordWriter
+from windrow_master.files.durable import is_full, make_durable, sync_folder
+from windrow_master.files.upload_lists import UploadedFile, list_path, write_file
+
+UPLOADS = "uploads"
+FOR_ALL = 0o755
+"""Agents may run as another user."""
+
+
+class Stopped(Exception):
+    """The master ends: unpacking was given up, and may be asked for again."""
+
+
+class UploadedData:
+    """`uploads` in the default datastore. All methods block on the disk; any thread may call them."""
+
+    def __init__(self, artifacts: ArtifactFolder, datastore: Path | None, lists: Path) -> None:
+        """`datastore`: the default one; None: no data is taken. `lists`: the folder of the lists of files.
+
+        Raises OSError.
+        """
+        self._artifacts = artifacts
+        self._folder = None if datastore is None else datastore / UPLOADS
+        self._lists = lists
+        self._stopped = threading.Event()
+        self._remove_old_lists()
+
+    def for_planner(self) -> dict[str, str] | None:
+        """What a planner is told of uploads (docs/contracts.md, section 3); None: no data is taken."""
+        return None if self._folder is None else {"folder": str(self._folder), "lists": str(self._lists)}
+
+    def stop(self) -> None:
+        """Make whatever is being unpacked give up soon."""
+        self._stopped.set()
+
+    def path(self, digest: str) -> Path | None:
+        """Where an archive's data stands; None if it does not."""
+        if self._folder is None or not DIGEST.fullmatch(digest):
+            return None
+        path = self._folder / digest
+        return path if path.is_dir() else None
+
+    def place(self, digest: str, on_bytes: Callable[[int, int], None]) -> Path:
+        """Unpack an archive, unless it is unpacked; return the folder.
+
+        `on_bytes`: told bytes done and bytes in all. One call for a digest at a time. Raises ArtifactError, Stopped.
+        """
+        placed = self.path(digest)
+        if placed is not None:
+            self._artifacts.drop(digest)
+            return placed
+        if self._folder is None:
+            raise ArtifactError(
+                errors.NO_DATASTORE,
+                "This master takes no data: it has no datastore named default. Start it with --datastore default=PATH "
+                "for a folder that all nodes see, or name data by its absolute path in a datastore.",
+            )
+        archive = None
+        with contextlib.suppress(ArtifactError):
+            # One that is damaged is gone: the client brings it anew.
+            archive = self._artifacts.verified(digest, unless_just_here=True)
+        if archive is None:
+            raise ArtifactError(
+                errors.ARTIFACT_MISSING,
+                f"This master has no artifact {digest[:80]!r}. Submit the job again: that uploads it.",
+            )
+        try:
+            return self._unpack(digest, archive, self._folder, on_bytes)
+        except ArchiveError as error:
+            # What is no data archive may be the code of a job.
+            dropped = not isinstance(error, OtherKind)
+            if dropped:
+                self._artifacts.drop(digest)
+            raise ArtifactError(
+                errors.ARCHIVE_INVALID,
+                f"The data {digest} was not taken{', and is dropped' if dropped else ''}: {error}",
+            ) from error
+        except OSError as error:
+            full = is_full(error)
+            advice = "Make room there and" if full else "Let the master write there, and"
+            raise ArtifactError(
+                errors.STORAGE_FULL if full else errors.NO_DATASTORE,
+                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: {error.strerror}."
+                f" {advice} submit again: what was uploaded is kept.",
+            ) from error
+
+    def remove_leftovers(self) -> None:
+        """Remove what earlier masters did not unpack to its end. Folders of a live one are locked, and stay."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for partial in self._folder.glob(".*.partial-*"):
+            if self._stopped.is_set():
+                return
+            with contextlib.suppress(OSError), _locked(partial):
+                _remove(partial)
+
+    def _remove_old_lists(self) -> None:
+        """Of data that is there no more, and those that were not written to their end."""
+        if self._lists.is_dir():
+            for found in self._lists.iterdir():
+                if self.path(found.name) is None:
+                    with contextlib.suppress(OSError):  # `.nfs…`: another process has it open
+                        found.unlink(missing_ok=True)
+
+    def _unpack(self, digest: str, archive: Path, folder: Path, on_bytes: Callable[[int, int], None]) -> Path:
+        if folder.is_symlink():
+            raise ArchiveError(f"{folder} is a link; a master does not unpack through links.")
+        if not folder.is_dir():
+            make_durable(folder)
+            folder.chmod(FOR_ALL)
+        total = archive.stat().st_size
+
+        def told(done: int) -> None:
+            if self._stopped.is_set():
+                raise Stopped
+            on_bytes(done, total)
+
+        disk = os.statvfs(folder)
+        if disk.f_bavail * disk.f_frsize < total:
+            # Said at once, not after the disk has been full for a while: the master's state may be on it, too.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        partial = folder / f".{digest}.partial-{secrets.token_hex(8)}"
+        partial.mkdir(FOR_ALL)
+        try:
+            with _locked(partial) as descriptor:
+                with self._listing(digest) as on_file:
+                    unpack(
+                        archive,
+                        partial,
+                        DATA_LIMITS,
+                        what="data archive",
+                        preamble=data_preamble(),
+                        for_all=True,
+                        on_bytes=told,
+                        on_file=on_file,
+                    )
+                reach("place.unpacked")
+                _sync_file_system(descriptor)
+                reach("place.synced")
+                target = folder / digest
+                try:
+                    partial.rename(target)
+                except OSError as error:
+                    # Another master over the same datastore was faster: the same digest is the same data.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+        finally:
+            _remove(partial)
+        sync_folder(folder)
+        reach("place.renamed")
+        self._artifacts.drop(digest)
+        return target
+
+    @contextlib.contextmanager
+    def _listing(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
+        """Takes the files of an upload; their list stands, durable, when nothing went wrong."""
+        self._lists.mkdir(parents=True, exist_ok=True)
+        place = list_path(self._lists, digest)
+        unfinished = place.with_suffix(".new")
+        try:
+            with unfinished.open("wb") as out:
+                records = RecordWriter(out)
+                yield lambda name, sha256, status: write_file(records, UploadedFile(name, sha256, status.st_ctime_ns))
+                out.flush()
+                os.fdatasync(out.fileno())
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        sync_folder(self._lists)
+
+
+def _remove(folder: Path) -> None:
+    """A folder and all below it, if it is there."""
+    # Costs 2 ms, which a master that gets no data does not spend.
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """The folder's descriptor, locked where the file system locks folders. Raises BlockingIOError, OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_system(descriptor: int) -> None:
+    """Bring all of a file system to its disk: for many small files far faster than one by one. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+    elif libc.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

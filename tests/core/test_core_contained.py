@@ -1,0 +1,113 @@
+"""What a bug does to the books of one job costs no other job its leases: that job alone is to be paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_driver import CoreDriver
+from windrow_master.core import attempts, commands, endings, ticks
+from windrow_master.core import effects as fx
+from windrow_master.core.commands import StepsRaised
+from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.settings import StepSettings
+from windrow_master.core.states import JobState
+
+N1 = NodeId("n1")
+BROKEN, WHOLE = StepId(1), StepId(2)
+
+
+@pytest.fixture
+def two_jobs() -> CoreDriver:
+    """A node with two leases of each of two jobs; those of the first are written down."""
+    driver = CoreDriver()
+    for number, name in enumerate("ab", 1):
+        driver.submit(StepSettings("step"), job_id=name, request_id=name)
+        assert driver.plan(number, [1, 1])
+    driver.join(leases_max=2)
+    driver.capacity("n1", 2, step_id=2)
+    driver.tick_alive(2, "n1")
+    assert sorted(lease.step_id for lease in driver.held()) == [1, 1, 2, 2]
+    return driver
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """A function raises for the first job."""
+    sound = getattr(module, name)
+
+    def broken(state: Any, *rest: Any, **named: Any) -> Any:
+        if any(getattr(value, "step_id", None) == BROKEN for value in rest):
+            raise ZeroDivisionError("planted")
+        return sound(state, *rest, **named)
+
+    monkeypatch.setattr(module, name, broken)
+
+
+def raised_by(driver: CoreDriver, command: Any) -> StepsRaised:
+    with pytest.raises(StepsRaised) as caught:
+        driver.core.handle(command, driver.now)
+    assert list(caught.value.errors) == [BROKEN] and isinstance(caught.value.errors[BROKEN], ZeroDivisionError)
+    return caught.value
+
+
+def lost(driver: CoreDriver) -> commands.Command:
+    driver.now_s += 60
+    return commands.Tick(60)
+
+
+def removed(driver: CoreDriver) -> commands.Command:
+    driver.do(commands.CloseWork(N1, driver.node().stream))
+    return commands.RemoveNode(N1)
+
+
+def replaced(driver: CoreDriver) -> commands.Command:
+    return commands.RegisterNode(N1, "b", "a", b"{}", b"{}")
+
+
+def given_back(driver: CoreDriver) -> commands.Command:
+    return commands.ReleaseLeases(N1, sorted(driver.core.state.leases))
+
+
+def forgotten_by_the_node(driver: CoreDriver) -> commands.Command:
+    return commands.OpenWork(N1, "a", 99, (), ())
+
+
+@pytest.mark.parametrize("event", [lost, removed, replaced, given_back, forgotten_by_the_node])
+def test_what_raises_at_one_job_gives_the_leases_of_the_others_back(
+    two_jobs: CoreDriver, event: Callable[[CoreDriver], commands.Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, state = two_jobs, two_jobs.core.state
+    command = event(driver)
+    plant(monkeypatch, attempts, "requeue")
+    assert raised_by(driver, command).reply is None and not state.leases, "the command is carried out"
+    monkeypatch.undo()
+    driver.core.handle(commands.PauseJob(JobKey(1), "a bug"), driver.now)
+    assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.PAUSED, JobState.RUNNING]
+    assert state.steps[WHOLE].ready.size == 2
+    driver.core.handle(commands.RegisterNode(NodeId("n2"), "a", "", b"{}", b"{}"), driver.now)
+    driver.core.handle(commands.OpenWork(NodeId("n2"), "a", 100, (), ()), driver.now)
+    driver.core.handle(commands.SetCapacity(NodeId("n2"), 100, ((BROKEN, 2, 1), (WHOLE, 2, 1))), driver.now)
+    driver.core.pick(driver.now)
+    handed_out = [effect for effect in driver.core.take_effects() if isinstance(effect, fx.SendAssignments)]
+    assert {effect.step_id for effect in handed_out} == {WHOLE}
+
+
+def test_a_node_that_is_lost_is_gone_though_its_standing_with_one_step_raises(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = removed(two_jobs)
+    plant(monkeypatch, endings, "_go_on_without")
+    for step_id in (BROKEN, WHOLE):
+        two_jobs.step(step_id).ending_on = {N1}
+    assert raised_by(two_jobs, command).reply is None
+    assert not two_jobs.core.state.nodes and not two_jobs.step(WHOLE).ending_on
+
+
+def test_a_tick_that_raises_at_one_step_does_all_the_rest(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, ticks, "fail_if_given_up")
+    two_jobs.now_s += 60
+    raised_by(two_jobs, commands.Tick(60))
+    assert not two_jobs.core.state.nodes and two_jobs.step(WHOLE).ready.size == 2

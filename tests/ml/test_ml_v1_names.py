@@ -1,0 +1,111 @@
+"""The modules below `windrow.ml.v1` that notebooks import from, and the names in each."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+MODULES = {
+    "contrib": "",
+    "contrib.pipeline": "",
+    "contrib.pipeline.steps": "ParallelRunConfig ParallelRunStep",
+    "core": "ComputeTarget Dataset Datastore Environment Experiment Model Run RunConfiguration VERSION Workspace",
+    "core.authentication": "AzureCliAuthentication InteractiveLoginAuthentication MsiAuthentication "
+    "ServicePrincipalAuthentication",
+    "core.compute": "AmlCompute ComputeTarget",
+    "core.compute_target": "ComputeTarget ComputeTargetException",
+    "core.conda_dependencies": "CondaDependencies",
+    "core.container_registry": "",
+    "core.dataset": "Dataset",
+    "core.datastore": "Datastore",
+    "core.environment": "CondaDependencies Environment",
+    "core.experiment": "Experiment",
+    "core.keyvault": "",
+    "core.model": "Model",
+    "core.run": "Run",
+    "core.runconfig": "CondaDependencies DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE RunConfiguration",
+    "core.script_run": "",
+    "core.script_run_config": "",
+    "core.webservice": "",
+    "core.workspace": "Workspace",
+    "data": "DataType FileDataset OutputFileDatasetConfig TabularDataset",
+    "data.data_reference": "DataReference",
+    "data.datapath": "DataPath DataPathComputeBinding",
+    "data.dataset_consumption_config": "DatasetConsumptionConfig",
+    "data.dataset_factory": "DataType",
+    "data.dataset_type_definitions": "PromoteHeadersBehavior",
+    "data.file_dataset": "FileDataset",
+    "data.output_dataset_config": "OutputFileDatasetConfig",
+    "data.tabular_dataset": "TabularDataset",
+    "exceptions": "ComputeTargetException UserErrorException",
+    "pipeline": "",
+    "pipeline.core": "Pipeline PipelineData PipelineParameter PipelineRun StepRun StepSequence",
+    "pipeline.core.builder": "PipelineData PipelineStep StepSequence",
+    "pipeline.core.graph": "PipelineParameter",
+    "pipeline.core.pipeline": "Pipeline",
+    "pipeline.core.pipeline_draft": "",
+    "pipeline.core.pipeline_endpoint": "",
+    "pipeline.core.run": "PipelineRun StepRun",
+    "pipeline.core.schedule": "",
+    "pipeline.steps": "ParallelRunConfig ParallelRunStep PythonScriptStep",
+    "pipeline.steps.automl_step": "",
+    "pipeline.steps.command_step": "",
+    "pipeline.steps.data_transfer_step": "",
+    "pipeline.steps.databricks_step": "",
+    "pipeline.steps.hyper_drive_step": "",
+    "pipeline.steps.mpi_step": "",
+    "pipeline.steps.parallel_run_config": "ParallelRunConfig",
+    "pipeline.steps.parallel_run_step": "ParallelRunStep",
+    "pipeline.steps.python_script_step": "PythonScriptStep",
+    "train": "",
+    "train.automl": "",
+    "train.hyperdrive": "",
+    "widgets": "RunDetails",
+}
+ALIASES = {
+    "DatasetConsumptionConfig": "NamedInput",
+    "Run": "PipelineRun",
+    "UserErrorException": "UsageError",
+}
+"""Names of classes that are called otherwise where they are made."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_its_names_and_no_others(module: str) -> None:
+    found = importlib.import_module(f"windrow.ml.v1.{module}")
+    names = MODULES[module].split()
+    assert found.__all__ == sorted(names)
+    for name in names:
+        value = getattr(found, name)
+        assert isinstance(value, str) if name.isupper() else value.__name__ == ALIASES.get(name, name)
+        exec(f"from windrow.ml.v1.{module} import {name}")
+    exec(f"from windrow.ml.v1.{module} import *", namespace := {})
+    assert set(names) <= set(namespace)
+
+
+def test_the_table_has_no_other_modules() -> None:
+    from windrow.ml.v1 import names
+
+    assert set(names.MODULES) == set(MODULES)
+
+
+def test_modules_are_imported_as_files_would_be() -> None:
+    script = """
+import windrow.ml.v1.pipeline.core.graph
+from windrow.ml.v1.core import compute, authentication
+from windrow.ml.v1 import data
+import windrow.ml.v1.core as core
+assert windrow.ml.v1.pipeline.core.graph.PipelineParameter.__name__ == "PipelineParameter"
+assert core.compute is compute and core.ComputeTarget is compute.ComputeTarget
+assert data.__name__ == "windrow.ml.v1.data" and data.__doc__ == "As `azureml.data`."
+try:
+    import windrow.ml.v1.core.nothing
+except ModuleNotFoundError as error:
+    assert str(error) == "No module named 'windrow.ml.v1.core.nothing'", error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,49 @@
+"""Rows of files of a format (`--append_row_format`): CSV, JSON lines, Parquet. What `run()` returns is a DataFrame
+or a list of dicts; each is turned into what the master can put behind each other without looking at single rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Protocol
+
+    class FormatWriter(Protocol):
+        """Writes what `run()` returned in one format."""
+
+        def write(self, value: Any, write: Callable[[Any], None]) -> Written:
+            """Writes the rows of a DataFrame or a sequence. Raises BadReturn for what the format cannot hold."""
+            ...
+
+
+class Written(NamedTuple):
+    """`header`: what all mini-batches of the step must agree on; `rows`: how many were written."""
+
+    header: bytes
+    rows: int
+
+
+def make_format_writer(name: str, to_csv: Dict[str, Any]) -> FormatWriter:
+    """The writer of a format. `to_csv`: arguments of `DataFrame.to_csv` that a CSV file leaves free.
+
+    Raises MissingLibrary where Parquet is wanted and pyarrow is not installed, ValueError for another name.
+    """
+    if name == "csv":
+        from windrow_worker.rows.formats.csv_rows import CsvWriter
+
+        return CsvWriter(to_csv)
+    if name == "jsonl":
+        from windrow_worker.rows.formats.json_rows import JsonLinesWriter
+
+        return JsonLinesWriter()
+    if name == "parquet":
+        from windrow_worker.loaded import MissingLibrary
+
+        try:
+            from windrow_worker.rows.formats.parquet_rows import ParquetRowsWriter
+        except ModuleNotFoundError as error:
+            raise MissingLibrary("Output of format parquet", "pyarrow", error) from error
+        return ParquetRowsWriter()
+    raise ValueError("unknown format of rows %r; known: csv, jsonl, parquet" % name)

@@ -1,0 +1,67 @@
+"""Rows of a CSV file: comma, quoting after RFC 4180, one header that travels apart; lines end with a line feed."""
+
+from __future__ import annotations
+
+import re
+
+from windrow_worker.rows.formats import Written
+from windrow_worker.rows.formats.mappings import check_rows, column_names, frame_names, is_missing
+from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from windrow_worker.rows.dataframe import DataFrameWriter
+
+_ROWS = 1024
+_SPECIAL = re.compile('[,"\r\n]')
+
+
+class CsvWriter:
+    """Writes the rows of one step."""
+
+    def __init__(self, to_csv: Dict[str, Any]) -> None:
+        self._arguments = {"sep": ",", "index": False, **to_csv}
+        self._frames: Optional[DataFrameWriter] = None
+
+    def write(self, value: Any, write: Callable[[Any], None]) -> Written:
+        """See FormatWriter."""
+        if is_dataframe(value):
+            return Written(self._write_frame(value, write), len(value))
+        check_rows(value, "csv")
+        if not len(value):
+            return Written(b"", 0)
+        names = column_names(value)
+        if not names:
+            raise BadReturn("The rows that run() returned are empty dicts; a file of format csv needs columns")
+        lines: List[str] = []
+        for at, row in enumerate(value):
+            lines.append(_line([row.get(name) for name in names]))
+            if len(lines) == _ROWS or at == len(value) - 1:
+                write(encode_text("".join(lines), at))
+                lines = []
+        return Written(encode_text(_line(names), 0), len(value))
+
+    def _write_frame(self, frame: Any, write: Callable[[Any], None]) -> bytes:
+        if frame.columns.nlevels > 1:
+            frame_names(frame, "csv")
+        if len(frame) and not frame.shape[1]:
+            raise BadReturn(
+                "The DataFrame that run() returned has rows and no columns, of which a file of format csv would hold "
+                "blank lines. The index is not written: make it columns by reset_index()"
+            )
+        if self._frames is None:
+            from windrow_worker.rows.dataframe import DataFrameWriter
+
+            self._frames = DataFrameWriter(self._arguments, True, quotes_returns=True)
+        return self._frames.write(frame, write)
+
+
+def _line(values: List[Any]) -> str:
+    fields = ["" if is_missing(value) else str(value) for value in values]
+    fields = ['"' + field.replace('"', '""') + '"' if _SPECIAL.search(field) else field for field in fields]
+    if fields == [""]:
+        # Else a blank line, which readers pass over.
+        return '""\n'
+    return ",".join(fields) + "\n"

@@ -1,0 +1,318 @@
+"""From what `run()` returned to the bytes that go into the output
+(docs/reference/azure-ml/parallel-job.md#return-values, #rows, #dataframe-settings).
+
+Rows are made and counted piece by piece: of a result of 1 GB, no second copy ever stands in memory. Small results stay
+in memory and travel in their frame; from `inline_rows_bytes_max` on they go to a file in the scratch folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, MappingView, Set
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from itertools import islice
+from zlib import crc32
+
+from windrow_worker import failures
+from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from windrow_worker.rows.dataframe import DataFrameWriter
+    from windrow_worker.rows.formats import FormatWriter
+
+_ELEMENTS = 1024
+_PIECE_CHARACTERS = 1 << 20
+
+_NO_SEQUENCES = (str, bytes, bytearray, memoryview, Mapping)
+
+_UNLISTED = (Iterator, Set, MappingView)
+
+_open, _write, _close, _unlink, _fchmod = os.open, os.write, os.close, os.unlink, os.fchmod
+
+
+class ScratchFailed(Exception):
+    """The rows could not be written to the scratch folder: this node's fault."""
+
+
+class Rows:
+    """Serialised rows of one attempt: `inline` holds them, or the file at `path` does (then `inline` is empty).
+
+    `length`: bytes. `count`: rows of a DataFrame or a format, else lines. `crc32`: of the rows. `header`: apart
+    from them, a DataFrame's header line, or what else all mini-batches must agree on.
+    """
+
+    __slots__ = ("count", "crc32", "header", "inline", "length", "path")
+
+    def __init__(self, inline: bytes, path: bytes, length: int, count: int, crc: int, header: bytes) -> None:
+        self.inline = inline
+        self.path = path
+        self.length = length
+        self.count = count
+        self.crc32 = crc
+        self.header = header
+
+
+NO_ROWS = Rows(b"", b"", 0, 0, 0, b"")
+
+
+class RowSink:
+    """Takes pieces of rows, in order. A piece is bytes; it need not end at a line's end."""
+
+    __slots__ = ("_count", "_crc", "_fd", "_length", "_most", "_path", "_pieces")
+
+    def __init__(self, path: bytes, inline_bytes_max: int) -> None:
+        """`path`: the file to make once there is more than `inline_bytes_max`."""
+        self._path = path
+        self._most = inline_bytes_max
+        self._pieces: List[Any] = []
+        self._length = 0
+        self._count = 0
+        self._crc = 0
+        self._fd = -1
+
+    def write(self, piece: Any) -> None:
+        """Adds a piece: bytes, or a buffer of bytes that stays unchanged. Raises ScratchFailed."""
+        self._length += len(piece)
+        self._crc = crc32(piece, self._crc)
+        if type(piece) is bytes:
+            self._count += piece.count(b"\n")
+        else:
+            self._count += bytes(piece).count(b"\n")
+        if self._fd < 0:
+            self._pieces.append(piece)
+            if self._length <= self._most:
+                return
+            self._begin_file()
+            pieces, self._pieces = self._pieces, []
+            for earlier in pieces:
+                self._append(earlier)
+        else:
+            self._append(piece)
+
+    def _begin_file(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            try:
+                self._fd = _open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                # The script has cleaned up more than was its own. No other try of it would find the folder either.
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._fd = _open(self._path, flags, 0o600)
+            # Whatever umask the script has set: the agent reads it.
+            _fchmod(self._fd, 0o600)
+            if self._fd <= 2:
+                # The script has closed a standard stream: what it still prints there must not get into the rows.
+                low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)
+                _close(low)
+        except OSError as error:
+            raise ScratchFailed(self._why(error)) from error
+
+    def _append(self, piece: Any) -> None:
+        rest = memoryview(piece)
+        try:
+            while rest:
+                rest = rest[_write(self._fd, rest) :]
+        except OSError as error:
+            raise ScratchFailed(self._why(error)) from error
+
+    def _why(self, error: OSError) -> str:
+        return (
+            f"Rows of at least {self._length} bytes could not be written to {os.fsdecode(self._path)} on this node: "
+            f"{error}. "
+            "Free space in the agent's folder, or let it use another disk"
+        )
+
+    def finish(self, header: bytes, count: Optional[int] = None) -> Rows:
+        """The rows, complete. `count`: how many, where that is not their lines. Raises ScratchFailed."""
+        if count is not None:
+            self._count = count
+        if self._fd < 0:
+            pieces = self._pieces
+            inline = pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
+            return Rows(inline, b"", self._length, self._count, self._crc, header)
+        fd, self._fd = self._fd, -1
+        try:
+            _close(fd)  # Some file systems tell of a full disk only here.
+        except OSError as error:
+            raise ScratchFailed(self._why(error)) from error
+        return Rows(b"", self._path, self._length, self._count, self._crc, header)
+
+    def discard(self) -> None:
+        """Removes what has been written. Never raises."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                _close(fd)
+            except OSError:
+                pass
+        if self._length > self._most:
+            try:
+                _unlink(self._path)
+            except OSError:
+                pass
+        self._pieces = []
+
+
+class RowWriter:
+    """Turns returned values into rows, as the step's `rows` document says."""
+
+    def __init__(self, settings: Dict[str, Any], scratch_folder: str, inline_bytes_max: int) -> None:
+        """Raises ValueError for settings of `DataFrame.to_csv` that cannot be used here, MissingLibrary where the
+        format of the rows needs one.
+        """
+        self._keeps_rows = settings.get("action", "append_row") != "summary_only"
+        self._folder = os.fsencode(scratch_folder)
+        self._most = inline_bytes_max
+        self._settings = dict(settings.get("dataframe_to_csv") or {})
+        self._header = bool(settings.get("dataframe_header"))
+        self._frames: Optional[DataFrameWriter] = None
+        self._format: Optional[FormatWriter] = None
+        row_format = settings.get("format", "text")
+        if row_format != "text" and self._keeps_rows:
+            from windrow_worker.rows.formats import make_format_writer
+
+            self._format = make_format_writer(row_format, self._settings)
+        if self._settings:
+            from windrow_worker.rows import dataframe
+
+            dataframe.check_settings(self._settings)
+
+    def count(self, value: Any) -> int:
+        """Results in a returned value. Raises BadReturn for what is no list, DataFrame or other sized sequence."""
+        kind = type(value)
+        if kind is list or kind is tuple:
+            return len(value)
+        if is_dataframe(value):
+            return len(value)
+        if any(hasattr(kind, name) for name in ("to_pandas", "iterrows")) and any(
+            hasattr(kind, name) for name in ("columns", "column_names")
+        ):
+            raise BadReturn(_wrong_type(value, "Call its to_pandas() and return that"))
+        if isinstance(value, _NO_SEQUENCES) or not (
+            hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
+        ):
+            raise BadReturn(
+                _wrong_type(value, "Return a list of what it holds: list(...)" if isinstance(value, _UNLISTED) else "")
+            )
+        try:
+            return len(value)
+        except TypeError as error:
+            raise BadReturn(_wrong_type(value)) from error
+
+    def write(self, value: Any, lease_id: int) -> Rows:
+        """Serialises a value that `count` has accepted.
+
+        Raises BadReturn, ScratchFailed, or what the value's own code raises.
+        """
+        if not self._keeps_rows:
+            return NO_ROWS
+        sink = RowSink(os.path.join(self._folder, b"rows-%d" % lease_id), self._most)
+        try:
+            if self._format is not None:
+                written = self._format.write(value, sink.write)
+                return sink.finish(self._checked(written.header), written.rows)
+            if type(value) is not list and is_dataframe(value):
+                if self._frames is None:
+                    from windrow_worker.rows.dataframe import DataFrameWriter
+
+                    self._frames = DataFrameWriter(self._settings, self._header)
+                return sink.finish(self._checked(self._frames.write(value, sink.write)), len(value))
+            write_elements(value, sink.write)
+            return sink.finish(b"")
+        except BaseException:
+            sink.discard()
+            raise
+
+    def _checked(self, header: bytes) -> bytes:
+        if len(header) > self._most:
+            raise BadReturn(
+                f"The header of what run() returned is {len(header)} bytes long; at most {self._most} are allowed. "
+                "Return fewer columns"
+                + ("" if self._format is not None else ", or set --append_row_dataframe_header False")
+            )
+        return header
+
+
+def _wrong_type(value: Any, advice: str = "") -> str:
+    # The first and third sentence are worded like the vendor's, so that people find what was written about them.
+    advice = advice or (
+        "Return one element for each processed item, for example a list of texts; an empty list where there is none"
+    )
+    return (
+        "The run() method in the entry script should return a list or a pandas DataFrame. The length of the result is "
+        f"taken as the number of items that succeeded. The actual type of output is {type(value).__name__}. {advice}"
+    )
+
+
+def write_elements(values: Any, write: Callable[[bytes], None]) -> None:
+    """Writes `str()` of each element as a line. Raises BadReturn, or what the elements' own code raises."""
+    start = 0
+    if type(values) is list and len(values) <= _ELEMENTS:
+        _write_block(list(values), 0, write)
+        return
+    elements: Iterator[Any] = iter(values)
+    while True:
+        block = list(islice(elements, _ELEMENTS))
+        if not block:
+            return
+        _write_block(block, start, write)
+        start += _ELEMENTS
+
+
+def _write_block(block: List[Any], start: int, write: Callable[[bytes], None]) -> None:
+    """Some elements; `start` is the first one's index. Changes `block`."""
+    if not block:
+        return
+    if set(map(type, block)) == _ONLY_TEXT and sum(map(len, block)) <= 4 * _PIECE_CHARACTERS:
+        block.append("")
+        try:
+            write("\n".join(block).encode("utf-8", "surrogateescape"))
+            return
+        except UnicodeEncodeError:
+            block.pop()
+    texts: List[str] = []
+    size = 0
+    for index, element in enumerate(block, start):
+        text = element if type(element) is str else _text_of(element, index)
+        length = len(text)
+        if length > _PIECE_CHARACTERS:
+            if texts:
+                write(_encode_lines(texts, index))
+                texts, size = [], 0
+            for at in range(0, length, _PIECE_CHARACTERS):
+                write(encode_text(text[at : at + _PIECE_CHARACTERS], index))
+            write(b"\n")
+            continue
+        texts.append(text)
+        size += length
+        if size > _PIECE_CHARACTERS:
+            write(_encode_lines(texts, index + 1))
+            texts, size = [], 0
+    if texts:
+        write(_encode_lines(texts, start + len(block)))
+
+
+_ONLY_TEXT = {str}
+
+
+def _text_of(element: Any, index: int) -> str:
+    try:
+        return str(element)
+    except Exception as error:
+        raise BadReturn(
+            f"str() of element {index} of what run() returned, of type {type(element).__name__}, raised "
+            f"{failures.describe(error)}. Return texts, or objects that can be written as text"
+        ) from error
+
+
+def _encode_lines(texts: List[str], end: int) -> bytes:
+    """Lines; `end` is the index after the last one."""
+    try:
+        return ("\n".join(texts) + "\n").encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        for index, text in enumerate(texts, end - len(texts)):
+            encode_text(text, index)
+        raise

@@ -1,0 +1,170 @@
+"""Imports from the code folder, each compared with what was submitted: no worker runs code that its disk has changed.
+
+The agent notes the crc32 of every source file and extension module while it unpacks the verified archive (contracts,
+section 4). Here they are compared when they are imported, in the worker and in children that `multiprocessing`
+starts; compiled files beside them, which nothing vouches for, are not used. Code that has changed ends the worker at
+once, so that no `except ImportError` of a script runs something else instead; the agent unpacks it anew.
+
+What a script opens by itself is not compared, nor what it writes beside its code and then imports.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import os
+import signal
+import sys
+from zlib import crc32
+
+from windrow_worker import process
+from windrow_worker.protocol import exits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Dict, List, Mapping, NoReturn, Optional, Union
+
+# Bound early: a script may replace what the module holds.
+_getpid = os.getpid
+
+CHANGED = ".changed"
+"""In place of the ending of the checksums' file: holds the name of the file that was found changed."""
+
+_code: Optional[CheckedCode] = None
+
+
+class CheckedCode:
+    """What was unpacked into a code folder. `host_pid`: of the worker, of which this process may be a child."""
+
+    def __init__(self, folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> None:
+        """Reads the file of checksums; ends the worker where that has been changed itself."""
+        self._roots = sorted({folder + os.sep, os.path.realpath(folder) + os.sep})
+        self._sums_path = sums_path
+        self._host_pid = host_pid
+        try:
+            with open(sums_path, "rb") as file:
+                content = file.read()
+        except OSError:
+            content = b""
+        if crc32(content) != sums_crc32:
+            self._leave(os.path.basename(sums_path))
+        self._sums: Dict[str, int] = json.loads(content)
+
+    def holds(self, path: str) -> bool:
+        """Whether a file was unpacked, and can be compared."""
+        return self._name(path) in self._sums
+
+    def contains(self, folder: str) -> bool:
+        """Whether a folder is the code folder, or below it."""
+        return (folder + os.sep).startswith(tuple(self._roots))
+
+    def check(self, path: str, content: Union[bytes, bytearray, memoryview]) -> None:
+        """Ends the worker where this is not what was unpacked at `path`."""
+        name = self._name(path)
+        expected = self._sums.get(name)
+        if expected is not None and crc32(content) != expected:
+            self._leave(name)
+
+    def check_all(self) -> None:
+        """Ends the worker where any of the files is not what was unpacked."""
+        for name in self._sums:
+            self.check_file(self._roots[0] + name)
+
+    def check_file(self, path: str) -> None:
+        """Ends the worker where the file is not what was unpacked at `path`, or is gone."""
+        name = self._name(path)
+        if name not in self._sums:
+            return
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError:
+            self._leave(name)
+        self.check(path, content)
+
+    def _name(self, path: str) -> str:
+        for root in self._roots:
+            if path.startswith(root):
+                return path[len(root) :]
+        return ""
+
+    def _leave(self, name: str) -> NoReturn:
+        """Ends the worker; the agent finds the name."""
+        try:
+            with open(os.path.splitext(self._sums_path)[0] + CHANGED, "wb") as file:
+                file.write(os.fsencode(name))
+        except OSError:
+            pass
+        process.warn(f"{name} is not what it was when the code was unpacked into {self._roots[0]}. This worker leaves.")
+        if _getpid() != self._host_pid:
+            # Alone, a child would only be missed by who waits for it.
+            os.kill(self._host_pid, signal.SIGKILL)
+        process.leave(exits.CODE_CHANGED)
+
+
+class SourceLoader(importlib.machinery.SourceFileLoader):
+    """Loads a source file that is what was submitted."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """Raises OSError, so that no compiled file is looked for, where the source can be compared."""
+        if _code is not None and _code.holds(path):
+            raise OSError
+        return super().path_stats(path)
+
+    def get_data(self, path: str) -> bytes:
+        """The content of a file."""
+        content = super().get_data(path)
+        if _code is not None:
+            _code.check(path, content)
+        return content
+
+
+class _ExtensionLoader(importlib.machinery.ExtensionFileLoader):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        if _code is not None:
+            _code.check_file(self.path)
+        return super().create_module(spec)
+
+
+_LOADERS = (
+    (_ExtensionLoader, importlib.machinery.EXTENSION_SUFFIXES),
+    (SourceLoader, importlib.machinery.SOURCE_SUFFIXES),
+    (importlib.machinery.SourcelessFileLoader, importlib.machinery.BYTECODE_SUFFIXES),
+)
+
+
+class _Finder(importlib.machinery.FileFinder):
+    def find_spec(self, fullname: str, target: Optional[ModuleType] = None) -> Optional[importlib.machinery.ModuleSpec]:
+        spec = super().find_spec(fullname, target)
+        if (spec is None or spec.loader is None) and _code is not None:
+            # Not there, or a folder without what makes it a package: is it one that was unpacked?
+            stem = os.path.join(self.path, fullname.rpartition(".")[2])
+            for path in (stem + ".py", os.path.join(stem, "__init__.py")):
+                if not os.path.exists(path):
+                    _code.check_file(path)
+        return spec
+
+
+def _finder_of(path: str) -> _Finder:
+    """For `sys.path_hooks`. Raises ImportError for a path of somebody else's."""
+    if _code is None or not _code.contains(path) or not os.path.isdir(path):
+        raise ImportError("not a folder of the step's code", path=path)
+    return _Finder(path, *_LOADERS)
+
+
+def begin(folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> CheckedCode:
+    """From now on, what this process imports from `folder` is compared. Ends the worker where it cannot be."""
+    global _code
+    _code = CheckedCode(folder, sums_path, sums_crc32, host_pid)
+    sys.path_hooks.insert(0, _finder_of)
+    known: List[str] = [path for path in sys.path_importer_cache if _code.contains(path)]
+    for path in known:
+        del sys.path_importer_cache[path]
+    return _code
+
+
+def check_file(path: str) -> None:
+    """Ends the worker where the file was unpacked, and is changed or gone."""
+    if _code is not None:
+        _code.check_file(path)

@@ -1,0 +1,137 @@
+"""A command step's one mini-batch: a shell command, in place of a script's `run()`
+(docs/reference/azure-ml/parallel-job.md#command-steps).
+
+It runs in the code folder, where `./outputs` is there as in Azure ML, and leads into the output `artifacts`; with
+the environment, stdout and stderr of this process, and in its process group, so that whatever ends the worker ends the
+command. `python` is the interpreter of the step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from windrow_worker.script.entry_point import Script
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Set, Tuple
+
+OUTPUTS = "outputs"
+TAIL_BYTES = 8 << 10
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+"""The first that is there; Azure ML's commands are bash's."""
+
+
+class CommandFailed(Exception):
+    """The command did not end well; `detail` is the end of what it wrote to stderr."""
+
+    def __init__(self, message: str, detail: str) -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Script:
+    """What the host calls for a command: `run()` alone. `output_files`: what it is to have written, by output;
+    `artifacts`: the folder that `./outputs` is kept in, "" where the step has no output of that name."""
+
+    def run(mini_batch: List[object]) -> Tuple[object, ...]:
+        before = _make_outputs(artifacts)
+        _run(command)
+        if not artifacts:
+            _tell_lost(before)
+        for name, path in output_files.items():
+            if not os.path.exists(path):
+                raise CommandFailed(
+                    f"The command ended with exit code 0, but did not write its output {name!r}: there is no {path}. "
+                    "Have it write there, or leave the output out",
+                    "",
+                )
+        return ()
+
+    return Script(None, run, None, False)
+
+
+def _make_outputs(artifacts: str) -> Set[str]:
+    """Makes `./outputs`; returns the files that came there with the code. Raises OSError."""
+    if not artifacts:
+        os.makedirs(OUTPUTS, exist_ok=True)
+        return _files_in(OUTPUTS)
+    import shutil
+
+    # In a folder of its name, as later steps read it: `cat ${{inputs.before}}/outputs/model.pkl`.
+    kept = os.path.join(artifacts, OUTPUTS)
+    os.makedirs(kept, exist_ok=True)
+    if os.path.islink(OUTPUTS):
+        os.unlink(OUTPUTS)
+    elif os.path.isdir(OUTPUTS):
+        shutil.copytree(OUTPUTS, kept, dirs_exist_ok=True)
+        shutil.rmtree(OUTPUTS)
+    os.symlink(kept, OUTPUTS)
+    return set()
+
+
+def _tell_lost(before: Set[str]) -> None:
+    written = sorted(_files_in(OUTPUTS) - before)
+    if written:
+        sys.stderr.write(
+            "windrow: the command wrote to ./%s, which is not kept: %s%s. Give the step an output of type uri_folder "
+            "and the name `artifacts`, which keeps it, or have it write to another output.\n"
+            % (OUTPUTS, written[0], " and %d more" % (len(written) - 1) if len(written) > 1 else "")
+        )
+        sys.stderr.flush()
+
+
+def _files_in(folder: str) -> Set[str]:
+    return {os.path.join(at, name) for at, _, names in os.walk(folder) for name in names}
+
+
+def _run(command: str) -> None:
+    """Raises CommandFailed, OSError."""
+    # Here: no parallel step pays for it.
+    import subprocess
+
+    shell = next((path for path in SHELLS if os.path.exists(path)), "sh")
+    environment = dict(os.environ)
+    # Not resolved: that of a virtual environment is a link, beside which its programs are.
+    own = os.path.dirname(os.path.abspath(sys.executable))
+    environment["PATH"] = own + os.pathsep + environment.get("PATH", os.defpath)
+    begin = _stderr_size()
+    code = subprocess.call([shell, "-c", command], env=environment)
+    if code:
+        tail = _stderr_since(begin)
+        last = tail.splitlines()[-1].strip() if tail else ""
+        raise CommandFailed(f"The command {_ended(code)}{': ' + last if last else ''}", tail)
+
+
+def _ended(code: int) -> str:
+    if code > 128 and code - 128 in _SIGNALS:
+        # As a shell tells of a program that a signal has ended.
+        code = 128 - code
+    if code >= 0:
+        hint = {126: " (not executable)", 127: " (no such program)"}.get(code, "")
+        return f"ended with exit code {code}{hint}"
+    why = " (perhaps for lack of memory)" if -code == signal.SIGKILL else ""
+    return f"was ended by {_SIGNALS.get(-code, f'signal {-code}')}{why}"
+
+
+_SIGNALS = {int(number): number.name for number in signal.Signals}
+
+
+def _stderr_size() -> int:
+    try:
+        return os.fstat(2).st_size
+    except OSError:
+        return 0
+
+
+def _stderr_since(begin: int) -> str:
+    """What has been written to stderr since, at most its last TAIL_BYTES; "" where that is no file that can be read."""
+    try:
+        with open("/proc/self/fd/2", "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(begin, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

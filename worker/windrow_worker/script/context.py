@@ -1,0 +1,111 @@
+"""What `run()` is given: a mini-batch that is a list, and what it is told about it as its second argument."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+    from windrow_worker.loaded import Loader
+
+
+class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
+    """A mini-batch of paths, or of dicts: a list that can tell which one it is.
+
+    `task_id`: as `minibatch_index` of the context; scripts whose `run()` takes one argument name their files by
+    it. Pickled and copied it is a plain list, so that it may go to processes which do not know this class.
+    """
+
+    __slots__ = ("task_id",)
+
+    def __init__(self, items: Iterable[Any], task_id: int) -> None:
+        super().__init__(items)
+        self.task_id = task_id
+
+    def __reduce__(self) -> Tuple[type, Tuple[List[Any]]]:
+        return list, (list(self),)
+
+
+class MiniBatchDataset:
+    """A mini-batch as data that can be asked for: what is left of the original's data set objects.
+
+    It holds no data: each call reads anew from where the input lies.
+    """
+
+    __slots__ = ("_loader", "_recipe")
+
+    def __init__(self, loader: Loader, recipe: bytes) -> None:
+        self._loader = loader
+        self._recipe = recipe
+
+    def to_path(self) -> List[str]:
+        """The paths of its files, as `run()` gets them. Raises TypeError where the input is a table."""
+        value = self._loader.load(self._recipe).value
+        if isinstance(value, list) and all(isinstance(path, str) for path in value):
+            return value
+        raise TypeError(
+            "to_path() is for inputs that are lists of files; this one is a table: use to_pandas_dataframe()"
+        )
+
+    def to_pandas_dataframe(self) -> Any:
+        """Its records as a DataFrame. Raises TypeError where the input is a list of files."""
+        value = self._loader.load(self._recipe).value
+        if not isinstance(value, list):
+            return value
+        if value and isinstance(value[0], dict):
+            import pandas
+
+            return pandas.DataFrame(value)
+        raise TypeError("to_pandas_dataframe() is for tables; this input is a list of files: use to_path()")
+
+    def __repr__(self) -> str:
+        return "MiniBatchDataset()"
+
+
+class MiniBatchContext:
+    """`mini_batch_context` (docs/reference/azure-ml/parallel-job.md#mini-batch-context).
+
+    `minibatch_index`: identity of the mini-batch in its step, counted from 0, the same in every try.
+    `retry_count`: how many tries of it there were before, whatever they ended by.
+    `global_row_index_lower_bound`: index of its first item in the whole input; None where it is not known, which is
+    for text tables unless they were asked to be counted (`--exact_row_index True`).
+    `partition_key_value`: values of the partition keys, in their order; None where the input is not cut by partition.
+    `dataset`: the mini-batch as a `MiniBatchDataset`.
+    """
+
+    __slots__ = (
+        "_loader",
+        "_recipe",
+        "global_row_index_lower_bound",
+        "minibatch_index",
+        "partition_key_value",
+        "retry_count",
+    )
+
+    def __init__(
+        self,
+        minibatch_index: int,
+        retry_count: int,
+        global_row_index_lower_bound: Optional[int],
+        partition_key_value: Optional[Dict[str, Any]],
+        loader: Loader,
+        recipe: bytes,
+    ) -> None:
+        self.minibatch_index = minibatch_index
+        self.retry_count = retry_count
+        self.global_row_index_lower_bound = global_row_index_lower_bound
+        self.partition_key_value = partition_key_value
+        self._loader = loader
+        self._recipe = recipe
+
+    @property
+    def dataset(self) -> MiniBatchDataset:
+        """See the class."""
+        return MiniBatchDataset(self._loader, self._recipe)
+
+    def __repr__(self) -> str:
+        return (
+            f"MiniBatchContext(minibatch_index={self.minibatch_index}, retry_count={self.retry_count}, "
+            f"global_row_index_lower_bound={self.global_row_index_lower_bound}, "
+            f"partition_key_value={self.partition_key_value})"
+        )
