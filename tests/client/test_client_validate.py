@@ -266,7 +266,10 @@ def test_a_file_that_names_an_asset_is_checked_where_nothing_is_registered(works
     assert any("Register it: windrow data create --name flowers" in error["message"] for error in done["errors"])
 
 
-@pytest.mark.parametrize(("written", "said"), [("'A=B': c", '"A=B" is no name'), ('A: "c\\0d"', '"A" is no name')])
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("'A=B': c", '"A=B" is not a valid environment'), ('A: "c\\0d"', '"A" is not a valid environment')],
+)
 def test_a_variable_that_no_process_can_have_is_an_error(workspace: Workspace, written: str, said: str) -> None:
     workspace.write(["a"])
     job = workspace.job_file.read_text()

@@ -274,9 +274,9 @@ class Since(DamageJob):
     run_options = ("--since", "last")
 
     def is_told(self, output: bytes, expected: bytes, text: str) -> bool:
-        # What cannot be taken over any more runs again, and its rows come behind those that are taken over.
+        # What cannot be taken over any more runs again, and its rows come after those that are taken over.
         same_rows = sorted(output.splitlines()) == sorted(expected.splitlines())
-        return same_rows and "their rows come behind those that are taken over" in text
+        return same_rows and "their rows come after those that are taken over" in text
 
     def prepare(self) -> None:
         data = self.folder / "data"

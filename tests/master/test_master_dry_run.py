@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from opened_store import open_store
 from windrow.spec import DataInput, EffectiveJob, EffectiveStep, StepOutput
-from windrow_master.dry_run.standing import Standing, Unreadable
+from windrow_master.dry_run.existing_state import ExistingState, Unreadable
 
 FILES = 100
 
@@ -103,7 +103,7 @@ def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_pa
     store.close()
     before = sorted(path.name for path in state.iterdir())
     with pytest.raises(Unreadable, match="was not closed in order"):
-        Standing(state).outputs_at("/x")
+        ExistingState(state).outputs_at("/x")
     answer = asked(tmp_path, a_job(data, name="mine"))
     assert answer["job_id"] == "mine" and "was not closed in order" in answer["notes"][0]
     assert sorted(path.name for path in state.iterdir()) == before
@@ -112,11 +112,11 @@ def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_pa
 def test_a_live_state_and_a_closed_one_are_read(tmp_path: Path) -> None:
     state = tmp_path / "state"
     store = open_store(state)
-    assert Standing(state).free_name("mine") == "mine"
+    assert ExistingState(state).free_name("mine") == "mine"
     store.close()
     before = sorted(path.name for path in state.iterdir())
-    assert list(Standing(state).outputs_at("/x")) == []
+    assert list(ExistingState(state).outputs_at("/x")) == []
     assert sorted(path.name for path in state.iterdir()) == before
     (state / "windrow.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(Unreadable):
-        Standing(state).outputs_at("/x")
+        ExistingState(state).outputs_at("/x")

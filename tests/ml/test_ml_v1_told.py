@@ -92,7 +92,7 @@ def test_a_dockerfile_has_no_effect_and_is_told(
     settings = _with_dockerfile(notebook, how, packages)
     step = ParallelRunStep("divide", settings, [files], PipelineData("rows"))
     (told,) = (line for line in _told(Pipeline(workspace, [step])) if "environment.build.dockerfile" in line)
-    assert "has no effect: workers are no containers" in told
+    assert "has no effect: workers do not run in containers" in told
 
 
 def test_keywords_that_there_are_not_are_refused(workspace: Workspace, notebook: Path) -> None:

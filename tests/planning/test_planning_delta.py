@@ -129,7 +129,7 @@ def test_steps_stand_behind_the_one_that_reads(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "x.parquet").write_bytes(b"")
-    assert "is no Delta table" in error(plan(tmp_path / "step", mltable(tmp_path), "mltable"))
+    assert "is not a Delta table" in error(plan(tmp_path / "step", mltable(tmp_path), "mltable"))
     mltable(tmp_path).joinpath("MLTable").write_text(
         "paths: [{folder: ./table}, {folder: ./table}]\ntransformations: [read_delta_lake]\n"
     )

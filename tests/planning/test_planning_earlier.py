@@ -163,7 +163,7 @@ def test_another_folder_is_told_as_such(tmp_path: Path) -> None:
     first = plan(tmp_path / "first", tmp_path / "data", size=1)
     second = plan(tmp_path / "second", tmp_path / "other", size=1, earlier=earlier_of(tmp_path / "first", first))
     assert [one.before for one in second.mini_batches] == [-1, -1]
-    assert second.warnings == ["Of job before nothing is taken over: its files lay elsewhere. All files run."]
+    assert second.warnings == ["Nothing of job before is taken over: its files lay elsewhere. All files run."]
 
 
 def table(folder: Path, **files: str) -> Path:
@@ -196,7 +196,7 @@ def test_a_table_that_is_read_otherwise_now_runs_whole(tmp_path: Path) -> None:
     )
     second = plan(tmp_path / "second", data, "mltable", 300, earlier=earlier_of(tmp_path / "first", first))
     assert [one.before for one in second.mini_batches] == [-1]
-    assert "read otherwise than in job before" in second.warnings[-1]
+    assert "read differently than in job before" in second.warnings[-1]
 
 
 class Uploads:

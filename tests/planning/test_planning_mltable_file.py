@@ -97,7 +97,7 @@ def test_short_forms(tmp_path: Path, step: str, expected: object) -> None:
         ("paths:\n  - {file: a, folder: b}\n", ":2:5: paths[0]: ", "exactly one of"),
         ("paths:\n  - file:\n", ":2:5: paths[0]: ", "exactly one of"),
         ("paths:\n  - file: '*.csv'\n", ":2:11: paths[0].file: ", "write `pattern:`"),
-        ("paths:\n  - file: azureml://x/y\n", ":2:11: paths[0].file: ", "is no address of a datastore"),
+        ("paths:\n  - file: azureml://x/y\n", ":2:11: paths[0].file: ", "is not the address of a datastore"),
         ("paths:\n  - file: hdfs://x/y\n", ":2:11: paths[0].file: ", "cannot be reached"),
         ("paths:\n  - folder: file://data/x\n", ":2:13: paths[0].folder: ", 'names the host "data"'),
         ("paths:\n  - file: s3://x//y/../z\n", ":2:11: paths[0].file: ", "empty part"),

@@ -80,7 +80,7 @@ STEP_ROWS: Rows = {
         ("mini_batch_size: 1", Sets("mini_batch_size", 1)),
         ("mini_batch_size: 3Gb", Sets("mini_batch_size", 3 << 30)),
         ("mini_batch_size: ${{parent.inputs.n}}", Sets("mini_batch_size", 7)),
-        ("mini_batch_size: 100 kb", Refused("mini_batch_size", "directly behind it")),
+        ("mini_batch_size: 100 kb", Refused("mini_batch_size", "optionally followed directly by kb")),
         ("mini_batch_size: 10kbmb", Refused("mini_batch_size", '"10kbmb"')),
         ("mini_batch_size: -1", Refused("mini_batch_size", "-1")),
     ],

@@ -176,8 +176,8 @@ def test_the_number_of_tries_is_told_as_it_was_written(workspace: Workspace) -> 
         ("--error_threshold many", '"many"'),
         ("--error_threshold -2", "from -1"),
         ("--error_thresh x", "read as --error_threshold"),
-        ("--error_thresh x", "rename it if the script is meant"),
-        ("--f", "rename it if the script is meant"),
+        ("--error_thresh x", "rename it if it is the script's own argument"),
+        ("--f", "rename it if it is the script's own argument"),
         ("--allowed_failed_percent 101", "from 0 to 100"),
         ("--allowed_failed_percent nan", "from 0 to 100"),
         ("--first_task_creation_timeout 518400", "from 1 to 259200"),
@@ -205,8 +205,8 @@ def test_a_bad_runtime_argument_is_an_error(workspace: Workspace, arguments: str
     ("arguments", "said"),
     [
         ("--resource_monitor_interval 20", []),
-        ("--c mine", ["beginning of --copy_logs_to_parent"]),
-        ("--resource_monitor_interva 20", ["read as that"]),
+        ("--c mine", ["read as --copy_logs_to_parent"]),
+        ("--resource_monitor_interva 20", ["which it abbreviates"]),
         ("--copy_logs_to_parent True", []),
         ("--push_metrics_to_parent True --metrics_name_prefix x", []),
         ("--profiling_module cProfile", []),
@@ -275,7 +275,7 @@ def test_settings_that_a_format_decides_are_told(workspace: Workspace) -> None:
 def test_a_format_without_rows_is_told(workspace: Workspace) -> None:
     changes = with_arguments("--append_row_format csv").replace("  append_row_to: ${{outputs.scores}}\n", "")
     (warning,) = workspace.loaded(changes).warnings
-    assert "without task.append_row_to no rows are gathered" in warning.message
+    assert "without task.append_row_to, no rows are collected" in warning.message
 
 
 def test_parquet_needs_pyarrow_where_the_script_runs(workspace: Workspace) -> None:

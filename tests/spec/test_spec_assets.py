@@ -90,7 +90,7 @@ def test_which_version_it_was_is_part_of_the_run(workspace: Workspace) -> None:
         ("azureml:flowrs:1", ['"azureml:flowrs:1" is not registered', 'Did you mean "flowers"?',
                               "windrow data create --name flowrs --type uri_folder --path PATH"]),
         ("azureml:flowrs:5", ["--name flowrs --version 5"]),
-        ("azureml:flowers:9", ["of flowers there are: 1, 2"]),
+        ("azureml:flowers:9", ["the versions of flowers are: 1, 2"]),
         ("azureml:flowers@newest", ["flowers@latest"]),
         ("azureml:gone:1", ["does not exist"]),
         ("azureml://registries/azureml/data/x/versions/1", ["windrow data create", "azureml:<name>:<version>"]),
@@ -109,7 +109,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(workspace: Workspace, path
 
 def test_without_a_registry_a_name_is_refused(workspace: Workspace) -> None:
     (problem,) = workspace.step_problems("inputs: {images: {path: 'azureml:flowers:1'}}")
-    assert "no registry here" in problem.message
+    assert "no registry to look it up in" in problem.message
 
 
 def test_a_file_without_assets_opens_no_registry(workspace: Workspace) -> None:
@@ -144,7 +144,7 @@ def test_outputs_with_a_name_are_registered(
 @pytest.mark.parametrize(
     ("output", "key", "words"),
     [
-        ("{name: 'a b'}", "name", "allowed are at most 255 letters"),
+        ("{name: 'a b'}", "name", "allowed are at most 255 ASCII letters"),
         ("{name: a, version: latest}", "version", "not the word latest"),
         ("{name: [a]}", "name", "is a list"),
     ],

@@ -97,8 +97,8 @@ def test_a_file_uri_is_percent_decoded(workspace: Workspace) -> None:
         ("${{parent.jobs.score.outputs.nope}}", "", "There are: scores"),
         ("${{parent.jobs.score.inputs.nope}}", "", "There are: images"),
         ("${{parent.jobs.score.inputs.images}}", "", "refers to itself"),
-        ("${{whatever}}", "", "no known expression"),
-        ("${{name}}", "", "cannot stand here"),
+        ("${{whatever}}", "", "not a known expression"),
+        ("${{name}}", "", "cannot be used here"),
         ("x${{parent.inputs.data}}", "", "literal inputs"),
         ("${{parent.inputs.data", "", "well-formed"),
     ],
@@ -119,7 +119,7 @@ def test_an_untyped_path_is_what_lies_there(workspace: Workspace) -> None:
 @pytest.mark.parametrize("where", ["input", "entry"])
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("gone", "does not exist"), ("self", "cannot be looked at: Too many levels"), ("pipe", "is neither a file nor")],
+    [("gone", "does not exist"), ("self", "cannot be accessed: Too many levels"), ("pipe", "is neither a file nor")],
 )
 def test_what_is_wrong_with_a_path_is_told_as_it_is(workspace: Workspace, where: str, name: str, said: str) -> None:
     (workspace.folder / "self").symlink_to("self")

@@ -117,7 +117,7 @@ def test_a_component_of_type_command_is_read_like_one_of_type_parallel(workspace
         ("command: cat ${{outputs.dta}}", "command", 'Did you mean "data"?'),
         ("command: cat ${{parent.inputs.x}}", "command", "of the step itself"),
         ("command: cat ${{inputs.count}", "command", "well-formed"),
-        ("command: cat $[[a", "command", "has no end"),
+        ("command: cat $[[a", "command", "is not closed"),
         ("code: ./nowhere", "code", "does not exist"),
         ("code: azureml:code:1", "code", "registered asset"),
         ("limits: {timeout: 0}", "limits.timeout", "of seconds"),

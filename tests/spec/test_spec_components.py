@@ -120,7 +120,7 @@ def test_a_component_may_be_used_by_several_steps(workspace: Workspace) -> None:
         ("type: parallel\ncomponent: {type: command}", "type", 'its component is of type "command"'),
         ("inputs:", "inputs.images", "no value"),
         ("type: command", "type", 'its component is of type "parallel"'),
-        ("type:\ncomponent: {type: spark}", "type", "not carried out"),
+        ("type:\ncomponent: {type: spark}", "type", "not supported"),
     ],
 )
 def test_a_component_that_cannot_be_had_is_an_error(workspace: Workspace, changes: str, key: str, said: str) -> None:
@@ -269,7 +269,7 @@ def test_a_prompt_flow_is_refused_as_that(workspace: Workspace) -> None:
     workspace.write("parts/score.yml", "inputs: {images: {type: string}}\nnodes: [{name: one}]\n")
     (problem,) = workspace.problems(workspace.job_of(USE))
     assert problem.key == "jobs.score.component"
-    assert "is a prompt flow, which Windrow does not carry out" in problem.message
+    assert "is a prompt flow, which Windrow does not support" in problem.message
     assert "--set jobs.score=null" in problem.message
 
 

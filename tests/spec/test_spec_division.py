@@ -79,7 +79,7 @@ def test_the_libraries_of_all_tables_are_wanted(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("names", "key", "words"),
     [
-        (("images", "images"), "input_data[1]", ["stands there already", "divided once"]),
+        (("images", "images"), "input_data[1]", ["is listed twice", "list each input once"]),
         (("images", "imges"), "input_data[1]", ['"imges"', 'Did you mean "images"']),
         (("images", "note"), "input_data[1]", ['the text "a text"']),
         (("nothing", "images"), "input_data[0]", ["an optional input without a value"]),
@@ -156,4 +156,4 @@ def test_a_pipeline_input_that_is_wrong_is_told_once(workspace: Workspace) -> No
     text = workspace.job_of(changed(STEP, changes), "inputs: {t: '${{name}}'}\n")
     (problem,) = workspace.problems(text)
     assert problem.key == "inputs.t"
-    assert "${{name}} cannot stand in the pipeline's own inputs" in problem.message
+    assert "${{name}} cannot be used in the pipeline's own inputs" in problem.message

@@ -90,7 +90,7 @@ def test_entries_for_python_count_together(workspace: Workspace) -> None:
 @pytest.mark.parametrize("version", ["=3.x", "=abc", "=3.10.x", "=3.1O", "=310", "=3.10.4.5", ">=3.x", "=0"])
 def test_what_is_no_version_of_python_is_refused(workspace: Workspace, version: str) -> None:
     (problem,) = conda_problems(workspace, f'"python{version}"')
-    assert "which is no version of Python" in problem
+    assert "which is not a version of Python" in problem
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_requirements_files_are_read_where_they_are_named(workspace: Workspace) 
         ("pip: ['b @ file:///tmp/b.whl']", "which agents do not have"),
         ("pip: ['-r gone.txt']", "there is no such file"),
         ("pip: ['--index-url ./here']", "names no web address"),
-        ("pip: ['two words']", "no requirement that pip can read"),
+        ("pip: ['two words']", "not a requirement that pip can read"),
         ("pip: [[a]]", "is a list"),
-        ("npm: [left-pad]", '"npm" is no installer'),
-        ("'numpy=1.2|1.3'", "no dependency that can be read"),
-        ("'>=1.2'", "no dependency that can be read"),
+        ("npm: [left-pad]", '"npm" is not a known installer'),
+        ("'numpy=1.2|1.3'", "not a dependency that can be read"),
+        ("'>=1.2'", "not a dependency that can be read"),
         ("[a]", "is a list"),
         ("3", "is 3"),
     ],

@@ -128,5 +128,5 @@ def test_null_leaves_a_step_out(workspace: Workspace) -> None:
     (problem,) = workspace.problems(text)
     assert "--set jobs.prepare=null" in problem.message
     assert [step.name for step in workspace.job(text, "jobs.prepare=null").job.steps] == ["score"]
-    assert workspace.problems(text, "jobs.prepare=null", "jobs.score=null")[0].message.startswith("holds no step")
+    assert workspace.problems(text, "jobs.prepare=null", "jobs.score=null")[0].message.startswith("has no steps")
     assert 'Did you mean "prepare"?' in workspace.problems(text, "jobs.prepar=null")[0].message

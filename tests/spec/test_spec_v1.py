@@ -251,7 +251,7 @@ def test_two_outputs_in_one_place_are_told_by_their_keys(workspace: Workspace) -
         in_lake(workspace, f"destination: s1, {place}", f"destination: s2, {place}")
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.steps.Score2.outputs.scores"
-    assert "is also the place of pipeline.steps.Score1.outputs.scores;" in problem.message
+    assert "is also the path of pipeline.steps.Score1.outputs.scores;" in problem.message
 
 
 def test_the_script_gets_what_v1_hands_on_and_it_asks_for(workspace: Workspace) -> None:
@@ -325,7 +325,7 @@ def test_errors_of_both_readers_name_the_lines_and_keys_of_v1(workspace: Workspa
 
 def test_a_file_that_is_no_config_is_told_as_that_file(workspace: Workspace) -> None:
     (problem,) = problems_of(workspace, config="name: environment\n")
-    assert "has this key on top" in problem.message
+    assert "has to be the first key" in problem.message
     assert problem.file.endswith("config.yml")
 
 

@@ -97,7 +97,7 @@ def elsewhere(job: StorageJob, table: Path) -> None:
     [
         ("{url}/table", removed, "Was the table vacuumed?"),
         ("{url}/table", elsewhere, "has a file elsewhere"),
-        ("{url}/nothing", None, "is no Delta table"),
+        ("{url}/nothing", None, "is not a Delta table"),
         ("s3://no-such-bucket-here/t", None, "cannot be opened as a Delta table"),
         ("{url}/a%20b", None, "percent sign"),
     ],

@@ -36,10 +36,9 @@ def load_job(
 ) -> LoadedJob:
     """Reads and checks a job file (v2, or v1), and everything it names on this machine.
 
-    `sets` are `path=value` texts put over the file. `embedded`: the job runs on this machine, so that absolute paths
-    are checked too; otherwise they are the master's. `datastores`: names of those that an embedded run has.
-    `assets`: opens the registry in which names of assets are looked up, called when the first is met. Raises
-    `JobFileError` with all the problems of the file, not only the first.
+    `sets` are `path=value` texts put over the file. `embedded`: the job runs on this machine, so absolute paths are
+    checked, too; otherwise they are the master's. `datastores`: names of the datastores of an embedded run. `assets`:
+    opens the registry of assets; called when the file names one. Raises `JobFileError` with all problems of the file.
     """
     job_file = os.path.abspath(path)
     context = Context(

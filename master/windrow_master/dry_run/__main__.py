@@ -1,4 +1,4 @@
-"""Reads one question, writes one answer, ends. Ends as well when standard input closes: nobody waits any more."""
+"""Reads one question, writes one answer, and ends; also when standard input closes, since nobody waits any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the input of a step is divided: its planner is run for a while, and what it sends is counted."""
+"""How the input of a step would be divided: runs its planner for a while and counts what it sends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.dry_run.earlier_results import EarlierResults
 from windrow_master.dry_run.recipes import bytes_of
-from windrow_master.dry_run.taking_over import TakingOver
 from windrow_master.files.recipes import RecipePlace, Recipes
 from windrow_master.files.state_files import StepFiles
 from windrow_master.helper_process import command_of
@@ -27,7 +27,7 @@ STDERR_TAIL = 2000
 
 
 class Limits(NamedTuple):
-    """How far a division is followed. What has been counted by then is "at least"."""
+    """How far a division is followed; beyond that, counts are lower bounds ("at least")."""
 
     seconds: float = 10.0
     mini_batches: int = 200_000
@@ -41,7 +41,7 @@ _planners: list[subprocess.Popen[bytes]] = []
 
 
 def end_planners() -> None:
-    """Those that run are over when this returns: nothing is written to their folders any more. For any thread."""
+    """End the running planners. When this returns, nothing writes to their folders any more. Any thread may call it."""
     for process in list(_planners):
         process.kill()
         process.wait()
@@ -50,7 +50,7 @@ def end_planners() -> None:
 class Division:
     """Counts of what a planner has sent so far. `to_dict` is the answer."""
 
-    def __init__(self, files: StepFiles, limits: Limits, taking_over: TakingOver | None = None) -> None:
+    def __init__(self, files: StepFiles, limits: Limits, taking_over: EarlierResults | None = None) -> None:
         self._files = files
         self._limits = limits
         self._taking_over = taking_over
@@ -94,7 +94,7 @@ class Division:
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
         if not (self.complete or self.stopped or self.error):
-            self.error = f"The planner process ended before its work was done. Its last words: {said[-STDERR_TAIL:]}"
+            self.error = f"The planner process ended before its work was done. Its last output: {said[-STDERR_TAIL:]}"
             self.category = "SystemError"
 
     def _follow(self, stdout: int) -> None:
@@ -153,7 +153,7 @@ class Division:
         self.complete = counted["done"]
 
     def _take_over(self, earlier: bytes) -> set[int]:
-        """Those of a group that would be taken over."""
+        """The mini-batches of a group that would be taken over."""
         pairs = enumerate(EARLIER.iter_unpack(earlier), self.mini_batches)
         found = [(number, before) for number, (before,) in pairs if before >= 0]
         return self._taking_over.take(found) if self._taking_over is not None and found else set()
@@ -191,7 +191,7 @@ class Division:
 
 
 def _kind(reader: dict[str, Any]) -> str:
-    """What mini-batches are made of: files, a format of tables, records, or nothing."""
+    """What mini-batches consist of: files, a table format, records, or nothing."""
     one = reader["inputs"][0] if reader.get("kind") == "inputs" else reader
     return str(one.get("format") or one.get("kind") or "")
 

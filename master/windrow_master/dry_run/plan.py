@@ -19,8 +19,8 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.dry_run.division import Division, Limits
-from windrow_master.dry_run.standing import Standing, Unreadable
-from windrow_master.dry_run.taking_over import TakingOver
+from windrow_master.dry_run.earlier_results import EarlierResults
+from windrow_master.dry_run.existing_state import ExistingState, Unreadable
 from windrow_master.files.errors import StateError
 from windrow_master.files.state_files import StepFiles
 from windrow_master.output.errors import TargetForeign
@@ -55,16 +55,16 @@ class Question:
 def answer(question: Question) -> dict[str, Any]:
     """The whole answer."""
     notes: list[str] = []
-    standing = Standing(question.state) if question.state is not None else None
-    since = _since(question, standing, notes)
+    existing = ExistingState(question.state) if question.state is not None else None
+    since = _since(question, existing, notes)
     if since is not None:
         question = replace(question, job=with_results_of(question.job, since))
     job = question.job
     name, unfinished = job.name or f"{name_stem(job)}-{TIME}", None
-    if standing is not None:
+    if existing is not None:
         try:
-            unfinished = standing.unfinished(job)
-            name = standing.free_name(job.name) if job.name else name
+            unfinished = existing.unfinished(job)
+            name = existing.free_name(job.name) if job.name else name
         except Unreadable as error:
             notes.append(str(error))
     if unfinished is not None and unfinished[2]:
@@ -72,7 +72,7 @@ def answer(question: Question) -> dict[str, Any]:
     paths: dict[str, StepPaths] = {}
     steps: list[dict[str, Any]] = []
     for number, step in enumerate(_in_order(job)):
-        steps.append(_step(number, step, name, paths, question, standing))
+        steps.append(_step(number, step, name, paths, question, existing))
     return {
         "job_id": name,
         "unfinished": None
@@ -84,12 +84,12 @@ def answer(question: Question) -> dict[str, Any]:
     }
 
 
-def _since(question: Question, standing: Standing | None, notes: list[str]) -> str | None:
+def _since(question: Question, existing: ExistingState | None, notes: list[str]) -> str | None:
     """The job that `since` means; None: none."""
-    if question.since != LAST or standing is None:
+    if question.since != LAST or existing is None:
         return question.since or None
     try:
-        found = standing.last_of(question.job.job_file)
+        found = existing.last_of(question.job.job_file)
     except Unreadable as error:
         notes.append(f"what --since last means is not known: {error}")
         return None
@@ -117,7 +117,7 @@ def _step(
     job_id: str,
     paths: dict[str, StepPaths],
     question: Question,
-    standing: Standing | None,
+    existing: ExistingState | None,
 ) -> dict[str, Any]:
     told: dict[str, Any] = {"name": step.name, "problems": [], "notes": []}
     try:
@@ -132,10 +132,10 @@ def _step(
     told["words"] = _words(effective, own)
     told["brought"] = _brought(effective, own)
     if question.state is not None:
-        told["problems"] += _outputs_refused(own, standing, told["notes"])
+        told["problems"] += _outputs_refused(own, existing, told["notes"])
     earlier = None
     try:
-        earlier = None if standing is None else standing.earlier(effective)
+        earlier = None if existing is None else existing.earlier(effective)
     except NothingToResume as error:
         told["problems"].append(str(error))
     except Unreadable as error:
@@ -174,9 +174,9 @@ def _brought(step: EffectiveStep, paths: StepPaths) -> dict[str, list[str]]:
     }
 
 
-def _outputs_refused(paths: StepPaths, standing: Standing | None, notes: list[str]) -> list[str]:
+def _outputs_refused(paths: StepPaths, existing: ExistingState | None, notes: list[str]) -> list[str]:
     """Why the step would end before it began; nothing where all its outputs can be written."""
-    outputs_at = standing.outputs_at if standing is not None else lambda path: []
+    outputs_at = existing.outputs_at if existing is not None else lambda path: []
     refused = []
     try:
         for place in paths.outputs.values():
@@ -213,7 +213,7 @@ def _division(
     files = StepFiles(question.folder / str(number))
     files.folder.mkdir()
     try:
-        taking_over = None if earlier is None else TakingOver(*earlier, files)
+        taking_over = None if earlier is None else EarlierResults(*earlier, files)
         division = Division(files, question.limits, taking_over)
         wanted = None if taking_over is None else taking_over.request()
         request = planning_request(effective, paths, files, question.datastores, None, files.sorted_rows, wanted)

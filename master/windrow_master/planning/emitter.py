@@ -1,11 +1,11 @@
-"""Gathers mini-batches into groups and sends them, each with the checkpoint it leads to.
+"""Collects mini-batches into groups and sends them, each with the checkpoint that it leads to.
 
 Invariants:
 1. The `from` of a group is the `to` of the one before it, or the checkpoint the planner was started with.
 2. A group is sent after the journal is on disk up to the lengths in its `to`.
-3. A group is sent only when a further mini-batch is known, or as the last one: so no checkpoint is "all but done".
-4. Of several inputs, mini-batches come input by input. `next` of a position is then `{"input": number, "at": …}`, and a
-   recipe that does not belong to a list of files begins with the number of its input, and NUL.
+3. A group is sent only when a further mini-batch is known, or as the last one, so no checkpoint is "all but done".
+4. With several inputs, mini-batches come input by input. `next` of a position is then `{"input": number, "at": …}`, and
+   a recipe that does not belong to a list of files begins with the number of its input and NUL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zlib
 from array import array
 from typing import Any
 
-from windrow_master.planning.earlier.earlier import NONE, Earlier, EarlierRecipes
+from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.journal.checkpoint import Checkpoint
 from windrow_master.planning.journal.journal import Journal
@@ -33,8 +33,7 @@ GROUP_FIRST = 16
 GROUP_GROWTH = 4
 GROUP_MAX = 5000
 GROUP_S = 0.1
-"""What has been found is sent after so long even if the group is small: agents may be idle while a slow disk is
-listed."""
+"""A small group is sent after this time: agents may be idle while a slow disk is listed."""
 
 RECIPE_BYTES_MAX = 2**32 - 1
 ITEMS_MAX = 2**32 - 1
@@ -42,7 +41,7 @@ WARNINGS_MAX = 100
 
 
 class Output:
-    """The planner's end of the pipe. `write` blocks while the master is busy: that is what paces a planner."""
+    """The planner's end of the pipe. Writing blocks while the master is busy, which paces the planner."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -61,7 +60,7 @@ class Emitter:
     def __init__(self, output: Output, journal: Journal, places: PlacesNoted, start: Checkpoint | None) -> None:
         self._output = output
         self.places = places
-        """Told of what is listed."""
+        """Records the folders and links that are listed."""
         self._journal = journal
         self._sent = None if start is None else start.to_json()
         self._mini_batches = 0 if start is None else start.mini_batches
@@ -70,9 +69,9 @@ class Emitter:
         self._input: int | None = None
         self._input_mini_batches = 0 if start is None else start.mini_batches
         self.mark = b""
-        """What recipes of the present input begin with, where there are several."""
+        """The prefix of recipes of the current input, if there are several inputs."""
         self.subject = ""
-        """What warnings begin with."""
+        """The prefix of warnings."""
         self.frontier = None if start is None else start.position["frontier"]
         """How far the strategy has written ahead of the last mini-batch; part of the checkpoint as it is when a group
         is sent."""
@@ -81,8 +80,8 @@ class Emitter:
         self._ranks: list[bytes] = []
         self._is_first = start is None
         self._taken: dict[int, int] = {}
-        """Of the group, by place: the mini-batches that are taken over, and which of the earlier job they are."""
-        self._earlier: Earlier | None = None
+        """By position in the group: the earlier mini-batch whose result is taken over."""
+        self._earlier: EarlierJob | None = None
         self._recipes_known: EarlierRecipes | None = None
         self._taken_over = 0
         self._size = GROUP_FIRST
@@ -91,23 +90,22 @@ class Emitter:
         self._warnings_left_out = 0
 
     def set_reader(self, reader: dict[str, Any]) -> None:
-        """What all recipes of the step have in common; travels with the first group."""
+        """Set what all recipes of the step have in common; it is sent with the first group."""
         self._reader = reader
 
-    def take_over(self, earlier: Earlier) -> None:
-        """From now on, mini-batches that are those of an earlier job are."""
+    def take_over(self, earlier: EarlierJob) -> None:
+        """From now on, take over results for mini-batches that an earlier job has."""
         self._earlier = earlier
 
     def warn(self, text: str) -> None:
-        """Tell the user something with the next group; so many, then only their number."""
+        """Warn the user with the next group; beyond WARNINGS_MAX, only the number of warnings is sent."""
         if len(self._warnings) < WARNINGS_MAX:
             self._warnings.append(self.subject + text)
         else:
             self._warnings_left_out += 1
 
     def begin_input(self, number: int) -> Any:
-        """The mini-batches to come are those of this one of several inputs. Return the position in it to go on from;
-        None: from its beginning."""
+        """Begin one of several inputs. Return the position in it to continue from; None: its beginning."""
         start: dict[str, Any] = self._start if isinstance(self._start, dict) else {}
         resumed = start.get("input") == number
         self._input = number
@@ -117,21 +115,21 @@ class Emitter:
 
     @property
     def is_input_empty(self) -> bool:
-        """Whether the present input has come to no mini-batch so far."""
+        """Whether the current input has no mini-batch so far."""
         return self._input_mini_batches == 0
 
     def add(self, items: int, offset: int, length: int, crc32: int, position: Any, rank: int | None = None) -> None:
-        """Add the mini-batch whose recipe is `length` bytes at `offset`, written already.
+        """Add the mini-batch whose recipe is `length` bytes at `offset`, already written.
 
-        `crc32`: of the recipe, computed from what was written rather than from what the file holds by now. `position`
-        is where planning goes on after it. `items` 0: only loading tells. `rank`: the higher, the sooner it runs; a
-        step's mini-batches have one all, or none has.
+        `crc32`: of the recipe as it was written, not as the file holds it now. `position`: where planning continues
+        after it. `items` 0: unknown until it is loaded. `rank`: higher ranks run sooner; either all mini-batches of a
+        step have a rank, or none has.
         """
         self._make_room()
         self._add(items, offset, length, crc32, position, rank, NONE)
 
     def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
-        """Write the recipe of a mini-batch, and add it; what is sent before has no part of it."""
+        """Write the recipe of a mini-batch and add it; groups sent before do not contain any of it."""
         self._make_room()
         recipe = self.mark + recipe
         before = self._find(recipe)
@@ -139,7 +137,7 @@ class Emitter:
         self._add(items, offset, len(recipe), zlib.crc32(recipe), position, rank, before)
 
     def add_earlier(self, items: int, recipe: bytes, position: Any, before: int) -> None:
-        """As `add_recipe`, for a name list of which the result is taken over; its NUL is written behind it."""
+        """As `add_recipe`, for a list of names whose result is taken over; a NUL is written after it."""
         self._make_room()
         offset = self._journal.recipes.append(recipe + b"\0")
         self._add(items, offset, len(recipe), zlib.crc32(recipe), position, None, before)
@@ -150,7 +148,7 @@ class Emitter:
         if self._recipes_known is None:
             self._recipes_known = self._earlier.recipes(self._reader)
             if self._recipes_known is None:
-                self.warn(f"The input is read otherwise than in job {self._earlier.job_id}: all of it runs again.")
+                self.warn(f"The input is read differently than in job {self._earlier.job_id}: all of it runs again.")
                 self._earlier = None
                 return NONE
             if trouble := self._earlier.trouble():

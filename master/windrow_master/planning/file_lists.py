@@ -2,13 +2,12 @@
 
 `recipes` is the listing itself: every name, each followed by NUL. A recipe is a run of it, so nothing is written
 twice. Names are written a chunk at a time, ahead of the mini-batches cut from them: `next` of a position is where the
-first name not yet in a mini-batch begins; `frontier` is the last name listed, its entry, and how far the steps of an
-MLTable file had come with it. A planner that is
-started again takes the names between the two from the file, and walks on after the last: what was listed once is not
-listed again.
+first name not yet in a mini-batch begins; `frontier` is the last name listed, its entry, and the progress of the steps
+of an MLTable file. A restarted planner takes the names between the two from the file and continues the walk after the
+last one, so nothing is listed twice.
 
-Several inputs are one list of their entries, in turn, of which the last mini-batch of each input is cut before names of
-the next one are written: so the names between the two are always of one input.
+Several inputs form one list of their entries, in turn. The last mini-batch of an input is cut before names of the next
+one are written, so the names between the two always belong to one input.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow_master.planning.earlier.earlier import NONE, Earlier
+from windrow_master.planning.earlier.earlier import NONE, EarlierJob
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
     from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
-"""Files in a mini-batch where none is given. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
+"""Files in a mini-batch by default. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 class FileList(NamedTuple):
-    """An input that is a list of files. `path` is its own, for messages; `steps`, of an MLTable file, have come as far
-    as the checkpoint says."""
+    """An input that is a list of files. `path`: of the input, for messages; `steps`: of its MLTable file, at the
+    progress that the checkpoint says."""
 
     given: DividedInput
     path: bytes
@@ -53,7 +52,7 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journa
     root = common_root(entries)
     reader = _reader(lists, entries, root)
     emitter.set_reader(reader)
-    taking_over = TakingOver(lists, root, reader, request, journal, emitter)
+    taking_over = TakenOver(lists, root, reader, request, journal, emitter)
     if taking_over.run():
         start = None
     frontier = None if start is None else start.position["frontier"]
@@ -76,12 +75,12 @@ def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
     return names if root else [os.path.join(entry.folder, name) for name in names]
 
 
-class TakingOver:
-    """Mini-batches of an earlier job, all files of which are in these lists, unchanged: they come first.
+class TakenOver:
+    """Mini-batches of an earlier job whose files are all in these lists and unchanged. They come first.
 
-    What is left of the lists is divided behind them. `recipes_bytes`: where in the recipes they end; `names`: theirs,
-    each of which is once in the lists and once in the mini-batches: what is listed more often runs. What a planner
-    before has taken over stays so, whatever this one is asked to take over.
+    The rest of the lists is divided after them. `recipes_bytes`: where they end in the recipes; `names`: their files. A
+    file is taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What
+    an earlier planner took over stays taken over, whatever this planner is asked.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class TakingOver:
         self.names: set[bytes] = set()
 
     def run(self) -> bool:
-        """Emit them. Returns whether dividing what is left has not begun yet. Raises PlanningError."""
+        """Emit them. Return whether dividing the rest has yet to begin. Raises PlanningError."""
         done = 0
         if self._start is not None:
             position = self._start.position["frontier"]
@@ -116,16 +115,16 @@ class TakingOver:
             self.recipes_bytes = self._start.recipes_bytes
         if self._earlier is not None:
             self._take_over(self._earlier, done)
-        # Here, and not while they come: names by the million are not held twice.
+        # At the end, not one by one: millions of names are not held twice.
         self._note_names()
         return True
 
-    def _take_over(self, earlier: Earlier, done: int) -> None:
-        """Emit those that stand in its index behind the first `done`."""
-        uploaded = earlier.in_common(self._reader)
+    def _take_over(self, earlier: EarlierJob, done: int) -> None:
+        """Emit those after the first `done` of the index."""
+        uploaded = earlier.unchanged_names(self._reader)
         why = self._why_nothing(earlier, uploaded=uploaded is not None)
         if why:
-            self._emitter.warn(f"Of job {earlier.job_id} nothing is taken over: {why}. All files run.")
+            self._emitter.warn(f"Nothing of job {earlier.job_id} is taken over: {why}. All files run.")
             return
         there, doubled, left = self._listed_once()
         if uploaded is not None:
@@ -150,11 +149,11 @@ class TakingOver:
         self._emitter.warn(
             f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
             f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}have no result there, or were "
-            "in a mini-batch with one of these: their rows come behind those that are taken over."
+            "in a mini-batch with one of these: their rows come after those that are taken over."
         )
 
-    def _why_nothing(self, earlier: Earlier, *, uploaded: bool) -> str:
-        """`uploaded`: the lists are of uploads, and alike."""
+    def _why_nothing(self, earlier: EarlierJob, *, uploaded: bool) -> str:
+        """Why nothing is taken over; "" if something may be. `uploaded`: both lists are of uploads, and alike."""
         if any(one.steps is not None for one in self._lists):
             return "the steps of an MLTable file choose among its files"
         if uploaded or earlier.reads_alike(self._reader):
@@ -164,7 +163,7 @@ class TakingOver:
         return "its files lay elsewhere"
 
     def _listed_once(self) -> tuple[set[bytes], int, int]:
-        """Names that the lists hold once; how many they hold more often, and how many names in all."""
+        """Names that are listed once; the number of names listed more often, and of all entries."""
         once, more, count = set[bytes](), set[bytes](), 0
         for name in (name for one in self._lists for entry in one.entries for name in self._listed(entry)):
             count += 1
@@ -178,9 +177,9 @@ class TakingOver:
         for chunk in entry.names(lambda text: None, self._emitter.places.note):
             yield from in_recipes(chunk, entry, self._root)
 
-    def _is_unchanged(self, name: bytes, earlier: Earlier) -> bool:
+    def _is_unchanged(self, name: bytes, earlier: EarlierJob) -> bool:
         path = os.path.join(self._root, name)
-        # Of what lies in a store, the stamp in the name tells.
+        # In a store, the stamp in the name shows a change.
         return not path.startswith(b"/") or earlier.is_unchanged(path)
 
     def _note_names(self) -> None:
@@ -189,13 +188,13 @@ class TakingOver:
 
 
 def _reader(lists: Sequence[FileList], entries: Sequence[AnyEntry], root: bytes) -> dict[str, Any]:
-    """The reader document. Raises PlanningError where workers are to get copies of some inputs only."""
+    """The reader document. Raises PlanningError if workers should get copies of some inputs only."""
     refuse_some_copies([one.given for one in lists])
     return reader_of_files(root, entries, copies=lists[0].given.copies)
 
 
 def refuse_some_copies(inputs: Sequence[DividedInput]) -> None:
-    """Raise PlanningError where workers are to get copies of some lists of files, and others as they lie."""
+    """Raise PlanningError if workers should get copies of the files of some inputs, but not of others."""
     copied = [given.name for given in inputs if given.copies]
     if copied and len(copied) < len(inputs):
         others = [given.name for given in inputs if not given.copies]
@@ -223,7 +222,7 @@ def _plan_one(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    taking_over: TakingOver,
+    taking_over: TakenOver,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end, crc = 0, begin, 0
@@ -265,9 +264,9 @@ def _runs(
     start: Checkpoint | None,
     journal: Journal,
     emitter: Emitter,
-    taking_over: TakingOver,
+    taking_over: TakenOver,
 ) -> Iterator[list[bytes]]:
-    """Names in order from `begin` on, each chunk written before it is handed over."""
+    """Names in order from `begin` on; each chunk is written before it is yielded."""
     steps = one.steps
     frontier: dict[str, Any] | None = None if start is None else start.position["frontier"]
     if start is not None and begin < start.recipes_bytes:

@@ -1,7 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
-The list has one column, `Path`, the absolute path as text, and is one partition: what has no meaning for it was refused
-when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
+The list is one partition with one column, `Path`, the absolute path as text. Steps that make no sense for it were
+refused when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windrow_master.planning.errors import PlanningError, shown
 
 
 class FileSteps:
-    """The steps, and how far they have come: `seen` belongs into the checkpoint."""
+    """The steps and their progress; `seen` is part of the checkpoint."""
 
     def __init__(self, steps: Sequence[Step], base: bytes, seen: Sequence[int] | None = None) -> None:
         """`base`: the folder of the MLTable file."""
@@ -32,16 +32,16 @@ class FileSteps:
 
     @property
     def seen(self) -> list[int]:
-        """How many files have come to each take and skip."""
+        """How many files have reached each take and skip."""
         return list(self._counts.seen)
 
     @property
     def nothing_passes(self) -> bool:
-        """Whether none of the files to come gets through, so that they need not be listed."""
+        """Whether no further file gets through, so that listing can stop."""
         return self._none_selected or self._counts.nothing_passes
 
     def apply(self, folder: bytes, names: list[bytes]) -> list[bytes]:
-        """Those of the next names, relative to `folder`, that get through all steps."""
+        """The names, relative to `folder`, that get through all steps."""
         bound = 0
         if self._none_selected:
             return []
@@ -57,7 +57,7 @@ class FileSteps:
         return names
 
     def nothing_left(self) -> PlanningError:
-        """What to say when no file gets through."""
+        """The error for an input of which no file gets through."""
         return PlanningError(
             f"The steps in the MLTable file of the input {shown(self._base)} leave no files; an input needs at least "
             "one."

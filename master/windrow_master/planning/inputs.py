@@ -1,4 +1,4 @@
-"""The inputs of a step that are divided: the one entry of a folder or file, and which input is spoken of."""
+"""The divided inputs of a step: the entry of a folder or file, and which input a message is about."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def input_entry(given: DividedInput, roots: Roots | None) -> AnyEntry:
 
 @contextmanager
 def about(given: DividedInput, request: Request, emitter: Emitter) -> Iterator[None]:
-    """Says of which input errors and warnings are, where there are several."""
+    """Names the input in errors and warnings, if there are several."""
     if not request.several:
         yield
         return

@@ -1,8 +1,7 @@
 """Plans an `mltable` input: a list of files, or a table cut into slices; and JSON lines files as lists of records.
 
 A table's stages: list all files (size, time; Parquet footers) → pin the reader from headers and a sample → cut file by
-file. The first two end before the first mini-batch and are in the listing; a planner that is started again begins with
-the third.
+file. The first two end before the first mini-batch and are in the listing; a restarted planner begins with the third.
 `next` of a position: `files_end` and `file_at` are offsets in the listing, `begin` is where the next slice begins
 (Parquet: row group); see `cut` for the rest.
 """
@@ -45,7 +44,7 @@ from windrow_master.planning.tables.row_steps import column_names, columns_after
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
-"""Bytes of a mini-batch where none are given. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
+"""Bytes of a mini-batch by default. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
 def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
@@ -99,7 +98,7 @@ def _is_file_list(source: Source) -> bool:
 
 
 def _refuse_two_kinds(sources: Sequence[Source], request: Request) -> None:
-    """Raise PlanningError where some inputs are lists of files, and others tables."""
+    """Raise PlanningError if some inputs are lists of files and others are tables."""
     names = [given.name for given in request.inputs]
     files = [name for name, source in zip(names, sources, strict=True) if _is_file_list(source)]
     tables = [name for name in names if name not in files]
@@ -111,7 +110,7 @@ def _refuse_two_kinds(sources: Sequence[Source], request: Request) -> None:
 
 
 def _file_lists(sources: Sequence[Source], request: Request) -> list[FileList]:
-    """The inputs, with their steps as far as the checkpoint says."""
+    """The inputs, with their steps at the progress that the checkpoint says."""
     start = request.checkpoint
     frontier: dict[str, Any] = {"entry": -1} if start is None else start.position["frontier"]
     lists, first = [], 0
@@ -124,7 +123,7 @@ def _file_lists(sources: Sequence[Source], request: Request) -> list[FileList]:
 
 
 def _list_input(source: Source, number: int, request: Request, journal: Journal, emitter: Emitter) -> Listed:
-    """List one input, and pin how it is read; where its rows have to be sorted for its keys, sort them."""
+    """List an input and pin its reader; sort its rows if its keys require that."""
     given, keys = request.inputs[number], request.partition_keys
     if _is_file_list(source):
         columns = path_columns(_steps(source))
@@ -249,8 +248,8 @@ def _list_delta(
 
     if source.mltable is not None and source.mltable.before:
         raise PlanningError(
-            f"{source.mltable.before[0].place}: a step that stands before read_delta_lake has no files to work on; put "
-            "it behind it, where it works on rows."
+            f"{source.mltable.before[0].place}: a step before read_delta_lake has no files to work on; put it after "
+            "read_delta_lake, where it applies to rows."
         )
     table = DeltaSource(source.entries, read, request.roots)
     partitions = _partitions(source, read)
@@ -307,7 +306,7 @@ def _pin_steps(
 def _pin_partition(
     source: Source, given: DividedInput, request: Request, reader: dict[str, Any], constants: Sequence[str]
 ) -> None:
-    """Group whole files where the keys all have one value a file; else rows are to be sorted. Raises PlanningError."""
+    """Group whole files if all keys have one value per file; else rows have to be sorted. Raises PlanningError."""
     of_files = [*path_columns(_steps(source)).names, *constants]
     known = columns_after(reader)
     check_keys(given.path, request.partition_keys, [*of_files, *(name for name in known if name not in of_files)])
@@ -324,7 +323,7 @@ def _file_steps(source: Source, seen: Sequence[int] | None = None) -> FileSteps 
 
 
 def _files(source: Source, read: Read, names: Iterable[tuple[bytes, tuple[int, str] | None]]) -> Iterator[TableFile]:
-    """The files of these names, which must be of one format."""
+    """The files with these names, which have to be of one format."""
     for name, stamp in names:
         if source.plain and plain_read(name, source.path) != read:
             raise PlanningError(

@@ -1,5 +1,5 @@
-"""Mini-batches without input, as the planner process sends those that have one: there is nothing to wait for, so they
-take no process.
+"""Mini-batches without input, in the form in which a planner process sends others. They need no process: there is
+nothing to list.
 
 Reference: docs/reference/azure-ml/parallel-job.md#program-arguments (`--rank_mini_batch_count`); docs/contracts.md,
 section 3.

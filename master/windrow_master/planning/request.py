@@ -1,4 +1,4 @@
-"""What the planner is asked: the line it gets on stdin."""
+"""The request to a planner: the line that it reads from stdin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow_master.planning.journal.checkpoint import Checkpoint
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:
-    from windrow_master.planning.earlier.earlier import Earlier
+    from windrow_master.planning.earlier.earlier import EarlierJob
 
 INPUT_TYPES = ("uri_folder", "uri_file", "mltable")
 
@@ -31,7 +31,7 @@ class DividedInput(NamedTuple):
 
     @property
     def copies(self) -> bool:
-        """Whether workers get files of their own, to do with what they like."""
+        """Whether workers get copies of the files, which they may change."""
         return self.mode in ("download", "eval_download")
 
     @property
@@ -62,11 +62,11 @@ class Request(NamedTuple):
     mixed_types: bool
     datastores: Datastores
     rows_folder: bytes | None
-    earlier: Earlier | None
+    earlier: EarlierJob | None
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one input, so that it must be said which is meant."""
+        """Whether there is more than one input, so that messages have to name the input."""
         return len(self.inputs) > 1
 
 
@@ -101,17 +101,17 @@ def parse_request(line: bytes) -> Request:
     return request
 
 
-def _earlier_of(given: dict[str, Any] | None) -> Earlier | None:
+def _earlier_of(given: dict[str, Any] | None) -> EarlierJob | None:
     if given is None:
         return None
-    # Here, and not at the top: few steps take results over, and the first run() waits for imports.
-    from windrow_master.planning.earlier.earlier import Earlier
+    # Imported here: few steps take results over, and the first run() waits for imports.
+    from windrow_master.planning.earlier.earlier import EarlierJob
 
-    return Earlier(given)
+    return EarlierJob(given)
 
 
 def _check_input(given: DividedInput, request: Request) -> None:
-    """Raise PlanningError if it cannot be divided as it is asked."""
+    """Raise PlanningError if the input cannot be divided as requested."""
     what = f"input {given.name}" if request.several else "input"
     size = request.mini_batch_size
     if given.type not in INPUT_TYPES:

@@ -1,9 +1,9 @@
-"""Inputs that are listed whole before their first mini-batch is cut (tables, records, and what is divided by keys):
-which part of the journal is whose.
+"""Sections of the journal, for inputs that are listed completely before their first mini-batch is cut: tables, records,
+and inputs divided by keys.
 
-The one input of a step has all of it. Several are listed in turn, so that one that cannot be divided is told before
-anything runs; behind the last one the listing gets a line more, the *contents*: the sections of all inputs. `frontier`
-of a position is then `{"contents": offset}`, by which a planner that is started again finds them.
+A single input has the whole journal. Several inputs are listed in turn, so that an input that cannot be divided is
+reported before anything runs. After the last one, the listing gets one more line, the *contents*: the sections of all
+inputs. `frontier` of a position is then `{"contents": offset}`, where a restarted planner finds them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from windrow_master.planning.request import DividedInput, Request
 
 
 class Section(NamedTuple):
-    """An input in the journal: [begin, end) of the listing, and of the recipes that were written with it. `position`:
-    where its first mini-batch begins, as the strategy has it."""
+    """The part of an input in the journal: [begin, end) of the listing and of the recipes written with it. `position`:
+    where its first mini-batch begins, in the strategy's terms."""
 
     listing: tuple[int, int]
     recipes: tuple[int, int]
@@ -30,7 +30,7 @@ class Section(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What listing an input came to."""
+    """The result of listing an input."""
 
     reader: dict[str, Any]
     position: dict[str, Any]
@@ -87,7 +87,7 @@ def _list_all(
         "inputs": readers,
         "row_index_exact": all(map(is_row_index_exact, readers)),
     }
-    # Whether agents have something to bring.
+    # Whether agents have files to fetch.
     reader |= {flag: True for flag in ("remote", "copy") if any(one.get(flag) for one in readers)}
     emitter.set_reader(reader)
     line = json.dumps([section._asdict() for section in sections], separators=(",", ":")).encode() + b"\n"

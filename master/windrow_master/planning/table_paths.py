@@ -1,4 +1,4 @@
-"""Which places, and which columns in paths, the MLTable file of an input names, found without reading any data."""
+"""The paths and path columns that the MLTable file of an input names, found without reading any data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def definition_of(path: bytes) -> bytes | None:
 def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
     """Its entries, each with its key and the absolute path of the folder or file in which all that it names lies.
 
-    None at all when the file has errors: whoever reads the data by it tells them.
+    Nothing if the file has errors: they are reported when the data is read.
     """
     # Most inputs are no tables, and need no YAML.
     from windrow.spec.naming.locations import is_elsewhere

@@ -26,19 +26,19 @@ _KEYS: dict[str, Field] = {
     "path": _TEXT,
     "description": _TEXT,
     "tags": Field("map"),
-    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "properties": Field("node", effect="properties are not kept; use tags"),
     "creation_context": _NODE,
     "id": _NODE,
     "latest_version": _NODE,
     "datastore": Field("text", effect="write the path as azureml://datastores/NAME/paths/PATH"),
     "flavors": Field("node", effect="flavors of a model are not read; a script loads what lies at its path"),
     "stage": Field("text", effect="stages of a model are not kept; use tags"),
-    "job_name": Field("text", effect="which job has written it, is kept of outputs that jobs register themselves"),
+    "job_name": Field("text", effect="Windrow records the job only for outputs that a job registers itself"),
 }
 
 
 class AssetFile(NamedTuple):
-    """What a file says of an asset; `folder`: where relative paths begin. What it does not say is empty."""
+    """The content of an asset's file; `folder`: what relative paths are relative to. Missing values are empty."""
 
     name: str
     version: str

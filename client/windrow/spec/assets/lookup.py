@@ -1,4 +1,4 @@
-"""Registered data assets and models in a job file: what a name means is asked of whoever has the registry.
+"""Looks up registered data assets and models that a job file names.
 
 Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs (`azureml:<asset>:<version>`, `@latest`).
 """
@@ -13,7 +13,7 @@ from windrow.spec.settings.schema import MODEL_TYPES
 
 
 def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, context: Context) -> FoundAsset | None:
-    """What `<name>:<version>` or `<name>@latest` means; None, with an error, where it means nothing."""
+    """What `<name>:<version>` or `<name>@latest` means; None, with an error, if there is no such asset."""
     try:
         said = split_asset_reference(reference)
     except ValueError as error:
@@ -32,8 +32,8 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
         context.problems.error(
             node,
             key,
-            f"{shown(node)} names a registered asset, and there is no registry here to ask; give a path, or name the "
-            "master that has it.",
+            f"{shown(node)} names a registered asset, but there is no registry to look it up in; give a path, or name "
+            "the master that has it.",
         )
         return None
     wanted = None if sign == "@" else version
@@ -48,10 +48,10 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
 
 def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLookup) -> str:
     what = "model" if kind == MODEL else "data asset"
-    versions = [*lookup.versions(DATA, name), *lookup.versions(MODEL, name)]
+    versions = list(dict.fromkeys([*lookup.versions(DATA, name), *lookup.versions(MODEL, name)]))
     if versions:
         return (
-            f"{shown(node)} is a version that is not registered; of {name} there are: "
+            f"{shown(node)} is not a registered version; the versions of {name} are: "
             f"{', '.join(versions[:10])}{', …' if len(versions) > 10 else ''}."
         )
     known = [*lookup.names(DATA), *lookup.names(MODEL)]
@@ -65,7 +65,7 @@ def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLo
 
 
 def type_of(found: FoundAsset, data_type: str | None) -> str:
-    """How an input reads an asset, where it is declared as `data_type`: models are folders or files."""
+    """The type by which an input of type `data_type` reads an asset: models are folders or files."""
     wanted = data_type or found.type
     if wanted in MODEL_TYPES:
         return "uri_file" if found.is_file else "uri_folder"

@@ -9,11 +9,11 @@ from windrow.spec.naming.expressions import references
 from windrow.spec.settings.fields import TIMEOUT_S_MAX
 
 STEPS_MAX = 1000
-"""A job may have so many."""
+"""The most steps that a job may have."""
 
 
 def mismatches(job: EffectiveJob) -> Iterator[str]:
-    """What is wrong, as texts of the form `path: what is wrong`."""
+    """The problems, as texts of the form `path: problem`."""
     steps = {step.name: step for step in job.steps}
     if not job.steps:
         yield "steps: there is none"
@@ -48,7 +48,7 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
 def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
     if step.rank_mini_batch_count:
         if step.input_data:
-            yield f"{key}.input_data: there is none beside rank_mini_batch_count"
+            yield f"{key}.input_data: must be empty with rank_mini_batch_count"
         return
     if not step.input_data:
         yield f"{key}.input_data: names no data input"
@@ -89,7 +89,7 @@ def _argument_references(step: EffectiveStep, key: str) -> Iterator[str]:
 
 
 def find_cycle(waits_for: Mapping[str, Iterable[str]]) -> list[str]:
-    """One circle as `[a, b, a]` (a waits for b, b for a), or an empty list. Names that are no key are passed over."""
+    """A circle as `[a, b, a]` (a waits for b, b for a), or an empty list. Names that are not keys are ignored."""
     done: set[str] = set()
     for start in waits_for:
         path: list[str] = []

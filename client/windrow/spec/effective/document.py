@@ -1,4 +1,4 @@
-"""The effective job as JSON, both ways. Reading checks everything: a master takes documents from the network.
+"""The effective job as JSON, written and read. Reading checks everything: documents come from the network.
 
 Format: docs/contracts.md, section 1.
 """
@@ -62,8 +62,9 @@ _LATER: dict[str, dict[str, Any]] = {
     "data": {"asset": None},
     "output": {"asset_name": None, "asset_version": None},
 }
-"""Fields that came after the first documents, each with the value that those mean. They are written where they differ
-from it, so that the unfinished jobs of an earlier version's master can be read, and have the digests that they had.
+"""Fields that the first documents did not have, each with the value that a document without it means. They are written
+only where they differ from that value, so that unfinished jobs of an earlier version stay readable and keep their
+digests.
 """
 
 _KINDS: dict[type, str] = {LiteralInput: "literal", DataInput: "data", OutputInput: "output"}
@@ -185,7 +186,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 class _Reader(ValueReader):
@@ -323,7 +324,7 @@ class _Reader(ValueReader):
     def _asset_version(self, value: object, key: str) -> str:
         version = self.text(value, key)
         if not is_asset_version(version):
-            self.problems.append(f"{key}: {version[:80]!r} is no version of a data asset")
+            self.problems.append(f"{key}: {version[:80]!r} is not a version of a data asset")
         return version
 
     def _pipeline_output(self, value: object, key: str) -> PipelineOutput | None:

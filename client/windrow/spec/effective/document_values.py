@@ -1,6 +1,6 @@
-"""Checked values of a document that came from the network; what is wrong is noted, by its path.
+"""Checked values of a document from the network; problems are noted by path.
 
-A method that reads returns a harmless value where it has noted a problem.
+A method that notes a problem returns a harmless value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class ValueReader:
-    """Reads values of a parsed JSON document; `problems` are texts of the form `path: what is wrong`."""
+    """Reads values of a parsed JSON document; `problems` are texts of the form `path: problem`."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -25,7 +25,7 @@ class ValueReader:
     def fields(
         self, value: object, key: str, readers: Mapping[str, Callable[[object, str], Any]]
     ) -> dict[str, Any] | None:
-        """All fields of an object, or None if a problem was noted on the way."""
+        """All fields of an object, or None if a problem was noted."""
         before = len(self.problems)
         if not isinstance(value, dict):
             self.problems.append(f"{key}: is not an object")
@@ -39,7 +39,7 @@ class ValueReader:
     def list_of(
         self, read: Callable[[object, str], _T], count_max: int = ENTRIES_MAX
     ) -> Callable[[object, str], tuple[_T, ...]]:
-        """A reader of lists; each item by `read`."""
+        """A reader of lists; `read` reads each item."""
 
         def read_list(value: object, key: str) -> tuple[_T, ...]:
             if not isinstance(value, list) or len(value) > count_max:
@@ -52,7 +52,7 @@ class ValueReader:
     def map_of(
         self, read: Callable[[object, str], _T], names: re.Pattern[str] | None = None
     ) -> Callable[[object, str], dict[str, _T]]:
-        """A reader of objects with free names, which must match `names`; each value by `read`."""
+        """A reader of objects with free names, which have to match `names`; `read` reads each value."""
 
         def read_map(value: object, key: str) -> dict[str, _T]:
             if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
@@ -77,7 +77,7 @@ class ValueReader:
         return value
 
     def matching(self, value: object, key: str, pattern: re.Pattern[str], what: str) -> str:
-        """Text of a pattern; `what` is its name for people."""
+        """Text that matches a pattern; `what` names it in messages."""
         if not isinstance(value, str) or not pattern.fullmatch(value):
             self.problems.append(f"{key}: {str(value)[:80]!r} is not {what} ({pattern.pattern})")
             return ""

@@ -15,23 +15,23 @@ _LINES_MAX = 5000
 
 
 def is_option(text: str) -> bool:
-    """Whether a text is one of pip's options as `Environment.options` holds them."""
+    """Whether a text is an option of pip in the form of `Environment.options`."""
     return _OPTION.fullmatch(text) is not None
 
 
 def environment_of(reader: ValueReader, value: object, key: str) -> Environment | None:
-    """The environment in a document. Notes what is wrong with `reader`, and is None then."""
+    """The environment in a document; None if it notes a problem with `reader`."""
 
     def line(text: object, at: str) -> str:
         found = reader.text(text, at)
         if not found.strip() or found.startswith("-") or "\n" in found or "\r" in found:
-            reader.problems.append(f"{at}: {found[:80]!r} is no requirement")
+            reader.problems.append(f"{at}: {found[:80]!r} is not a requirement")
         return found
 
     def option(text: object, at: str) -> str:
         found = reader.text(text, at)
         if not is_option(found):
-            reader.problems.append(f"{at}: {found[:80]!r} is no option of an environment")
+            reader.problems.append(f"{at}: {found[:80]!r} is not an option of an environment")
         return found
 
     fields = reader.fields(

@@ -1,10 +1,10 @@
 """The effective job: what a job file means once every spelling, binding, default and override is resolved.
 
-The client makes it from a job file, the master reads it again from a submission and trusts nothing (`effective_json`).
+The client makes it from a job file; the master reads it from a submission and checks everything again (`document`).
 Format: docs/contracts.md, section 1.
 
-The records are named tuples, not dataclasses: those would add 12 ms of imports and generated
-code to every run, measured. A copy with other values is `record._replace(...)`.
+The records are named tuples, not dataclasses, which would add 12 ms of imports and generated code to every run.
+`record._replace(...)` makes a copy with other values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.spec.naming.locations import is_elsewhere
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
-"""Name of the file of rows where an output names only a folder.
+"""The name of the file of rows if the output names only a folder.
 
 Reference: docs/reference/azure-ml/parallel-job.md#the-rows-file.
 """
@@ -76,7 +76,7 @@ class StepOutput(NamedTuple):
 class Rows(NamedTuple):
     """How returned DataFrames become rows.
 
-    `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a blank as
+    `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a space as
     separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
     Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. `format`: one of ROW_FORMATS; the two others
     are for text alone.
@@ -88,10 +88,10 @@ class Rows(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """What has to be installed for a step's scripts, from a conda or pip list.
+    """The Python and packages that a step's scripts need, from a conda or pip list.
 
-    `python`: a version to ask for, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements`
-    and `constraints`: lines of pip; `options`: pip's, as `--extra-index-url=https://…`.
+    `python`: a version, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements` and
+    `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`.
     Reference: docs/reference/azure-ml/parallel-job.md#tasks.
     """
 
@@ -104,22 +104,21 @@ class Environment(NamedTuple):
 class EffectiveStep(NamedTuple):
     """One step. Times are whole seconds; None means the master's own default.
 
-    `command`: it is a command step: the shell command of its one mini-batch, which has no input; it has no
-    `entry_script` and no `arguments` then. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs. None:
-    a parallel step.
-    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: at most so many nodes at a time; -1: all.
+    `command`: the shell command of a command step, which has one mini-batch without input, no `entry_script` and no
+    `arguments` (docs/reference/azure-ml/parallel-job.md#inputs-and-outputs). None: a parallel step.
+    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: the most nodes at a time; -1: all.
     `input_data` names the inputs that are divided, each on its own, in this order
     (docs/reference/azure-ml/parallel-job.md#several-inputs); it is empty exactly where `rank_mini_batch_count` is above
-    0: so many mini-batches without input. `file_format` "jsonl": the input's files are JSON lines, and `run()` gets
-    lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes). `exact_row_index`: records are
-    counted while the input is divided.
+    0, which is then the number of mini-batches without input. `file_format` "jsonl": the input's files are JSON lines,
+    and `run()` gets lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes).
+    `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `resource_monitor_interval_s`: 0 switches the monitor off.
-    `may_shut_down`: the script may have a `shutdown()`, which has to have ended everywhere before the step is done.
-    `table_digests`: the sha256 of the MLTable file of inputs that are divided, where the client has seen it.
-    `resume_from`: the job whose results are taken over, of mini-batches whose items have not changed since.
-    `reuse`: it need not run where an earlier job has made the same of the same.
-    `environment`: built on each node that serves the step; None: its own Python, whatever that holds.
+    `may_shut_down`: the script may have a `shutdown()`, which has to end everywhere before the step is done.
+    `table_digests`: the sha256 of the MLTable files of divided inputs, if the client has read them.
+    `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
+    `reuse`: results of an earlier job with the same inputs and code may replace a run.
+    `environment`: built on each node that serves the step; None: the node's own Python.
     Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
     #undocumented-arguments.
     """
@@ -168,14 +167,15 @@ class EffectiveStep(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The texts in which the step's own inputs and outputs may be named: its arguments, or its command."""
+        """The texts that may name the step's inputs and outputs: its arguments, or its command."""
         return self.arguments if self.command is None else (self.command,)
 
 
 def outputs_elsewhere(step: EffectiveStep) -> list[str]:
-    """Names of outputs in a store or datastore to which the script writes by itself, by way of a local folder.
+    """Names of outputs in a store or datastore that the script writes itself, through a local folder.
 
-    Not those of mode `direct`, whose address it is given. The output of the rows is one where the arguments tell of it.
+    Outputs of mode `direct` are not among them: the script gets their address. The output for rows is one only if the
+    arguments name it.
     """
     told = {
         reference.name for argument in step.words for reference in references(argument) if reference.scope == "outputs"
@@ -191,11 +191,11 @@ def outputs_elsewhere(step: EffectiveStep) -> list[str]:
 
 
 def default_progress_update_timeout_s(step: EffectiveStep) -> int:
-    """After how many seconds without progress a step fails that does not say so itself.
+    """The default of `progress_update_timeout`: after so many seconds without progress, a step fails.
 
-    The sum of all that a mini-batch may take by the step's own bounds: the start of a worker (3 x the run timeout + 30,
-    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing what it returned, and
-    bringing to a store what it wrote itself. So it strikes only what no other bound has ended. Reference:
+    The sum of all that a mini-batch may take by the step's own limits: the start of a worker (3 x the run timeout + 30,
+    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing the result, and saving
+    the script's own output to a store. So it ends only what no other limit has ended. Reference:
     docs/reference/azure-ml/parallel-job.md#program-arguments, where the default is "computed from other settings" and
     the formula not public.
     """
@@ -205,7 +205,7 @@ def default_progress_update_timeout_s(step: EffectiveStep) -> int:
 
 
 class PipelineOutput(NamedTuple):
-    """Which output of which step a pipeline output is."""
+    """The step output behind a pipeline output."""
 
     step: str
     output: str
@@ -214,10 +214,10 @@ class PipelineOutput(NamedTuple):
 class EffectiveJob(NamedTuple):
     """One job, ready to be submitted. `steps` are in the order of the job file.
 
-    `continue_on_step_failure`: a step that fails ends those alone that wait for it.
+    `continue_on_step_failure`: a failed step ends only the steps that wait for it.
     Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
-    `fetch`: where a client wants outputs that the master keeps for it, by `<step>.<output>`: paths below the folder of
-    the job file (`windrow.transfer.fetch_places`).
+    `fetch`: by `<step>.<output>`, the path below the job file's folder to which a client downloads an output that the
+    master keeps for it (`windrow.transfer.fetch_places`).
     """
 
     job_file: str
@@ -236,23 +236,23 @@ class EffectiveJob(NamedTuple):
 
     @property
     def run_digest(self) -> str:
-        """sha256 (hexadecimal) of what decides the work.
+        """sha256 (hexadecimal) of everything that decides the work.
 
-        Steps, their code and pipeline outputs; not names, texts, priority or the file's place.
+        That is steps, their code and pipeline outputs, but not names, texts, priority or the file's place.
         """
         from windrow.spec.effective.document import run_digest
 
         return run_digest(self)
 
     def to_json(self) -> str:
-        """The canonical document: sorted keys, no blanks, ASCII only, so that equal jobs give equal bytes."""
+        """The canonical document: sorted keys, no spaces, ASCII only, so that equal jobs give equal bytes."""
         from windrow.spec.effective.document import to_json
 
         return to_json(self)
 
     @classmethod
     def from_json(cls, document: str | bytes) -> EffectiveJob:
-        """Reads and checks a document. Raises `effective_json.DocumentError` with everything that is wrong."""
+        """Reads and checks a document. Raises `document.DocumentError` with everything that is wrong."""
         from windrow.spec.effective.document import from_json
 
         return from_json(document)
@@ -263,9 +263,8 @@ def resolve_arguments(
 ) -> list[str]:
     """The script's arguments on one node; of a command step, its command alone.
 
-    `input_paths` and `output_paths` hold local paths of the step's data inputs and of its outputs by name. Literal
-    inputs are in the step. A value stays one argument, whatever blanks it holds. Raises KeyError for a name without a
-    path.
+    `input_paths` and `output_paths` hold local paths of the step's data inputs and outputs by name. Literal inputs are
+    in the step. A value stays one argument even if it contains spaces. Raises KeyError for a name without a path.
     """
 
     def value_of(scope: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
 
-There is no conda on a node: what its file lists comes from PyPI, under the name that it has there. What that changes
-is told. Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs
+Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs.
+Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs
 (`conda_file` as a mapping); conda's match specs.
 """
 
@@ -18,7 +18,7 @@ from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, i
 from windrow.spec.reading.problems import did_you_mean, listed
 
 OLDEST_PYTHON = (3, 8)
-"""The oldest that the worker host runs on."""
+"""The oldest version of Python that the worker host runs on."""
 
 _PYTHON_VERSION = re.compile(r"[1-9](?:\.\d+){0,2}(?:(?:a|b|rc)\d+)?t?(?:\.?\*)?", re.ASCII)
 
@@ -87,7 +87,7 @@ _LIBRARIES_OF_PYTHON = frozenset(
 
 
 def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
-    """Reads the content of a conda file. None, with an error, if it lists nothing that can be read."""
+    """Reads the content of a conda file; None, with an error, if it cannot be read."""
     before = len(context.problems.errors)
     for name in node.entries:
         if name not in _KEYS:
@@ -111,7 +111,7 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
     for item in dependencies.items:
         reader.read(item)
     python = reader.python()
-    reader.tell(node.place)
+    reader.warn(node.place)
     if len(context.problems.errors) > before:
         return None
     lines = reader.found
@@ -127,13 +127,13 @@ def _check_channels(node: Node | None, key: str, context: Context) -> None:
         context.problems.warn(
             node,
             key,
-            f"channels have no effect: packages come from PyPI (asked for here: {listed(others)}). What only a channel "
-            "has: put it on an index and name that with --extra-index-url among the pip lines.",
+            f"channels have no effect: packages come from PyPI (named here: {listed(others)}). Put a package that only "
+            "a channel has on an index, and name the index with --extra-index-url among the pip lines.",
         )
 
 
 class _Reader:
-    """Reads dependencies one after the other."""
+    """Reads the dependencies of a conda file."""
 
     def __init__(self, key: str, context: Context) -> None:
         self.found = Requirements.none()
@@ -150,7 +150,7 @@ class _Reader:
                 if name == "pip":
                     self._pip(lines)
                 else:
-                    problems.error(item, self._key, f'"{name}" is no installer that is known; allowed is pip.')
+                    problems.error(item, self._key, f'"{name}" is not a known installer; only pip is allowed.')
         elif isinstance(item, Scalar) and isinstance(item.value, str) and item.text.strip():
             self._conda(item.text.strip(), item.place)
         else:
@@ -158,11 +158,11 @@ class _Reader:
                 item, self._key, f"is {shown(item)}; a dependency is a text, such as numpy=1.26, or a list of pip."
             )
 
-    def tell(self, place: Place) -> None:
-        """What is not as the file says."""
+    def warn(self, place: Place) -> None:
+        """Warns of packages that are renamed or left out."""
         told = []
         if self._renamed:
-            told.append(f"{listed(self._renamed)} by the names that PyPI has")
+            told.append(f"{listed(self._renamed)}, by their names there")
         if self._left_out:
             told.append(f"without {listed(self._left_out)}, which PyPI does not have (wheels bring their libraries)")
         if told:
@@ -191,7 +191,7 @@ class _Reader:
             self._context.problems.error(
                 place,
                 self._key,
-                f'"{text[:120]}" is no dependency that can be read; write a name and versions, as in numpy=1.26 or '
+                f'"{text[:120]}" is not a dependency that can be read; write a name and versions, as in numpy=1.26 or '
                 '"numpy>=1.24,<2".',
             )
             return
@@ -213,7 +213,7 @@ class _Reader:
                 self._context.problems.error(
                     place,
                     self._key,
-                    f'"{text}" asks for "{version}", which is no version of Python; write it as in python=3.10 or '
+                    f'"{text}" asks for "{version}", which is not a version of Python; write it as in python=3.10 or '
                     '"python>=3.9,<3.12".',
                 )
                 return
@@ -243,7 +243,7 @@ class _Reader:
 
 
 class _PythonClause(NamedTuple):
-    """A bound of the version of Python: `version` without the star that it ends in (`starred`)."""
+    """One bound on the version of Python; `starred`: it ends in a star, which `version` does not contain."""
 
     operator: str
     version: str
@@ -253,12 +253,12 @@ class _PythonClause(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it asks for one version, or for all that begin with one."""
+        """Whether it asks for one version, or for all versions with one prefix."""
         return self.operator in ("=", "==", "===")
 
 
 def _versions(version: str, inner: str | None) -> list[tuple[str, str]] | None:
-    """The clauses (operator, version) of a match spec without its build; None where it cannot be read."""
+    """The clauses (operator, version) of a match spec without its build; None if it cannot be read."""
     if inner and (found := _INNER_VERSION.search(inner)):
         version = found[1] or found[2] or found[3]
     version = version.strip()
@@ -283,7 +283,7 @@ def _clauses(parts: list[str]) -> list[tuple[str, str]] | None:
 
 
 def _pep440(operator: str, version: str) -> str:
-    """A clause of conda as one of PyPI: `=1.2` stands for every 1.2.x."""
+    """A clause of conda in PyPI's notation: `=1.2` means every 1.2.x."""
     starred = version.endswith("*")
     stem = version.rstrip("*").rstrip(".")
     if operator == "=" or (starred and operator in ("==", "!=")):
@@ -293,7 +293,7 @@ def _pep440(operator: str, version: str) -> str:
 
 
 def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
-    """Whether no version that `exact` asks for fulfils `clause`."""
+    """Whether no version that `exact` asks for satisfies `clause`."""
     if not exact.is_exact:
         return False
     bound, wanted = _numbers(clause.version), _numbers(exact.version)
@@ -338,7 +338,7 @@ def _python_request(clauses: list[_PythonClause]) -> tuple[str | None, _PythonCl
 
 
 def _is_too_old(clause: _PythonClause) -> bool:
-    """Whether every version that fulfils a clause is older than those that the worker host runs on."""
+    """Whether the worker host runs on no version that satisfies a clause."""
     numbers = _numbers(clause.version)
     match clause.operator:
         case "=" | "==" | "===":
@@ -357,7 +357,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def pypi_name(name: str) -> str | None:
-    """The name that PyPI has for a package of conda; None where it has none: a library, a compiler, a program."""
+    """The name on PyPI of a conda package; None if PyPI does not have it (a library, a compiler, a program)."""
     folded = name.casefold()
     if folded in _NAMES:
         return _NAMES[folded]

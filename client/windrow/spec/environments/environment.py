@@ -1,7 +1,7 @@
-"""The environment of a step: which version of Python and which packages its scripts need.
+"""The environment of a step: the version of Python and the packages that its scripts need.
 
-A conda or pip list becomes a virtual environment on each node; a name or an image alone means the Python that the
-node has, and is told. Reference: docs/reference/azure-ml/parallel-job.md#tasks, #version-1;
+A conda or pip list becomes a virtual environment on each node. A name or an image alone means the node's own Python,
+with a warning. Reference: docs/reference/azure-ml/parallel-job.md#tasks, #version-1;
 docs/reference/azure-ml/client.md#dumped-jobs.
 """
 
@@ -54,7 +54,7 @@ _KEYS = (
 def read_environment(node: Node | None, key: str, context: Context) -> Environment | None:
     """Reads an environment as a step names it: by name, as the path of a file, or inline.
 
-    None: nothing has to be built, the agents' own Python is used (warnings tell why), or an error was noted.
+    None: an error was noted, or nothing has to be built and the agents' own Python is used (a warning says why).
     """
     if node is None or is_null(node):
         return None
@@ -86,7 +86,7 @@ def is_path(text: str, folder: str) -> bool:
 
 
 def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
-    """An environment, a conda file or a list for pip, by its path; `is_conda`: not the first."""
+    """An environment, a conda file or a list for pip, by its path; `is_conda`: it is not an environment's file."""
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
@@ -140,7 +140,9 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
     if conda is None or is_null(conda):
         if image is not None and not is_null(image):
             context.problems.warn(
-                image, f"{key}.{what}", f"{named}has no effect: workers are no containers. The environment {_NO_LIST}."
+                image,
+                f"{key}.{what}",
+                f"{named}has no effect: workers do not run in containers. The environment {_NO_LIST}.",
             )
         else:
             context.problems.warn(node, key, f"{_NO_LIST}.")
@@ -149,8 +151,8 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.warn(
             image,
             f"{key}.{what}",
-            f"{named}has no effect: workers are no containers. What its image would bring has to be in conda_file, or "
-            "on the nodes.",
+            f"{named}has no effect: workers do not run in containers. What its image would bring has to be in "
+            "conda_file, or on the nodes.",
         )
     return _conda(conda, f"{key}.conda_file", context)
 
@@ -177,7 +179,7 @@ def _v1(python: Mapping, key: str, context: Context) -> Environment | None:
     entries = {name.replace("_", "").casefold(): value for name, value in python.entries.items()}
     managed = entries.get("usermanageddependencies")
     if isinstance(managed, Scalar) and managed.value is True:
-        context.problems.warn(managed, key, f"the dependencies are its user's to see to, so nothing is built: {_OWN}.")
+        context.problems.warn(managed, key, f"the dependencies are managed by its user, so nothing is built: {_OWN}.")
         return None
     for name in ("condadependencies", "condadependenciesfile"):
         conda = entries.get(name)

@@ -1,8 +1,7 @@
-"""pip's requirement lines: what an environment has to hold, and where it is looked for.
+"""pip's requirement lines: the packages of an environment, and where pip looks for them.
 
-What is kept are the lines themselves, checked as far as can be told without an index: whoever builds the environment
-reads them again. Reference: docs/reference/azure-ml/parallel-job.md#tasks (`conda_file`); pip's format of requirements
-files.
+The lines are kept as they are, checked as far as is possible without an index; the environment's builder reads them
+again. Reference: docs/reference/azure-ml/parallel-job.md#tasks (`conda_file`); pip's format of requirements files.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _VALUED = {
 }
 _FLAGS = {"--no-index": "no-index", "--pre": "pre"}
 _NESTED_MAX = 10
-"""Requirements files may name others so deep."""
+"""The deepest nesting of requirements files that name each other."""
 
 
 class Requirements(NamedTuple):
@@ -54,14 +53,14 @@ class Requirements(NamedTuple):
 
     @classmethod
     def none(cls) -> Requirements:
-        """No line yet."""
+        """No lines yet."""
         return cls([], [], [])
 
 
 def read_requirement(line: str, place: Place, key: str, found: Requirements, context: Context, depth: int = 0) -> None:
-    """Reads one line of a pip list; `depth`: in how many files that name each other it stands.
+    """Reads one line of a pip list; `depth`: the nesting of requirements files that contain it.
 
-    Notes an error for one that pip could not read either, or that names what only this machine has.
+    Notes an error for a line that pip could not read either, or that names something only this machine has.
     """
     text = " ".join(_COMMENT.sub("", line).split())
     if not text:
@@ -102,7 +101,9 @@ def _read_nested(
 ) -> None:
     if not value or "://" in value:
         context.problems.error(
-            place, key, f'"{option} {value}" names no file of this machine; put its lines here, or name a local file.'
+            place,
+            key,
+            f'"{option} {value}" does not name a file on this machine; put its lines here, or name a local file.',
         )
         return
     path = os.path.normpath(os.path.join(place.source.folder, value))
@@ -134,13 +135,15 @@ def _text_of(path: str, place: Place, key: str, context: Context, depth: int) ->
     except ValueError as error:
         why = str(error)
     context.problems.error(
-        place, key, f'"{path}" is to be a requirements file, and {why}; paths are relative to the file that holds them.'
+        place,
+        key,
+        f'"{path}" should be a requirements file, but {why}; paths are relative to the file that holds them.',
     )
     return None
 
 
 def _split_option(text: str) -> tuple[str, str]:
-    """An option and its value, however they are separated: `-r x`, `--requirement=x`, `-rx`."""
+    """An option and its value, in any notation: `-r x`, `--requirement=x`, `-rx`."""
     if not text.startswith("-"):
         return "", text
     if text.startswith("--"):
@@ -163,16 +166,16 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
         return
     if name not in _VALUED:
         known = listed([*(option for option in _VALUED if option.startswith("--")), *_FLAGS])
-        context.problems.warn(place, key, f'"{text}" has no effect; of the options of pip there are: {known}.')
+        context.problems.warn(place, key, f'"{text}" has no effect; these options of pip are supported: {known}.')
         return
     option = f"--{_VALUED[name]}={value}"
     if not is_option(option):
-        context.problems.error(place, key, f'"{text}" has no value, or one with blanks in it.')
+        context.problems.error(place, key, f'"{text}" has no value, or one that contains spaces.')
         return
     address = _VALUED[name] in ("index-url", "extra-index-url", "find-links")
     if address and not value.startswith(("http:", "https:", "$")):
         context.problems.error(
-            place, key, f'"{text}" names no web address, and agents do not have the files of this machine.'
+            place, key, f'"{text}" names no web address, and agents cannot read the files of this machine.'
         )
         return
     _warn_of_credentials(text, place, key, context)
@@ -180,7 +183,7 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
 
 
 def _why_not(text: str) -> str:
-    """Why a text is no requirement, as the rest of a sentence about it; "" where it is one."""
+    """Why a text is not a requirement, as the rest of a sentence about it; "" if it is one."""
     if _URL.fullmatch(text) or (_AT_URL.fullmatch(text) and not re.search(r"@\s*(?:file:|[./])", text)):
         return ""
     local = text.startswith((".", "/", "~", "file:")) or re.search(r"@\s*(?:file:|[./])", text)
@@ -194,7 +197,7 @@ def _why_not(text: str) -> str:
     pin = _CONDA_PIN.fullmatch(text)
     if pin:
         return f"is conda's way to pin a version; in a pip list write {pin[1]}=={pin[2]}."
-    return "is no requirement that pip can read; write a name and versions, as in numpy or numpy>=1.24,<2."
+    return "is not a requirement that pip can read; write a name and versions, as in numpy or numpy>=1.24,<2."
 
 
 def _warn_of_credentials(text: str, place: Place, key: str, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""Who is bound to whom: inputs and outputs of the pipeline and of all steps, each followed to its end.
+"""Bindings: inputs and outputs of the pipeline and of all steps, each followed to what it finally means.
 
 Reference: docs/reference/azure-ml/parallel-job.md#expressions; docs/reference/azure-ml/client.md#dumped-jobs (outputs
 that vanished in a dump, though something is bound to them).
@@ -13,7 +13,7 @@ from windrow.spec.job.components import StepNodes
 from windrow.spec.job.graph import Graph
 from windrow.spec.job.inputs import InputSpec, Resolved, read_input, resolve_input
 from windrow.spec.job.outputs import OutputSpec, make_output, read_output
-from windrow.spec.naming.expressions import AlreadyTold, Reference, written
+from windrow.spec.naming.expressions import AlreadyReported, Reference, written
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import check_name, unknown_name
 from windrow.spec.reading.nodes import Mapping, Node, Place, is_null
@@ -23,9 +23,10 @@ LITERALS_ONLY = "a setting can refer to literal inputs only; data reaches the sc
 
 
 class _PipelineOutput(NamedTuple):
-    """An output of a pipeline: what is said of it there and further out, where that goes on, and what components say.
+    """An output of a pipeline.
 
-    `name`: that of the job's output it comes to, if any.
+    `given`: what the pipeline, and the pipelines around it, say of the output; `declared`: what their components say.
+    `name`: the job's output that it becomes, if any.
     """
 
     given: tuple[OutputSpec, ...]
@@ -36,7 +37,7 @@ class _PipelineOutput(NamedTuple):
 class Bindings:
     """Inputs and outputs of a job, and of the pipelines in it. Steps are named as in the job (`Graph`).
 
-    What is bound to steps that could not be read is passed over in silence.
+    References to steps that could not be read are skipped: an error already says why.
     """
 
     def __init__(self, inputs: Mapping | None, outputs: Mapping | None, graph: Graph, context: Context) -> None:
@@ -47,12 +48,12 @@ class Bindings:
         self._output_nodes = outputs
         self._pipeline_specs: dict[tuple[str, str], _PipelineOutput] = {}
         self._bound: dict[tuple[str, str], PipelineOutput] = {}
-        """By pipeline ("" the job) and name: which output of a step in it that is."""
+        """By pipeline ("" is the job) and output: the output of a step that is bound to it."""
         self._outputs: dict[str, dict[str, StepOutput]] = {}
         self._inputs: dict[tuple[str, str], Resolved] = {}
         self._following: list[tuple[str, str]] = []
         self.waits: dict[str, set[str]] = {}
-        """By step, pipelines too: the steps beside it whose outputs are given to it; whole when inputs are read."""
+        """By step or pipeline: the sibling steps whose outputs it reads. Complete once all inputs are read."""
 
     # Outputs -----------------------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ class Bindings:
         return {name: written_by for name, written_by in found.items() if written_by}
 
     def _written_by(self, pipeline: str, name: str) -> PipelineOutput | None:
-        """Which output of which step an output of a pipeline is, followed into the pipelines in it."""
+        """The step output behind an output of a pipeline, followed into nested pipelines."""
         bound = self._bound.get((pipeline, name))
         while bound is not None and bound.step in self._graph.members:
             bound = self._bound.get((bound.step, bound.output))
@@ -132,7 +133,7 @@ class Bindings:
         return list(dict.fromkeys([*nodes.declared_outputs, *nodes.outputs]))
 
     def _output_specs(self, step: str, name: str, nodes: StepNodes) -> tuple[OutputSpec, OutputSpec | None]:
-        """What a step says of its output, and what its component does."""
+        """A step's output as the step writes it, and as its component declares it."""
         key = f"jobs.{step}.outputs.{name}"
         declared_node, node = nodes.declared_outputs.get(name), nodes.outputs.get(name)
         check_name(name, "an output", node or declared_node or nodes.place, key, self._context)
@@ -145,7 +146,7 @@ class Bindings:
         return own or OutputSpec(nodes.place), declared
 
     def _refuse_binding(self, spec: OutputSpec, name: str, node: Node, key: str) -> None:
-        """A pipeline's own output that is bound to something."""
+        """Notes an error for a pipeline's own output that is bound to something."""
         if spec.binding:
             self._context.problems.error(
                 node,
@@ -155,7 +156,7 @@ class Bindings:
             )
 
     def _bind(self, step: str, name: str, own: OutputSpec, nodes: StepNodes) -> _PipelineOutput | None:
-        """The output of the pipeline around a step to which one of the step's is bound. None if to nothing."""
+        """The output of the surrounding pipeline to which a step's output is bound; None if it is not bound."""
         reference, problems, pipeline = own.binding, self._context.problems, self._graph.homes[step]
         key = f"jobs.{step}.outputs.{name}"
         if reference is None:
@@ -178,7 +179,7 @@ class Bindings:
             problems.warn(
                 own.place,
                 key,
-                f"the pipeline output {reference.name} is not in the file, and taken for one that a dump left out.",
+                f"the pipeline output {reference.name} is not in the file; it is taken for one that a dump left out.",
             )
             name_in_job = None if pipeline else reference.name
             self._pipeline_specs[wanted] = _PipelineOutput((OutputSpec(own.place),), name=name_in_job)
@@ -219,18 +220,22 @@ class Bindings:
             if nodes.declared_inputs is not None and name not in nodes.declared_inputs:
                 hint = did_you_mean(name, nodes.declared_inputs)
                 problems.warn(
-                    nodes.inputs[name], f"jobs.{step}.inputs.{name}", f"is no input that the component declares.{hint}"
+                    nodes.inputs[name],
+                    f"jobs.{step}.inputs.{name}",
+                    f"is not an input that the component declares.{hint}",
                 )
         return inputs
 
     def input_state(self, step: str, name: str) -> bool | None:
-        """Whether a step's input has a value, or an error says that it must; None if there is no such input."""
+        """Whether a step's input has a value, or must have one and an error says so; None if there is no such input."""
         found = self.resolved(step, name)
         return None if found is None else found.broken or found.value is not None or not found.optional
 
     def literal(self, step: str, reference: Reference) -> str:
-        """The text of a literal that a setting of a step refers to. Raises ValueError, saying why, if it is none;
-        AlreadyTold where an error has said so."""
+        """The text of a literal that a setting of a step refers to.
+
+        Raises ValueError, saying why, if it is not a literal; AlreadyReported if an error already says so.
+        """
         if reference.scope == "inputs":
             resolved = self.resolved(step, reference.name)
             if resolved is None:
@@ -238,9 +243,9 @@ class Bindings:
         elif reference.scope in ("parent.inputs", "parent.jobs.inputs"):
             resolved = self._lookup(step, reference)
         else:
-            raise ValueError(f"{written(reference)} cannot stand here; {LITERALS_ONLY}")
+            raise ValueError(f"{written(reference)} cannot be used here; {LITERALS_ONLY}")
         if resolved.broken:
-            raise AlreadyTold
+            raise AlreadyReported
         if resolved.value is None:
             raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
         if not isinstance(resolved.value, LiteralInput):
@@ -248,7 +253,7 @@ class Bindings:
         return resolved.value.value
 
     def resolved(self, step: str, name: str) -> Resolved | None:
-        """What an input of a step came to; None if the step has no such input."""
+        """The value of a step's input, resolved; None if the step has no such input."""
         nodes = self._steps.get(step)
         if nodes is None or name not in self.input_names(step):
             return None
@@ -279,7 +284,7 @@ class Bindings:
             return broken
         found = resolve_input(spec, declared, key, self._context, lambda reference, _: self._lookup(step, reference))
         if nodes.type == "pipeline" and found.value is None and not found.broken and not found.missing:
-            # Whether that is an error tell the steps in it: which need the input.
+            # The steps inside decide whether this is an error: some may not need the input.
             return found._replace(missing=self._place_of(step, name, nodes))
         return found
 
@@ -287,7 +292,7 @@ class Bindings:
         return nodes.inputs.get(name, nodes.place).place, f"jobs.{step}.inputs.{name}"
 
     def _lookup(self, step: str, reference: Reference) -> Resolved:
-        """What a reference in a step's inputs means. Raises ValueError if nothing."""
+        """What a reference in a step's inputs means. Raises ValueError if it means nothing."""
         match reference.scope:
             case "parent.inputs":
                 return self._pipeline_input(self._graph.homes[step], reference.name)
@@ -318,7 +323,7 @@ class Bindings:
             case "name" if self._context.job_name:
                 place = Place(self._context.source)
                 return Resolved(LiteralInput(self._context.job_name), place)
-        raise ValueError(f"{written(reference)} cannot stand here")
+        raise ValueError(f"{written(reference)} cannot be used here")
 
     def _pipeline_input(self, pipeline: str, name: str) -> Resolved:
         if not pipeline:
@@ -331,7 +336,7 @@ class Bindings:
         return found
 
     def _output_of(self, owner: str, name: str, shown: str) -> Resolved:
-        """An output of a step, which the reader calls `shown`; of a pipeline: that of the step in it that writes it."""
+        """An output of a step, or the one behind an output of a pipeline. `shown`: the step's name in messages."""
         nodes = self._steps[owner]
         if nodes is None:
             return self._unknown()
@@ -352,7 +357,7 @@ class Bindings:
         return Resolved(OutputInput(owner, name, kind, "ro_mount"), Place(self._context.source))
 
     def _sibling(self, step: str, reference: Reference) -> str:
-        """The step that is named in a setting of another one. Raises ValueError if there is none."""
+        """The step that a setting of another step names. Raises ValueError if there is none."""
         found = self._graph.sibling(step, reference.step)
         if found not in self._steps:
             known = self._graph.members[self._graph.homes[step]]
@@ -360,7 +365,7 @@ class Bindings:
             if self._following:
                 reader, name = self._following[-1]
                 key = self._context.problems.as_spelled(f"jobs.{reader}.inputs.{name}")
-                why += f". Where it was left out, give this input the data that it made: --set {key}=./path"
+                why += f". If that step was left out, give this input the data that it made: --set {key}=./path"
             raise ValueError(why)
         return found
 
@@ -382,4 +387,4 @@ class Bindings:
 
 
 def _no_reference(reference: Reference, node: Node) -> Resolved:
-    raise ValueError(f"{written(reference)} cannot stand in the pipeline's own inputs; give a path or value")
+    raise ValueError(f"{written(reference)} cannot be used in the pipeline's own inputs; give a path or value")

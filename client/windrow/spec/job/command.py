@@ -1,7 +1,7 @@
 """Steps of type `command`: a shell command that runs once, beside the parallel steps of a pipeline.
 
-It becomes one mini-batch without input, so that leases, deadlines, logs and the loss of a node are those of any other.
-Unlike a mini-batch it is not tried again when it fails: what it has begun to write may lie there.
+It becomes one mini-batch without input, so leases, deadlines, logs and lost nodes work as for any other mini-batch.
+Unlike those, it is not retried when it fails: it may have written part of its output.
 Reference: docs/reference/azure-ml/parallel-job.md#command-steps.
 """
 
@@ -23,7 +23,7 @@ from windrow.spec.settings.fields import INT_MAX
 from windrow.spec.settings.schema import LIMITS, RESOURCES
 
 NO_CODE = ""
-"""Stands for the code folder of a command that brings no code."""
+"""In place of the code folder of a command without code."""
 
 _FIXED: MappingType[str, Any] = {
     "rank_mini_batch_count": 1,
@@ -100,13 +100,13 @@ def _command(
 ) -> str:
     node = settings.entries.get("command")
     if node is None or is_null(node) or (isinstance(node, Scalar) and not node.text.strip()):
-        missing = "is missing; write what the shell shall run, as in python train.py."
+        missing = "is missing; write the shell command to run, such as python train.py."
         context.problems.error(settings if node is None else node, key, missing)
         return ""
     if read_text(node, key, context) is None or not isinstance(node, Scalar):
         return ""
     if "\0" in node.text:
-        context.problems.error(node, key, "holds a NUL character, which no command can; take it out.")
+        context.problems.error(node, key, "contains a NUL character, which no command can; remove it.")
         return ""
     try:
         command = expand_groups(

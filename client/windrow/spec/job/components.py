@@ -1,4 +1,4 @@
-"""Steps and the components they name, brought together: the step's own keys win.
+"""Steps merged with the components that they name; the step's own keys win.
 
 Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (component);
 docs/reference/azure-ml/client.md#zero-and-unset, #dumped-jobs.
@@ -59,10 +59,10 @@ MERGED_KEYS = {
     ),
     "pipeline": ("jobs",),
 }
-"""By type: what a step has from its component, where it says nothing itself."""
+"""By type: the keys that a step takes from its component unless it sets them itself."""
 
 
-FLOW = "is a prompt flow, which Windrow does not carry out; write what it does as the run() of a parallel step"
+FLOW = "is a prompt flow, which Windrow does not support; write what it does as the run() of a parallel step"
 
 
 def is_flow(component: Mapping) -> bool:
@@ -100,7 +100,7 @@ class Components:
     def step_nodes(self, step: Mapping, key: str) -> StepNodes | None:
         """Merges a step with its component.
 
-        None, with an error, if its type is not carried out, or its component cannot be had.
+        None, with an error, if its type is not supported or its component cannot be read.
         """
         context = self._context
         component_node = step.entries.get("component")
@@ -120,7 +120,7 @@ class Components:
         return self._merge(step, component, isinstance(component_node, Mapping), key, step_type)
 
     def _type(self, step: Mapping, component: Mapping | None, key: str) -> str | None:
-        """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, if it is none."""
+        """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, for others."""
         written = step.entries.get("type")
         declared = component.entries.get("type") if component is not None else None
         # Without a type, a step or component is told by what it has; so are steps in Azure ML.
@@ -267,7 +267,7 @@ def _with_code_in_task(component: Mapping) -> Mapping:
 def _other_type(step_type: str, key: str) -> str:
     if step_type in ("sweep", "automl", "spark", "import", "data_transfer", "finetuning"):
         return (
-            f'steps of type "{step_type}" are not carried out, only "parallel", "command" and "pipeline"; do its work '
+            f'steps of type "{step_type}" are not supported, only "parallel", "command" and "pipeline"; do its work '
             f"by hand, leave it out with --set {key}=null, and give steps that read its outputs a path of their own."
         )
-    return f'"{step_type}" is no step type; use "parallel", "command" or "pipeline".'
+    return f'"{step_type}" is not a step type; use "parallel", "command" or "pipeline".'

@@ -1,6 +1,6 @@
-"""What is divided: the inputs that `input_data` names, or, where runtime arguments say so, nothing, or records.
+"""What a step divides: the inputs that `input_data` names; by runtime arguments also nothing, or records.
 
-Several inputs are divided one after the other; they have to be of one kind, all lists of files or all tables.
+Several inputs are divided one after the other, and have to be of one kind: all lists of files, or all tables.
 Reference: docs/reference/azure-ml/parallel-job.md#program-arguments, #undocumented-arguments, #several-inputs.
 """
 
@@ -20,7 +20,7 @@ from windrow.spec.reading.problems import listed
 
 
 def read_input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """The names of the inputs that a step divides, in their order; empty, or without one, where an error was noted."""
+    """The names of the inputs that a step divides, in order; inputs with errors are left out."""
     node, key = nodes.settings.entries.get("input_data"), f"jobs.{name}.input_data"
     if node is None or is_null(node) or (isinstance(node, Sequence) and not node.items):
         context.problems.error(
@@ -39,7 +39,7 @@ def read_input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Co
         for found in _one_input(item, f"{key}[{number}]", name, bindings, context):
             if found in names:
                 context.problems.error(
-                    item, f"{key}[{number}]", f"{shown(item)} stands there already; each input is divided once."
+                    item, f"{key}[{number}]", f"{shown(item)} is listed twice; list each input once."
                 )
                 continue
             names.append(found)
@@ -47,7 +47,7 @@ def read_input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Co
 
 
 def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """The name of one input, or nothing, with an error."""
+    """The name of one input; empty, with an error, if there is none."""
     known = bindings.input_names(name)
     text = read_text(node, key, context)
     if text is None:
@@ -91,7 +91,7 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
 
 
 def check_no_input_data(node: Node | None, values: dict[str, Any], name: str, context: Context) -> None:
-    """Notes that an input is given where `--rank_mini_batch_count` asks for mini-batches without one."""
+    """Warns of an input that is ignored because `--rank_mini_batch_count` asks for mini-batches without input."""
     if node is not None and not is_null(node):
         context.problems.warn(
             node,
@@ -104,7 +104,7 @@ def check_no_input_data(node: Node | None, values: dict[str, Any], name: str, co
 def check_file_format(
     divided: Mapping[str, StepInput], values: dict[str, Any], place: Place | None, step_key: str, context: Context
 ) -> None:
-    """Notes what does not go with `--amlbi_file_format` and `--amlbi_mini_batch_rows`."""
+    """Notes settings that conflict with `--amlbi_file_format` and `--amlbi_mini_batch_rows`."""
     if place is None:
         return
     key, asked = f"{step_key}.task.program_arguments", values["file_format"]
@@ -149,7 +149,7 @@ def check_modes(divided: Mapping[str, StepInput], node: Node | None, step_key: s
 def check_size_unit(
     node: Node | None, size: int | None, divided: Mapping[str, StepInput], step_key: str, context: Context
 ) -> None:
-    """Notes bytes where files are counted."""
+    """Warns of a size in bytes for an input that is divided by number of files."""
     files = any(_is_files(given) for given in divided.values())
     if files and isinstance(node, Scalar) and node.text.strip()[-1:].casefold() == "b":
         context.problems.warn(

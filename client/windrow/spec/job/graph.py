@@ -1,8 +1,8 @@
-"""All steps of a job, those of pipelines that are steps of it among them.
+"""All steps of a job, including those of nested pipelines.
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 
-A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. What it brings is not
-carried out as one: its steps become the job's, under names that begin with its own.
+A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. It does not run as a unit:
+its steps become steps of the job, under names that begin with its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windrow.spec.reading.keys import as_mapping, check_name, unknown_name
 from windrow.spec.reading.nodes import DEPTH_MAX, Mapping, Node, is_null
 
 SEPARATOR = "__"
-"""Stands in the name of a step between that of the pipeline it is in and its own."""
+"""Between the name of a pipeline and the name of a step in it."""
 
 
 class Graph:
@@ -26,37 +26,37 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: dict[str, StepNodes | None] = {}
-        """All of them, pipelines too."""
+        """All steps and nested pipelines."""
         self.members: dict[str, list[str]] = {"": []}
-        """By the name of a pipeline, "" for the job itself: the steps in it, by their own names."""
+        """By pipeline ("" is the job): the names that its steps have in it."""
         self.homes: dict[str, str] = {}
-        """The pipeline in which each step is; "" the job itself."""
+        """By step: the pipeline that it is in ("" is the job)."""
 
     @property
     def is_whole(self) -> bool:
-        """Each step could be read."""
+        """Whether every step could be read."""
         return all(self.nodes.values())
 
     def steps(self) -> dict[str, StepNodes]:
-        """Those that do work and could be read."""
+        """The steps that do work (not pipelines) and could be read."""
         return {name: nodes for name, nodes in self.nodes.items() if nodes and nodes.type != "pipeline"}
 
     def own_name(self, step: str) -> str:
-        """The name of a step in the pipeline that it is in."""
+        """A step's name in its own pipeline."""
         return step.removeprefix(full_name(self.homes[step], ""))
 
     def sibling(self, step: str, name: str) -> str:
-        """What another step is called in the job, which `step` calls `name`."""
+        """The name in the job of the step that `step` calls `name`."""
         return full_name(self.homes[step], name)
 
 
 def full_name(pipeline: str, step: str) -> str:
-    """The name in the job of a step of a pipeline ("": of the job itself)."""
+    """The name in the job of a step in a pipeline ("" is the job itself)."""
     return f"{pipeline}{SEPARATOR}{step}" if pipeline else step
 
 
 def read_graph(pipeline: Mapping, context: Context) -> Graph:
-    """The steps of a job. What is wrong with one as a whole is noted, and it is None."""
+    """The steps of a job. A step that cannot be read is None, and an error is noted."""
     reader = _Reader(context)
     reader.read(pipeline.entries.get("jobs"), pipeline, "", ())
     return reader.graph
@@ -70,7 +70,7 @@ class _Reader:
         self._is_full = False
 
     def read(self, node: Node | None, owner: Mapping, home: str, around: tuple[Mapping, ...]) -> None:
-        """The steps of one pipeline. `around`: the components that it is in, the outermost first."""
+        """Reads the steps of one pipeline. `around`: the components that it is in, the outermost first."""
         context = self._context
         key = f"jobs.{home}.jobs" if home else "jobs"
         jobs = as_mapping(node, key, context)
@@ -80,7 +80,7 @@ class _Reader:
                 context.problems.error(
                     node or owner,
                     key,
-                    f"holds no step; {whose} needs at least one, with "
+                    f"has no steps; {whose} needs at least one, with "
                     '"type: parallel", "type: command" or "type: pipeline".',
                 )
             return
@@ -106,7 +106,9 @@ class _Reader:
         check_name(name, "a step", place, key, context)
         if len(graph.nodes) >= STEPS_MAX:
             if not self._is_full:
-                context.problems.error(place, key, f"is one too many: a job can have {STEPS_MAX} steps. Split it.")
+                context.problems.error(
+                    place, key, f"is one too many: a job can have at most {STEPS_MAX} steps. Split the job."
+                )
             self._is_full = True
             return
         graph.members[home].append(name)
@@ -134,15 +136,15 @@ class _Reader:
         graph.nodes[name_in_job] = nodes
 
     def _can_be_inside(self, nodes: StepNodes, step: Mapping, key: str, around: tuple[Mapping, ...]) -> bool:
-        """Whether a step of type pipeline says what it is, and is not in itself."""
+        """Whether a step of type pipeline has a component, and does not contain itself."""
         problems, component = self._context.problems, nodes.component
         given = step.entries.get("jobs")
         if component is None or (given is not None and given.place.source.kind != "--set"):
             problems.error(
                 given or step,
                 f"{key}.jobs" if given else f"{key}.component",
-                "stands in a step; the steps of a pipeline that is a step are given by its component: the path of a "
-                "file of type pipeline with inputs, outputs and jobs, or these as a mapping."
+                "is not allowed in a step; the steps of a pipeline that is a step come from its component: the path of "
+                "a file of type pipeline with inputs, outputs and jobs, or these as a mapping."
                 if given
                 else "is missing; a step of type pipeline needs one: the path of a file of type pipeline with inputs, "
                 "outputs and jobs, or these as a mapping.",
@@ -153,7 +155,7 @@ class _Reader:
             labels = [other.place.source.label for other in (*around, component)]
             circle = " -> ".join(labels[next(i for i, other in enumerate(around) if other is component) :])
             problems.error(
-                place, f"{key}.component", f"would put a pipeline into itself: {circle}; take one of these steps out."
+                place, f"{key}.component", f"would put a pipeline into itself: {circle}; remove one of these steps."
             )
             return False
         if len(around) >= DEPTH_MAX:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from windrow.spec.effective.job import DataInput, LiteralInput, StepInput
 from windrow.spec.naming.datastores import DEFAULT
-from windrow.spec.naming.expressions import AlreadyTold, Reference, has_expression, substitute, whole_reference
+from windrow.spec.naming.expressions import AlreadyReported, Reference, has_expression, substitute, whole_reference
 from windrow.spec.naming.locations import (
     Location,
     absolute,
@@ -30,11 +30,11 @@ from windrow.storage.urls import BadUrl
 
 
 class Resolved(NamedTuple):
-    """What an input came to; `value` None: it has none.
+    """An input, followed to its value; `value` is None if it has none.
 
-    `broken`: an error was noted, and nothing may be concluded from it. `own`: where it is data at a relative path,
-    which is this machine's whatever machine the master is on, the key under which that is written; else "".
-    `missing`: the input of a pipeline that is a step to which no value was given, where that is why there is none.
+    `broken`: an error was noted, so nothing may be concluded from the missing value. `own`: the key of a relative path,
+    which lies on this machine wherever the master is; else "". `missing`: the place and key of the pipeline input
+    without a value that is the reason why this input has none.
     """
 
     value: StepInput | None
@@ -58,7 +58,7 @@ class InputSpec(NamedTuple):
 
 
 Lookup = Callable[[Reference, Node], Resolved]
-"""What a reference of a step's input means; raises ValueError, saying why, if nothing."""
+"""Resolves a reference in a step's input; raises ValueError, saying why, if it means nothing."""
 
 
 def read_input(node: Node, key: str, context: Context) -> InputSpec | None:
@@ -125,7 +125,7 @@ def resolve_input(spec: InputSpec, declared: InputSpec | None, key: str, context
         return Resolved(None, place, broken=True)
     try:
         return _follow(node, spec, key, context, lookup)
-    except AlreadyTold:
+    except AlreadyReported:
         return Resolved(None, place, broken=True)
     except ValueError as error:
         context.problems.error(node, key, f"is {shown(node)}; {error}.")
@@ -151,9 +151,9 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
     def literal(inner: Reference) -> str:
         target = lookup(inner, node)
         if target.broken:
-            raise AlreadyTold
+            raise AlreadyReported
         if not isinstance(target.value, LiteralInput):
-            raise ValueError("inside a longer text only literal inputs can be named")
+            raise ValueError("inside a longer text, only literal inputs can be used")
         return target.value.value
 
     text = substitute(node.text, literal)
@@ -170,8 +170,7 @@ def _plain(node: Scalar, spec: InputSpec, key: str, context: Context) -> Resolve
 
 
 def data_at(node: Scalar, data_type: str | None, mode: str | None, key: str, context: Context) -> DataInput | None:
-    """Data at a path; at a local one checked to be there and to be what its type says. None, with an error, if it is
-    not."""
+    """Data at a path. A local path has to exist and match the type; None, with an error, if it does not."""
     text = node.text.strip()
     location = parse_location(text)
     if location.kind == "asset":
@@ -225,7 +224,7 @@ def _data_of_asset(
 def _data_elsewhere(
     node: Scalar, location: Location, data_type: str | None, mode: str | None, key: str, context: Context
 ) -> DataInput | None:
-    """Data in a store or a datastore. Whether it is there, the planner sees: credentials are master's and agents'."""
+    """Data in a store or datastore. The planner checks that it exists: only master and agents have credentials."""
     try:
         path = elsewhere(location, node.text.strip())
     except BadUrl as error:

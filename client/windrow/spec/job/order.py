@@ -1,7 +1,7 @@
-"""Which steps wait for which, where pipelines are steps.
+"""Which steps wait for which, including nested pipelines.
 
-As in Azure ML a pipeline that is a step begins when all of its inputs are there, whoever reads them, and its outputs
-are there when all steps in it are done: notebooks put steps in order by nothing else.
+As in Azure ML, a nested pipeline starts when all its inputs are there, whichever step reads them, and its outputs are
+there when all its steps are done. Notebooks order steps by nothing else.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from windrow.spec.effective.job import EffectiveStep
 from windrow.spec.job.graph import Graph, full_name
 
 
-def with_order(made: list[EffectiveStep], graph: Graph, waits: Mapping[str, set[str]]) -> list[EffectiveStep]:
-    """The steps, each with all others that have to be done before it.
+def order_steps(made: list[EffectiveStep], graph: Graph, waits: Mapping[str, set[str]]) -> list[EffectiveStep]:
+    """The steps, each with all the steps that have to be done before it.
 
-    `waits`: by step or pipeline, the steps and pipelines beside it whose outputs are given to it.
+    `waits`: by step or pipeline, the siblings whose outputs it reads.
     """
     if len(graph.members) == 1:
         return made
@@ -36,11 +36,11 @@ def with_order(made: list[EffectiveStep], graph: Graph, waits: Mapping[str, set[
 
 
 def _first(steps: list[str], needs: Mapping[str, dict[str, None]]) -> list[str]:
-    """Those that wait for no other of them."""
+    """The steps that wait for no other of `steps`."""
     return [step for step in steps if needs[step].keys().isdisjoint(steps)]
 
 
 def _last(steps: list[str], needs: Mapping[str, dict[str, None]]) -> list[str]:
-    """Those for which no other of them waits."""
+    """The steps for which no other of `steps` waits."""
     awaited = {other for step in steps for other in needs[step]}
     return [step for step in steps if step not in awaited]

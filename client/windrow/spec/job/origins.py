@@ -1,4 +1,4 @@
-"""Where settings come from that no reader of their own notes, and where code is named: for checks and plans."""
+"""Origins of settings that have no reader of their own, and where code is named: for checks and plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def note_pipeline_origins(settings: Node | None, context: Context) -> None:
 
 
 def note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
-    """Where what a step says of itself as a whole comes from: the settings of `StepSettings` note theirs."""
+    """Origins of a step's keys that `StepSettings` does not read."""
     task = entries.get("task")
     below = task.entries if isinstance(task, Mapping) else {}
     given = {
@@ -38,7 +38,7 @@ def note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
 def note_code(
     name: str, task: Node | None, folder: str, script: str, variables: dict[str, str], context: Context
 ) -> None:
-    """For checks that look into the code."""
+    """Notes a step's code for checks that look into it."""
     if not isinstance(task, Mapping):
         return
     code, entry = task.entries.get("code", task), task.entries.get("entry_script", task)

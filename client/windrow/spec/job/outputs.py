@@ -1,4 +1,4 @@
-"""Outputs of the pipeline and of its steps: which type, where, and which pipeline output is which step's.
+"""Outputs of the pipeline and of its steps: their types, their paths, and what they are bound to.
 
 Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs, #the-rows-file;
 docs/reference/azure-ml/client.md#dumped-jobs (what a dump loses).
@@ -24,7 +24,7 @@ from windrow.storage.urls import BadUrl
 
 
 class OutputSpec(NamedTuple):
-    """An output as written; `binding` is what it is bound to, `path` where it shall be."""
+    """An output as written; `binding` is the pipeline output that it is bound to, `path` where it goes."""
 
     place: Node
     type: str | None = None
@@ -121,7 +121,7 @@ def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str |
         context.problems.error(
             node.entries["name"],
             f"{key}.name",
-            f"is {shown(node.entries['name'])}; allowed are at most 255 letters, digits and _ . - of ASCII, beginning "
+            f"is {shown(node.entries['name'])}; allowed are at most 255 ASCII letters, digits, _, . and -, starting "
             "with a letter or digit.",
         )
         return None, None
@@ -129,7 +129,7 @@ def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str |
         context.problems.error(
             node.entries["version"],
             f"{key}.version",
-            f"is {shown(node.entries['version'])}; allowed are at most 50 letters, digits and _ . - of ASCII, and not "
+            f"is {shown(node.entries['version'])}; allowed are at most 50 ASCII letters, digits, _, . and -, but not "
             "the word latest. Leave it out for the next number.",
         )
         return None, None
@@ -222,7 +222,7 @@ def _datastore_output(value: str, node: Scalar, kind: str, key: str, context: Co
 
 
 def _check_writable(path: str, node: Scalar, kind: str, as_folder: bool, key: str, context: Context) -> None:
-    """Finds out now what would fail only after hours of work."""
+    """Notes an error for an output that could not be written: otherwise it would fail only after hours of work."""
     if kind == "uri_file" and (os.path.isdir(path) or as_folder):
         context.problems.error(
             node,

@@ -1,7 +1,7 @@
 """A pipeline file as a whole: its steps, bound to each other, become one effective job.
 
-Order: pipeline keys, then every step's keys, then all outputs (their types are needed by readers), then inputs
-(followed across steps), then settings and tasks, and at last what concerns several steps at once.
+Order: pipeline keys; every step's keys; all outputs (readers need their types); inputs (followed across steps);
+settings and tasks; finally what concerns several steps at once.
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
 docs/reference/azure-ml/client.md#spellings, #refusals.
 """
@@ -28,7 +28,7 @@ from windrow.spec.job.division import (
     table_digests,
 )
 from windrow.spec.job.graph import read_graph
-from windrow.spec.job.order import with_order
+from windrow.spec.job.order import order_steps
 from windrow.spec.job.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.job.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
 from windrow.spec.job.rows import make_rows, name_rows_file, rows_origin
@@ -44,7 +44,7 @@ from windrow.spec.settings.arguments import runtime_values
 from windrow.spec.settings.schema import PIPELINE
 
 _UNPACKED = "0" * 64
-"""Stands for the code digest until the code is packed (`build_effective`)."""
+"""In place of the code digest until `build_effective` puts it in."""
 
 
 class LoadedJob(NamedTuple):
@@ -97,7 +97,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
-    made = with_order([step for step, _ in effective], graph, bindings.waits)
+    made = order_steps([step for step, _ in effective], graph, bindings.waits)
     _check_cycle(made, steps, context)
     _check_places(made, steps, context)
     if context.problems.errors:
@@ -215,7 +215,7 @@ def _job_name(node: Node | None, context: Context) -> str | None:
         context.problems.error(
             node,
             "name",
-            f"is {shown(node)}; allowed are at most 64 letters, digits, and _ . - of ASCII, beginning "
+            f"is {shown(node)}; allowed are at most 64 ASCII letters, digits, _, . and -, starting "
             "with a letter or digit.",
         )
         return None
@@ -268,7 +268,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         context.problems.warn(
             task.arguments_place,
             arguments_key,
-            f"--append_row_format {rows.format} has no effect: without task.append_row_to no rows are gathered.",
+            f"--append_row_format {rows.format} has no effect: without task.append_row_to, no rows are collected.",
         )
     if task.append_row_to and task.arguments_place:
         outputs[task.append_row_to] = name_rows_file(
@@ -314,7 +314,9 @@ def _variables(node: Node | None, key: str, context: Context, resolve: Resolve) 
     for name in refused:
         assert node is not None
         context.problems.error(
-            node, key, f"{json.dumps(name)} is no name of a variable, or its value holds a NUL. Correct it."
+            node,
+            key,
+            f"{json.dumps(name)} is not a valid environment variable name, or its value contains NUL; correct it.",
         )
     return {name: value for name, value in variables.items() if name not in refused}
 
@@ -355,7 +357,7 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
             if output.path in taken:
                 other = context.problems.as_spelled(taken[output.path])
                 context.problems.error(
-                    place, key, f"{output.path} is also the place of {other}; give each output a path of its own."
+                    place, key, f"{output.path} is also the path of {other}; give each output a path of its own."
                 )
             elif output.path in read_from:
                 reader, wanted = read_from[output.path]

@@ -1,4 +1,4 @@
-"""What a pipeline says of all of its steps: `settings` and `compute`.
+"""What a pipeline sets for all its steps: `settings` and `compute`.
 
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 """
@@ -15,7 +15,7 @@ from windrow.spec.reading.nodes import Mapping, Node, is_null, shown
 from windrow.spec.settings.schema import PIPELINE_SETTINGS, STEP
 
 ANY_NODE = ("local", "serverless")
-"""Names of compute that mean no pool."""
+"""Values of `compute` that do not name a pool."""
 
 
 class PipelineSettings(NamedTuple):
@@ -25,7 +25,7 @@ class PipelineSettings(NamedTuple):
 
 
 def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSettings:
-    """Reads `compute` and `settings`; what steps fall back to goes to the context."""
+    """Reads `compute` and `settings`; the defaults for steps go to the context."""
     context.default_compute = read_compute(pipeline.entries.get("compute"), "compute", context) or ""
     settings = as_mapping(pipeline.entries.get("settings"), "settings", context)
     if settings is None:
@@ -50,7 +50,7 @@ def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSetti
 
 
 def read_reuse(node: Node | None, key: str, context: Context) -> bool:
-    """Whether a step need not run where an earlier job has made the same. `node`: its `is_deterministic`.
+    """Whether results of an earlier job may replace a run of the step. `node`: its `is_deterministic`.
 
     Said for the step, or, with `settings.force_rerun: false`, for all steps that do not deny it. Where nobody says so
     all run, other than in Azure ML: a script there sees nothing but its inputs and its environment, which are compared;
@@ -85,7 +85,7 @@ def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve
             node,
             key,
             f"is {shown(node)}; allowed is the name of a pool of nodes, with azureml: before it or not: at most 64 "
-            "letters, digits, _ and - of ASCII.",
+            "ASCII letters, digits, _ and -.",
         )
         return None
     return name

@@ -1,7 +1,7 @@
 """How a step's rows are written: the settings file in the root of its code folder, the format and the file's name.
 
-The settings file holds keyword arguments of `DataFrame.to_csv`; what no DataFrame could be written with is refused
-here, before anything runs. Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings.
+The settings file holds keyword arguments of `DataFrame.to_csv`; values that fail for every DataFrame are refused here,
+before anything runs. Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings.
 `--append_row_format csv|jsonl|parquet` is Windrow's own; without it, rows are written as Azure ML writes them
 (docs/reference/azure-ml/parallel-job.md#rows).
 """
@@ -119,7 +119,7 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
             context.problems.error(
                 place,
                 key + name,
-                f"is no argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
+                f"is not an argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
                 f"{', '.join(TO_CSV_KNOWN)}.",
             )
         allowed, words = _CHECKS.get(name, (None, ""))
@@ -130,7 +130,7 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
     encoding = keywords.get("encoding")
     if encoding is not None and not _is_encoding(encoding):
         context.problems.error(
-            place, key + "encoding", f"{encoding!r} is no encoding of text; give one such as utf-8 or latin-1."
+            place, key + "encoding", f"{encoding!r} is not a text encoding; use one such as utf-8 or latin-1."
         )
     # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
     header = keywords.get("header", False)

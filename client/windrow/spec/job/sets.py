@@ -1,4 +1,4 @@
-"""`--set path=value`: settings given on the command line, put over those of the job file before anything else is read.
+"""`--set path=value`: settings from the command line, put over those of the job file before anything else is read.
 
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 """
@@ -33,7 +33,7 @@ _SET_BY_STEP = {"inputs", "outputs", "jobs"}.union(*MERGED_KEYS.values())
 
 
 def apply_sets(nodes: Node, sets: Sequence[str], problems: Problems, source: Source) -> Node:
-    """The tree with each of `path=value` put in, in order; `nodes` itself is not changed.
+    """A tree with each `path=value` put in, in order; the given tree is not changed.
 
     A path is the dotted path of a setting, `jobs.score.resources.instance_count`; the value is read as YAML. Mappings
     on the way are made where the file has none. `jobs.<step>=null` leaves a step out. A path that no job file could
@@ -102,7 +102,7 @@ def _put(node: Node | None, path: Sequence[str], value: Node, place: Place, done
 
 
 def _complaint(root: Node, path: Sequence[str]) -> str:
-    """Why no job file could have this path; empty if one could."""
+    """Why no job file could have this path; "" if one could."""
     node: Node | None = root
     for index, name in enumerate(path):
         if isinstance(node, Mapping) and name in node.entries:
@@ -138,7 +138,7 @@ def _complaint_of_file(component: Scalar, path: Sequence[str]) -> str:
 
 
 def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
-    """What may stand below a path: names from the tables, and names that the file defines."""
+    """The names allowed below a path: from the tables of keys, and from the file itself."""
     match list(path):
         case []:
             return PIPELINE

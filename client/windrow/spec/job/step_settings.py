@@ -1,4 +1,4 @@
-"""The settings of a step beside its data and task: from its keys, then from the runtime arguments, which win.
+"""The settings of a step other than data and task: from its keys, then from the runtime arguments, which win.
 
 Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #reading-arguments;
 docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from windrow.spec.naming.expressions import AlreadyTold, has_expression, substitute
+from windrow.spec.naming.expressions import AlreadyReported, has_expression, substitute
 from windrow.spec.naming.names import ROWS_FILE_NAME_REFUSED, is_rows_file_name
 from windrow.spec.reading.context import Context, Origin, origin_of
 from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, parse_resolved, read_scalar, read_texts
@@ -123,7 +123,7 @@ class StepSettings:
                 keys = checked_partition_keys(read_texts(node, key, self._context))
                 if len(problems.errors) > before:
                     return
-        except AlreadyTold:
+        except AlreadyReported:
             return
         except ValueError as error:
             problems.error(node, key, f"is {shown(node)}; {error}.")
@@ -139,7 +139,7 @@ class StepSettings:
             self._argument(found, place)
 
     def finish(self) -> dict[str, Any]:
-        """The values, once all is read; the origins go to the context."""
+        """The values, once everything is read; the origins go to the context."""
         # "0" is what a dumped pipeline writes for an unset size.
         if self.values["mini_batch_size"] == 0:
             self.values["mini_batch_size"] = None
@@ -173,11 +173,11 @@ class StepSettings:
             problems.warn(
                 place,
                 key,
-                f"{found.written} is the beginning of --{found.name}, and read as that; rename it if the "
-                "script is meant, else write it out.",
+                f"{found.written} is read as --{found.name}, which it abbreviates; write that out, or rename the "
+                "argument if it is the script's own.",
             )
         means = f"{found.written} (read as --{found.name})" if abbreviated else found.written
-        advice = "; rename it if the script is meant." if abbreviated else "."
+        advice = "; rename it if it is the script's own argument." if abbreviated else "."
         if found.value is None:
             problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}{advice}")
             return
@@ -185,11 +185,11 @@ class StepSettings:
             expressed = has_expression(found.value)
             text = substitute(found.value, self._resolve) if expressed else found.value
             value = parse_resolved(argument.field, text, found.value)
-        except AlreadyTold:
+        except AlreadyReported:
             return
         except ValueError as error:
             if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
-                return  # no setting of ours, and no value for it either: the script's own
+                return  # not a setting of ours, nor a value for one: the script's own
             problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}{advice}")
             return
         if argument.field.effect:
@@ -212,7 +212,7 @@ class StepSettings:
                     problems.error(
                         place,
                         key,
-                        f"{means}: scripts with enqueue() instead of run() are not carried out. Where the script has "
+                        f"{means}: scripts with enqueue() instead of run() are not supported. Where the script has "
                         "a run() as well, set it to False; else write run() and remove it.",
                     )
                 return

@@ -33,7 +33,7 @@ _STAR = re.compile(rb"\bimport\s+\*")
 
 
 class Task:
-    """A task as read; what an error was noted for keeps its first value."""
+    """A task as read. Fields for which an error was noted keep their defaults."""
 
     def __init__(self) -> None:
         self.code_folder = ""
@@ -75,7 +75,7 @@ def read_task(
     arguments = entries.get("program_arguments")
     if not is_null(entries.get("args")):
         args = entries["args"]
-        context.problems.warn(args, f"{key}.args", "is the old name of program_arguments, and read as that.")
+        context.problems.warn(args, f"{key}.args", "is the old name of program_arguments, and is read as such.")
         if is_null(arguments):
             arguments = args
         else:
@@ -102,7 +102,7 @@ def _check_type(mapping: Mapping, key: str, context: Context) -> None:
         context.problems.error(
             node,
             f"{key}.type",
-            '"model" is not carried out; write an entry script and use "type: run_function".',
+            '"model" is not supported; write an entry script and use "type: run_function".',
         )
     else:
         read_scalar(node, TASK["type"], f"{key}.type", context)
@@ -129,7 +129,7 @@ def _task_code(mapping: Mapping, key: str, context: Context) -> str:
 
 
 def code_folder(node: Node, key: str, context: Context) -> str:
-    """A folder of code, as an absolute path; "", with an error, if it is none."""
+    """A code folder as an absolute path; "", with an error, if it is not one."""
     text = read_text(node, key, context)
     if text is None:
         return ""
@@ -150,13 +150,13 @@ def code_folder(node: Node, key: str, context: Context) -> str:
 
 
 def may_shut_down(source: bytes) -> bool:
-    """Whether an entry script may have a `shutdown()`, as far as its source tells: it may come by a star, too."""
+    """Whether an entry script may have a `shutdown()`, judging by its source; a star import may bring one, too."""
     unknown = not source or len(source) >= _SOURCE_BYTES_MAX
     return unknown or b"shutdown" in source or _STAR.search(source) is not None
 
 
 def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context) -> tuple[str, bytes]:
-    """The script as named, and its source, as far as it can be read."""
+    """The script as named, and its source (empty if it cannot be read)."""
     node, key = mapping.entries.get("entry_script"), f"{key}.entry_script"
     if node is None or is_null(node):
         context.problems.error(
@@ -186,7 +186,7 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
         try:
             there = sorted(name for name in os.listdir(code_folder) if name.endswith(".py"))
         except OSError as error:
-            context.problems.error(node, key, f"{shown(node)} cannot be looked for in {code_folder}: {error.strerror}.")
+            context.problems.error(node, key, f"{shown(node)} cannot be found in {code_folder}: {error.strerror}.")
             return script, b""
         context.problems.error(
             node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
@@ -272,6 +272,6 @@ def _reference_problem(
         case "outputs":
             return "" if reference.name in outputs else unknown_name("output", reference.name, list(outputs))
     return (
-        f"{written(reference)} cannot stand here: only ${{{{inputs.x}}}} and ${{{{outputs.x}}}} of the step itself are "
-        "known; bind anything else to an input first."
+        f"{written(reference)} cannot be used here: only ${{{{inputs.x}}}} and ${{{{outputs.x}}}} of the step itself "
+        "are known; bind anything else to an input first."
     )

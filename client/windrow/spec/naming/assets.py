@@ -12,7 +12,7 @@ _ASSET_VERSION = re.compile(r"[A-Za-z0-9][\w.-]{0,49}", re.ASCII)
 
 
 def is_asset_version(text: str) -> bool:
-    """Whether a text can be the version of a data asset or model; `latest` is no version but a question for one."""
+    """Whether a text can be the version of a data asset or model; `latest` is a label, not a version."""
     return _ASSET_VERSION.fullmatch(text) is not None and text != "latest"
 
 
@@ -57,7 +57,7 @@ class AssetLookup(NamedTuple):
 
 
 NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambda kind, name: ())
-"""That of no master and no state folder: nothing is registered."""
+"""A registry without assets: there is no master and no state folder."""
 
 OpenLookup: TypeAlias = Callable[[], AssetLookup]
-"""Opens a registry; called when the first asset is met, so that other job files wait for no master."""
+"""Opens a registry. Called when the first asset is met, so that job files without assets wait for no master."""

@@ -1,4 +1,4 @@
-"""Datastores as they are named on a command line: `NAME=PLACE`.
+"""Datastores as given on a command line: `NAME=PLACE`.
 
 Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 """
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from windrow.storage.urls import BadUrl, canonical, is_remote
 
 DEFAULT = "default"
-"""The one that keeps outputs without a path."""
+"""The datastore for outputs without a path."""
 DEFAULT_DATASTORES = ("${{default_datastore}}", "workspaceblobstore")
-"""Names that job files have for it."""
+"""The names that job files use for the default datastore."""
 
 
 class BadDatastore(ValueError):
@@ -21,7 +21,7 @@ class BadDatastore(ValueError):
 
 
 def read_datastores(items: Iterable[str]) -> dict[str, str]:
-    """Names, and where each is: the absolute path of a folder that is there, or an address. Raises BadDatastore."""
+    """By name, the absolute path of an existing folder, or an address. Raises BadDatastore."""
     places: dict[str, str] = {}
     for item in items:
         name, _, place = item.partition("=")
@@ -36,7 +36,9 @@ def read_datastores(items: Iterable[str]) -> dict[str, str]:
             except BadUrl as error:
                 raise BadDatastore(f"--datastore {name}: {error}") from error
         elif not name or not place or not os.path.isdir(place):
-            raise BadDatastore(f"--datastore {item}: say NAME=PATH with a folder that exists, or NAME=s3://bucket/path")
+            raise BadDatastore(
+                f"--datastore {item}: write NAME=PATH with a folder that exists, or NAME=s3://bucket/path"
+            )
         else:
             places[name] = os.path.realpath(place)
     return places

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]*)\s*\}\}", re.ASCII)
 _LINE_END = re.compile(r"""('[^']*'|"(?:[^"\\]|\\.)*"|\\[^\n])|\\\n""", re.DOTALL)
-"""What may hold a backslash, or a backslash that continues a line."""
+"""Quoted text and escapes, which stay (group 1), or a backslash that continues a line."""
 
 
 class Reference(NamedTuple):
@@ -26,12 +26,12 @@ class Reference(NamedTuple):
     step: str = ""
 
 
-class AlreadyTold(ValueError):
-    """What a reference means is wrong, and an error says so where it stands: a second one would only mislead."""
+class AlreadyReported(ValueError):
+    """A reference leads to something wrong that an error already names; a second error would only mislead."""
 
 
 def parse_reference(path: str) -> Reference:
-    """The inside of one expression. Raises ValueError if it is none of the known forms."""
+    """Parses the inside of one expression. Raises ValueError for an unknown form."""
     match path.split("."):
         case [("name" | "default_datastore") as scope]:
             return Reference(scope)
@@ -42,7 +42,7 @@ def parse_reference(path: str) -> Reference:
         case ["parent", "jobs", step, ("inputs" | "outputs") as scope, name] if step and name:
             return Reference(f"parent.jobs.{scope}", name, step)
     raise ValueError(
-        f"${{{{{path}}}}} is no known expression; known are ${{{{inputs.x}}}}, "
+        f"${{{{{path}}}}} is not a known expression; known are ${{{{inputs.x}}}}, "
         "${{outputs.x}}, ${{parent.inputs.x}}, "
         "${{parent.outputs.x}}, ${{parent.jobs.<step>.inputs.x}}, "
         "${{parent.jobs.<step>.outputs.x}}, ${{name}}, ${{default_datastore}}"
@@ -50,7 +50,7 @@ def parse_reference(path: str) -> Reference:
 
 
 def has_expression(text: str) -> bool:
-    """Whether anything in the text is, or means to be, an expression."""
+    """Whether the text holds an expression, even a malformed one."""
     return "${{" in text
 
 
@@ -94,7 +94,7 @@ def references(text: str) -> list[Reference]:
 
 
 def written(reference: Reference) -> str:
-    """The reference as an expression, without blanks inside."""
+    """The reference as an expression, without spaces inside."""
     match reference.scope:
         case "name" | "default_datastore":
             path: str = reference.scope
@@ -106,9 +106,9 @@ def written(reference: Reference) -> str:
 
 
 def expand_groups(text: str, is_absent: Callable[[Reference], bool]) -> str:
-    """Optional groups `$[[ … ]]` opened, or dropped where one of their references has no value.
+    """The text with optional groups `$[[ … ]]` unwrapped, or dropped where one of their references has no value.
 
-    Raises ValueError for one without an end.
+    Raises ValueError for a group that is not closed.
     """
     pieces: list[str] = []
     rest = text
@@ -116,7 +116,7 @@ def expand_groups(text: str, is_absent: Callable[[Reference], bool]) -> str:
         before, _, opened = rest.partition("$[[")
         group, end, rest = opened.partition("]]")
         if not end:
-            raise ValueError(f"the optional group $[[{opened[:40]} has no end; close it with ]]")
+            raise ValueError(f"the optional group $[[{opened[:40]} is not closed; close it with ]]")
         if "$[[" in group:
             raise ValueError(f"an optional group cannot hold another one: $[[{group}]]")
         pieces.append(before)
@@ -128,21 +128,21 @@ def expand_groups(text: str, is_absent: Callable[[Reference], bool]) -> str:
 def split_arguments(text: str) -> list[str]:
     """Program arguments split as a shell would split them.
 
-    Blanks inside expressions are dropped first, so that none is torn. A backslash before the end of a line continues
-    it, outside of quotes.
+    Spaces inside expressions are dropped first, so that no expression is split. Outside quotes, a backslash at the end
+    of a line continues it.
 
-    Raises ValueError for a quote without its end, and as `substitute` does.
+    Raises ValueError for a quote that is not closed, and as `substitute` does.
     """
-    # shlex is imported here because most of the callers of this package (the master, the agent) never split.
+    # Imported here: most users of this module (master, agent) never split arguments.
     import shlex
 
     try:
         return shlex.split(_LINE_END.sub(lambda found: found[1] or "", substitute(text, written)))
     except ValueError as error:
         if "quotation" in str(error):
-            raise ValueError("a quote is opened and never closed; close it, or escape it with a backslash") from None
+            raise ValueError("a quote is opened but never closed; close it, or escape it with a backslash") from None
         if "escaped" in str(error):
-            raise ValueError("ends with a backslash that escapes nothing; remove it") from None
+            raise ValueError("ends with a backslash that escapes nothing; remove the backslash") from None
         raise
 
 

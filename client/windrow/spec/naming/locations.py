@@ -1,4 +1,4 @@
-"""Where data lies: the spellings of a `path`, and which of them can be reached.
+"""Where data lies: the ways to write a `path`, and which of them Windrow can reach.
 
 Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs; docs/reference/azure-ml/client.md#dumped-jobs.
 """
@@ -29,7 +29,7 @@ class Location(NamedTuple):
 
 
 def parse_location(text: str) -> Location:
-    """What a path text means; `azureml:` before a path of any kind is what a dumped pipeline writes, and is dropped."""
+    """What a path means. `azureml:` before any path is dropped: dumped pipelines write it."""
     rest = text.strip()
     if rest.startswith("azureml://"):
         return Location("datastore", rest.removeprefix("azureml://"))
@@ -56,13 +56,13 @@ _FILE_HOST = re.compile("file://([^/]+)", re.IGNORECASE)
 
 
 def why_missing(path: str) -> str:
-    """What to say of a path at which there is neither a file nor a folder to be seen."""
+    """Why there is neither a file nor a folder at a path, for messages."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return "does not exist"
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
+        return f"cannot be accessed: {error.strerror}"
     return "is neither a file nor a folder"
 
 
@@ -80,8 +80,8 @@ _DATASTORES = "azureml://datastores/"
 
 
 def datastore_path(text: str) -> DatastorePath | None:
-    """The place that a datastore address names, in its short form (`azureml://datastores/<name>/paths/<path>`) or in
-    the long one (`azureml://subscriptions/…/workspaces/<w>/datastores/<name>/paths/<path>`); None if it is neither.
+    """The place named by a datastore address, in its short form (`azureml://datastores/<name>/paths/<path>`) or in
+    the long one (`azureml://subscriptions/…/workspaces/<w>/datastores/<name>/paths/<path>`); None for any other text.
     """
     found = _DATASTORE_PATH.fullmatch(text)
     if found is None:
@@ -91,7 +91,7 @@ def datastore_path(text: str) -> DatastorePath | None:
 
 
 def datastore_name(text: str) -> str:
-    """The name that a master has for the datastore of an address; "" for what is none."""
+    """The master's name for the datastore in an address; "" if it is not a datastore address."""
     found = datastore_path(text)
     return "" if found is None else DEFAULT if found.name in DEFAULT_DATASTORES else found.name
 
@@ -104,12 +104,12 @@ _DATASTORE_PATH = re.compile(
 
 
 def is_elsewhere(text: str) -> bool:
-    """Whether the path of an input or output is no path of a file system: the address of a store, or a datastore's."""
+    """Whether the path of an input or output is an address (of a store or datastore) and not a file system path."""
     return is_remote(text) or text.startswith("azureml://")
 
 
 def elsewhere(location: Location, text: str) -> str:
-    """The canonical text of a datastore's or remote location. Raises BadUrl."""
+    """The canonical address of a remote location or datastore path. Raises BadUrl."""
     if location.kind == "remote":
         return canonical(location.value)
     found = datastore_path(f"azureml://{location.value}")
@@ -126,7 +126,7 @@ def _why_no_datastore(text: str) -> str:
             "the data here (windrow data create, windrow model create) and write azureml:<name>:<version>, or give the "
             "address of its store or a path"
         )
-    return f'"{text}" is no address of a datastore; write azureml://datastores/<name>/paths/<path>'
+    return f'"{text}" is not the address of a datastore; write azureml://datastores/<name>/paths/<path>'
 
 
 _OF_A_WORKSPACE = re.compile(
@@ -153,9 +153,9 @@ def why_unreachable(location: Location, text: str) -> str:
 
 
 def absolute(value: str, folder: str) -> str:
-    """A local path as an absolute one, from the folder of the file it is written in.
+    """The absolute path for a local path, relative to the folder of the file that holds it.
 
-    `..` is resolved as the file system does, through links; other paths keep the links that they were written with.
+    `..` is resolved as the file system does, through links; other paths keep their links.
     """
     path = os.path.join(folder, value)
     return os.path.realpath(path) if ".." in path.split("/") else os.path.normpath(path)

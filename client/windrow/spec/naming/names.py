@@ -1,4 +1,4 @@
-"""What names may look like: of jobs, of steps with their inputs and outputs, of files and of entry scripts."""
+"""Valid names: of jobs, of steps, their inputs and outputs, of files and of entry scripts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9_][\w-]{0,63}", re.ASCII)
-"""Names of steps, inputs and outputs: they stand in expressions, which dots separate."""
+"""Names of steps, inputs and outputs. They hold no dots: expressions separate names by dots."""
 STEP_NAME_MAX = 128
 STEP_NAME = re.compile(rf"[A-Za-z0-9_][\w-]{{0,{STEP_NAME_MAX - 1}}}", re.ASCII)
-"""Names of steps in a job: those of a pipeline that is a step begin with its name, and two underscores."""
+"""Names of steps in a job. Steps of a nested pipeline are prefixed with its name and two underscores."""
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name can be that of one file in a folder."""
+    """Whether a text can be the name of a file in a folder."""
     return (
         bool(name)
         and "/" not in name
@@ -41,7 +41,7 @@ def is_entry_script(script: str) -> bool:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether text is Unicode, or a file name as `os.fsdecode` gives it; JSON can also carry other lone surrogates."""
+    """Whether a text is Unicode, or a file name from `os.fsdecode`. JSON can carry other lone surrogates, too."""
     try:
         text.encode(errors="surrogateescape")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What all readers of one job file share."""
+"""The state that all readers of one job file share: problems, origins of settings, defaults of the pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 class Context:
-    """What all readers of one job file share: where it is, what was found wrong, and where each setting came from."""
+    """The state that all readers of one job file share."""
 
     def __init__(
         self,
@@ -39,22 +39,22 @@ class Context:
         self.source = source
         self.embedded = embedded
         self.datastores = datastores
-        """Names of those that the private master of an embedded run has."""
+        """Names of the datastores that the private master of an embedded run has."""
         self.problems = Problems()
         self.origins: dict[str, Origin] = {}
         self.job_name: str | None = None
         self.default_compute = ""
-        """The pool of steps that name none; "" any node."""
+        """The pool of steps that name none; "" means any node."""
         self.default_datastore = ""
-        """The datastore of outputs that name no place; "" the master's own default one."""
+        """The datastore of outputs without a path; "" means the master's own default datastore."""
         self.force_rerun: bool | None = None
-        """What the pipeline says of reuse: True, no step is reused; False, all are that do not deny it."""
+        """The pipeline's setting: True, no step is reused; False, every step is that does not refuse it."""
         self.broken_steps: set[str] = set()
-        """Steps that an error was noted for while another spelling was translated: there is nothing of them to read."""
+        """Steps for which the translation from v1 noted an error: there is nothing to read."""
         self.own_outputs: set[str] = set()
-        """Keys of outputs at relative paths, which are this machine's."""
+        """Keys of outputs at relative paths, which lie on this machine."""
         self.placed_outputs: set[str] = set()
-        """Keys of outputs without a path, which have one in the datastore that the pipeline names as the default."""
+        """Keys of outputs without a path that go to the pipeline's default datastore."""
         self._open_assets = assets
         self._assets: AssetLookup | None = None
         self.partition_places: dict[str, Place] = {}
@@ -62,10 +62,10 @@ class Context:
         self.division_places: dict[str, Place] = {}
         """Where the inputs that a step divides are named."""
         self.codes: list[StepCode] = []
-        """The code of steps, as far as it is there."""
+        """The code of those steps whose code exists."""
 
     def asset_lookup(self) -> AssetLookup | None:
-        """The registry in which assets are looked up; None: there is none."""
+        """The registry in which assets are looked up; None if there is none."""
         if self._assets is None and self._open_assets is not None:
             self._assets = self._open_assets()
         return self._assets

@@ -1,6 +1,4 @@
-"""Trees of nodes made from Python values: what is no YAML text of the user's (v1 spelling, the Python API) is read by
-the same rules as what is.
-"""
+"""Trees of nodes made from Python values, so that v1 files and the Python API are read by the same rules as YAML."""
 
 from __future__ import annotations
 
@@ -27,13 +25,13 @@ def sequence(items: Iterable[Node], place: Place) -> Sequence:
 
 
 def mapping(entries: MappingType[str, Node | None], place: Place) -> Mapping:
-    """A mapping of nodes, without those that are None; each key counts as written where its value is."""
+    """A mapping of nodes, without those that are None; each key takes the place of its value."""
     there = {key: node for key, node in entries.items() if node is not None}
     return Mapping(place, there, {key: node.place for key, node in there.items()})
 
 
 def from_plain(value: Any, place: Place) -> Node:
-    """The tree of a plain value: mappings, lists, tuples and scalars, and nodes among them, which stay as they are.
+    """The tree of a plain value: mappings, lists, tuples and scalars. Nodes among them stay as they are.
 
     Raises TypeError, naming the type, for anything else.
     """

@@ -1,10 +1,10 @@
-"""Reading the keys of one mapping by its table, with a problem for each that is unknown, wrong or without effect."""
+"""Reads the keys of a mapping by its table, noting those that are unknown, wrong or without effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from windrow.spec.naming.expressions import AlreadyTold, Reference, has_expression, substitute
+from windrow.spec.naming.expressions import AlreadyReported, Reference, has_expression, substitute
 from windrow.spec.naming.names import NAME
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
@@ -14,12 +14,12 @@ from windrow.spec.settings.fields import Field, parse_value
 from windrow.spec.settings.schema import belongs_to
 
 Resolve = Callable[[Reference], str]
-"""Gives the text behind a reference; raises ValueError, saying why, where there is none, and AlreadyTold where an
-error has said that."""
+"""Gives the text behind a reference. Raises ValueError, saying why, if there is none, and AlreadyReported if an error
+already says so."""
 
 
 def as_mapping(node: Node | None, key: str, context: Context) -> Mapping | None:
-    """The node if it is a mapping; None if there is nothing, or (with an error) if it is something else."""
+    """The node if it is a mapping; None if it is absent, or (with an error) something else."""
     if node is None or isinstance(node, Mapping):
         return node
     if not is_null(node):
@@ -28,9 +28,9 @@ def as_mapping(node: Node | None, key: str, context: Context) -> Mapping | None:
 
 
 def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
-    """Warns of keys that are unknown, and of those that have no effect.
+    """Warns of keys that are unknown or have no effect.
 
-    Errors in values without effect count as errors all the same.
+    A wrong value is an error even where the key has no effect.
     """
     for name, node in mapping.entries.items():
         known = table.get(name)
@@ -72,7 +72,7 @@ def read_scalar(
             value = substitute(value, resolve)
             return parse_resolved(field_, value, node.text)
         return parse_value(field_, value)
-    except AlreadyTold:
+    except AlreadyReported:
         return None
     except ValueError as error:
         context.problems.error(node, key, f"is {shown(node)}; {error}.")
@@ -80,7 +80,7 @@ def read_scalar(
 
 
 def parse_resolved(field_: Field, value: str, written: str) -> int | float | bool | str:
-    """A value that came out of an expression. Raises ValueError, naming what it came to."""
+    """Parses a value that an expression gave. Raises ValueError, naming that value."""
     try:
         return parse_value(field_, value)
     except ValueError as error:
@@ -104,7 +104,7 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
 
 
 def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> dict[str, str]:
-    """A mapping of names to text; values that are no text (numbers, true) stand for their YAML text.
+    """A mapping of names to text; other scalars (numbers, true) count as their YAML text.
 
     Reference: docs/reference/azure-ml/client.md#spellings.
     """
@@ -118,7 +118,7 @@ def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolv
             continue
         try:
             texts[name] = substitute(value.text, resolve) if resolve else value.text
-        except AlreadyTold:
+        except AlreadyReported:
             continue
         except ValueError as error:
             context.problems.error(value, f"{key}.{name}", f"is {shown(value)}; {error}.")
@@ -126,12 +126,12 @@ def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolv
 
 
 def check_name(name: str, what: str, place: Node | Place, key: str, context: Context) -> None:
-    """Notes an error for a name of a step, input or output that expressions could not hold."""
+    """Notes an error for a name of a step, input or output that could not be used in an expression."""
     if not NAME.fullmatch(name):
-        allowed = "at most 64 letters, digits, _ and - of ASCII, beginning with a letter, digit or _"
-        context.problems.error(place, key, f'"{name}" is no name of {what}; allowed are {allowed}.')
+        allowed = "at most 64 ASCII letters, digits, _ and -, starting with a letter, digit or _"
+        context.problems.error(place, key, f'"{name}" is not a valid name for {what}; allowed are {allowed}.')
 
 
 def unknown_name(what: str, name: str, known: list[str]) -> str:
-    """Message for a reference to nothing: names what there is."""
+    """The message for a reference to an unknown name; it lists the known names."""
     return f'there is no {what} "{name}".{did_you_mean(name, known)} There are: {listed(known)}'

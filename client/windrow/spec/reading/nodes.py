@@ -1,7 +1,7 @@
-"""YAML as a tree in which every value knows where it was written.
+"""A YAML document as a tree in which every value knows where it was written.
 
-Errors with line and column, the origin of each setting and paths relative to the file that holds them all need the
-place of a value; `yaml.safe_load` throws it away. Trees are never changed: `sets.apply_sets` builds new ones.
+Errors with line and column, the origin of each setting, and paths relative to their file all need the place of a value,
+which `yaml.safe_load` discards. Trees never change: `sets.apply_sets` builds new ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple, TypeAlias
 
 DEPTH_MAX = 64
-"""Mappings and lists may be nested so deep; no setting needs more than ten."""
+"""The deepest nesting of mappings and lists; no setting needs more than ten levels."""
 
 
 ScalarValue: TypeAlias = str | int | float | bool | None
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Itself, so that a problem can be noted at a node or at a place alike."""
+        """Itself, so that problems can be noted at nodes and places alike."""
         return self
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 
 
 def shown(node: Node) -> str:
-    """A value for a message: text in quotes, anything else as written, long ones shortened."""
+    """A value for a message: text in quotes, other scalars as written; long text is shortened."""
     match node:
         case Scalar(value=None):
             return "nothing"
@@ -86,7 +86,7 @@ def shown(node: Node) -> str:
 
 
 def is_null(node: Node | None) -> bool:
-    """There is no value: the key is absent, or written with nothing behind it."""
+    """Whether there is no value: the key is absent, or nothing follows it."""
     return node is None or (isinstance(node, Scalar) and node.value is None)
 
 
@@ -102,7 +102,7 @@ def to_plain(node: Node) -> object:
 
 
 def source_label(path: str) -> str:
-    """How a file is shown: relative to the working folder where it lies below it, else absolute."""
+    """A file's name for messages: relative to the working folder if it lies below, else absolute."""
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:

@@ -1,4 +1,4 @@
-"""What is wrong in a job file: every problem with its place, gathered before anything is raised."""
+"""Problems of a job file, each with its place, collected before anything is raised."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.spec.reading.nodes import Node, Place
 
 
 class Problem(NamedTuple):
-    """One thing to correct (or, among warnings, to know).
+    """An error or a warning.
 
     `file` is the file as shown to the user, or `--set path=value`; `line` and `column` count from 1, 0 where there is
     none; `key` is the dotted path of the setting, empty for the file as a whole.
@@ -23,16 +23,16 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        """One line, led by the place in the form that editors and terminals can open."""
+        """One line that starts with the place, in the form that editors and terminals can open."""
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 
 
 class StepCode(NamedTuple):
-    """The code that a step names, and where it does: for checks that look into it.
+    """The code of a step and where the file names it, for checks that look into the code.
 
-    `folder` is absolute, `entry_script` as in the effective step ("" for a command). The folder is there, and so is the
-    script. `variables` are the step's environment variables.
+    `folder` is absolute, `entry_script` as in the effective step ("" for a command); both exist. `variables` are the
+    step's environment variables.
     """
 
     step: str
@@ -48,7 +48,7 @@ class StepCode(NamedTuple):
 class JobFileError(Exception):
     """A job file that cannot be run; holds all its problems, in the order of the files.
 
-    `warnings` and `codes` are what else was found before: for checks that tell a user all at once.
+    `warnings` and `codes` hold what else was found, for checks that report everything at once.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class JobFileError(Exception):
         self.codes = tuple(codes)
 
     def __str__(self) -> str:
-        """All problems, one a line, led by their number where there are several."""
+        """All problems, one a line; if there are several, the first line says how many."""
         lines = [str(problem) for problem in self.problems]
         if len(lines) > 1:
             lines.insert(0, f"{len(lines)} errors:")
@@ -68,20 +68,20 @@ class JobFileError(Exception):
 
 
 class Problems:
-    """Gathers errors and warnings while a job file is read, so that a user sees all of them at once."""
+    """Collects errors and warnings while a job file is read, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
         self.spelled: dict[str, str] = {}
-        """How the user spells the keys that are read, where otherwise (v1, steps of steps): prefix by prefix."""
+        """The user's spelling of keys that are read by another name (v1, nested pipelines), by prefix."""
 
     def error(self, place: Place | Node, key: str, message: str) -> None:
-        """Notes what keeps the job from running; the same problem of the same place counts once."""
+        """Notes a problem that keeps the job from running; the same problem at the same place counts once."""
         _note(self.errors, place, self.as_spelled(key), message)
 
     def warn(self, place: Place | Node, key: str, message: str) -> None:
-        """Notes what is accepted but has no effect, or not the one a reader may expect."""
+        """Notes a setting that is accepted but has no effect, or not the one that a reader expects."""
         _note(self.warnings, place, self.as_spelled(key), message)
 
     def raise_errors(self) -> None:
@@ -111,7 +111,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message: `a, b, c`, shortened after 12; `none` if there are none."""
+    """Names for a message: `a, b, c`, at most 12 of them; `none` if there are none."""
     names = list(names)
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return shown or "none"

@@ -22,10 +22,10 @@ from windrow.spec.reading.nodes import (
 from windrow.spec.reading.problems import Problems
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
-"""A job or component file may be so large. The document made of it must fit the same limit of the protocol."""
+"""The largest job or component file. The document made from it has to fit the same limit of the protocol."""
 
 _HARMLESS_DEPTH = 1000
-"""So deep the parser's recursion can go on any stack."""
+"""A depth that the parser's recursion survives on any stack."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -33,9 +33,9 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_yaml(
     file_path: str | os.PathLike[str], kind: str, problems: Problems, content: bytes | None = None
 ) -> Node | None:
-    """Reads a YAML file; `content`: what is in it, where it is no file of this machine.
+    """Reads a YAML file. `content`: its bytes, if it does not lie on this machine.
 
-    What is wrong with it as a whole (not there, not YAML, duplicate keys) goes to `problems`, then the result is None.
+    If the file as a whole is wrong (missing, not YAML, duplicate keys), `problems` says so and the result is None.
     """
     path = os.fspath(file_path)
     source = Source(kind, source_label(path) if content is None else path, os.path.dirname(path))
@@ -57,7 +57,7 @@ def read_yaml(
         problems.error(
             start,
             "",
-            f"is larger than {FILE_BYTES_MAX // 1024**2} MiB, too large for a file of settings; is it the right one?",
+            f"is larger than {FILE_BYTES_MAX // 1024**2} MiB, too large for a file of settings; is it the right file?",
         )
         return None
     try:
@@ -75,7 +75,7 @@ def read_yaml(
 
 
 def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
-    """The one document in `text`; None if there is none, or if it is no YAML (then `problems` tells why)."""
+    """The one document in `text`; None if there is none, or if it is not YAML (then `problems` says why)."""
     before = len(problems.errors)
     try:
         deep = _too_deep_at(text)
@@ -92,7 +92,7 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
         mark = error.problem_mark or error.context_mark
         place = _place(source, mark.line, mark.column) if mark else Place(source)
         context = f" {error.context}" if error.context else ""
-        hint = " YAML is indented with blanks, never with tabs." if mark and _is_at_tab(text, mark) else ""
+        hint = " YAML is indented with spaces, never with tabs." if mark and _is_at_tab(text, mark) else ""
         problems.error(place, "", f"is not valid YAML{context}: {error.problem}.{hint}")
     except yaml.YAMLError as error:
         problems.error(Place(source), "", f"is not valid YAML: {' '.join(str(error).split())}.")
@@ -100,14 +100,14 @@ def parse_yaml(text: str, source: Source, problems: Problems) -> Node | None:
 
 
 def _is_at_tab(text: str, mark: yaml.Mark) -> bool:
-    """Whether the parser stopped at a tab, or in a line that is indented with one."""
+    """Whether the parser stopped at a tab, or in a line indented with one."""
     line = next(iter(text.split("\n")[mark.line : mark.line + 1]), "")
     indent = line[: len(line) - len(line.lstrip())]
     return "\t" in indent or line[mark.column : mark.column + 1] == "\t"
 
 
 def _place(source: Source, line: int, column: int) -> Place:
-    """The place of what the parser found at `line` and `column`, counted from 0."""
+    """The place for a line and column of the parser, which counts from 0."""
     return Place(source) if source.kind == "--set" else Place(source, line + 1, column + 1)
 
 
@@ -117,7 +117,7 @@ def _too_deep_at(text: str) -> tuple[int, int] | None:
     The parser composes by recursion in C, and would overflow the stack.
     """
     if text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0) < _HARMLESS_DEPTH:
-        return None  # no deeper than its brackets and its widest indentation: hardly any file is parsed twice
+        return None  # brackets and indentation limit the depth, so hardly any file is parsed twice
     try:
         return _first_too_deep(text)
     except yaml.MarkedYAMLError as error:
@@ -126,7 +126,7 @@ def _too_deep_at(text: str) -> tuple[int, int] | None:
     try:
         return _first_too_deep(text[:end])
     except yaml.YAMLError:
-        return None  # it is not the depth: the caller meets the first error again
+        return None  # the depth is not what is wrong: the caller meets the first error again
 
 
 def _first_too_deep(text: str) -> tuple[int, int] | None:
@@ -142,7 +142,7 @@ def _first_too_deep(text: str) -> tuple[int, int] | None:
 
 
 class _Converter:
-    """Turns composed YAML nodes into ours, an aliased node only once, so that aliases of aliases cost nothing."""
+    """Converts composed YAML nodes into ours; an aliased node only once, so that aliases of aliases cost nothing."""
 
     def __init__(self, source: Source, loader: yaml.SafeLoader, problems: Problems) -> None:
         self._source = source
@@ -159,7 +159,7 @@ class _Converter:
         if isinstance(node, yaml.ScalarNode):
             converted: Node = self._scalar(node, place)
         elif id(node) in self._open or depth > DEPTH_MAX:
-            circular = "an alias refers to what contains it; write the value out."
+            circular = "an alias refers to the value that contains it; write the value out."
             deep = f"is nested deeper than {DEPTH_MAX} levels; write it flatter."
             self._problems.error(place, "", circular if id(node) in self._open else deep)
             return Scalar(place, None, "")

@@ -1,6 +1,6 @@
-"""The runtime's own arguments inside `program_arguments`.
+"""The runtime's own arguments in `program_arguments`.
 
-They are read here and stay visible to the script.
+They are read here, and stay visible to the script.
 Reference: docs/reference/azure-ml/parallel-job.md#reserved-arguments, #program-arguments, #undocumented-arguments,
 #reading-arguments.
 """
@@ -19,7 +19,7 @@ from windrow.spec.settings.schema import ROW_FORMATS
 class RuntimeArgument(NamedTuple):
     """One argument.
 
-    `sets` is the key in the step's settings it overrides (empty: none); see `Field.effect` for those without effect.
+    `sets` is the setting of the step that it overrides ("": none); see `Field.effect` for arguments without effect.
     """
 
     field: Field
@@ -27,7 +27,7 @@ class RuntimeArgument(NamedTuple):
 
 
 class FoundArgument(NamedTuple):
-    """A runtime argument in the arguments: as `written`, by its full `name`; `value` is None where none follows."""
+    """A runtime argument as it was found: as `written`, by its full `name`; `value` is None if none follows."""
 
     name: str
     written: str
@@ -72,8 +72,8 @@ REPORT_ARGUMENTS = frozenset(
         "profiling_module",
     )
 )
-"""Arguments about logs alone. Scripts are not handed them unasked, and an abbreviation of one with a value that is none
-for it is the script's own."""
+"""Arguments that concern logs only. Scripts do not get them unless they are written out, and an abbreviation of one
+with a value that it does not allow is the script's own argument."""
 
 EXACT_ONLY: dict[str, RuntimeArgument] = {
     # Reserved in v1: a script of today may use these names for itself, so only a full match is even remarked on.
@@ -104,8 +104,8 @@ ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, 
 def find_runtime_arguments(arguments: Sequence[str]) -> Iterator[FoundArgument]:
     """Runtime arguments among split arguments, in order.
 
-    As argparse reads them: `--name value` and `--name=value`, an exact name or a unique prefix of one; what is
-    ambiguous is the script's. Nothing behind a bare `--` is one.
+    Read as argparse does: `--name value` and `--name=value`, an exact name or a unique prefix of one. An ambiguous
+    prefix is the script's own argument, and so is everything after a bare `--`.
     """
     for index, written in enumerate(arguments):
         if written == "--":
@@ -124,10 +124,7 @@ def find_runtime_arguments(arguments: Sequence[str]) -> Iterator[FoundArgument]:
 
 
 def full_name(written: str) -> str | None:
-    """The runtime argument that `written` (without dashes) names, exactly or as the unique prefix of one.
-
-    None if there is none.
-    """
+    """The runtime argument that `written` (without dashes) names, exactly or by a unique prefix; else None."""
     if written in ALL_ARGUMENTS:
         return written
     matches = [name for table in (RUNTIME_ARGUMENTS, EXACT_ONLY) for name in table if name.startswith(written)]
@@ -138,16 +135,16 @@ _READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
 
 
 def quoted_options(script: bytes) -> set[str]:
-    """Names of the options that a script's source holds in quotes (`add_argument("--logging_level")`)."""
+    """Names of the options that a script's source contains in quotes (`add_argument("--logging_level")`)."""
     return {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
 
 
 def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-    """What a script reads of the step's settings though `arguments` do not hold it, as `--name=value`.
+    """Settings that a script reads from its arguments although `arguments` do not contain them, as `--name=value`.
 
-    Azure ML's runtime hands all its arguments on, so scripts read settings that way. Here only those
-    come along that the script's source names, so that a script which knows no other arguments than its own may be
-    strict about them. `settings` are the effective ones; what is not set is left out.
+    Azure ML's runtime passes all its arguments on, so scripts read settings that way. Windrow passes only those that
+    the script's source names, so that a script may refuse unknown arguments. `settings` are the effective ones;
+    settings without a value are left out.
     """
     named = quoted_options(script)
     given = {found.name for found in find_runtime_arguments(arguments)}
@@ -182,5 +179,5 @@ def checked_partition_keys(keys: Sequence[str]) -> tuple[str, ...]:
     if repeated:
         raise ValueError(f"{', '.join(repeated)} is named more than once")
     if "" in keys:
-        raise ValueError("a key without a name is no column")
+        raise ValueError("a key must have a name")
     return tuple(keys)

@@ -1,7 +1,7 @@
-"""What a single setting may be: its kind, range and effect, and how its text is read.
+"""Fields: the kind, range and effect of a single setting, and how its text is read.
 
-One table row (`Field`) serves the job file, the program arguments and the check of a submitted document, so that all
-three agree. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments;
+The same `Field` serves the job file, the program arguments and the check of a submitted document, so that all three
+agree. Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments;
 docs/reference/azure-ml/client.md#spellings, #refusals, #zero-and-unset.
 """
 
@@ -52,7 +52,7 @@ class Field(NamedTuple):
             case "bool":
                 return "true or false"
             case "size":
-                return "a whole number, or one with kb, mb or gb directly behind it, such as 10 or 100kb"
+                return "a whole number, optionally followed directly by kb, mb or gb, such as 10 or 100kb"
             case "choice":
                 return "one of " + ", ".join(self.choices)
             case "texts":
@@ -68,14 +68,14 @@ def timeout() -> Field:
 
 
 def threshold() -> Field:
-    """How many failures are tolerated; -1 switches the check off."""
+    """The number of failures that are tolerated; -1 switches the check off."""
     return Field("int", -1, INT_MAX)
 
 
 def parse_value(field: Field, value: str | int | float | bool | None) -> int | float | bool | str:
     """A scalar as YAML or an argument gives it, as the field's own type.
 
-    Text is read where it is unambiguous (`"3"` for 3, `1` for true). Raises ValueError, saying what is allowed.
+    Unambiguous text is accepted (`"3"` for 3, `1` for true). Raises ValueError, saying what is allowed.
     """
     text = str(value).strip() if value is not None else ""
     match field.kind:

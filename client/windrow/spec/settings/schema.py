@@ -1,6 +1,6 @@
 """The keys of a job file, as tables.
 
-What is not in a table is unknown; what has an `effect` text is read, checked and reported.
+A key that is in no table is unknown. A key with an `effect` text is read and checked, then reported as without effect.
 
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps, #tasks, #inputs-and-outputs;
 docs/reference/azure-ml/client.md.
@@ -14,9 +14,9 @@ _TEXT = Field("text")
 _NODE = Field("node")
 _MAP = Field("map")
 
-_HERE = "the agents that are there do the work"
-_IDENTITY = Field("node", effect="identities are not carried out yet; a script runs with the rights of its agent")
-_RESOURCE = Field("node", effect=f"machines are not made; {_HERE}, or those of the pool that compute names")
+_HERE = "the agents that are running do the work"
+_IDENTITY = Field("node", effect="identities are not supported; a script runs with the rights of its agent")
+_RESOURCE = Field("node", effect=f"Windrow does not create machines; {_HERE}, or those of the pool that compute names")
 
 PIPELINE: dict[str, Field] = {
     "$schema": _NODE,
@@ -26,7 +26,7 @@ PIPELINE: dict[str, Field] = {
     "experiment_name": _TEXT,
     "description": _TEXT,
     "tags": _MAP,
-    "properties": Field("node", effect="properties are kept nowhere; use tags"),
+    "properties": Field("node", effect="properties are not kept; use tags"),
     "comment": _NODE,
     "inputs": _NODE,
     "outputs": _NODE,
@@ -34,9 +34,9 @@ PIPELINE: dict[str, Field] = {
     "jobs": _NODE,
     "compute": _TEXT,
     "identity": _IDENTITY,
-    "services": Field("node", effect="services on nodes are not carried out"),
+    "services": Field("node", effect="services on nodes are not supported"),
     "schedule": Field(
-        "node", effect="schedules are not carried out; use cron or a systemd timer with `windrow job create`"
+        "node", effect="schedules are not supported; use cron or a systemd timer with `windrow job create`"
     ),
 }
 
@@ -55,8 +55,8 @@ _ANY_STEP: dict[str, Field] = {
     "name": _TEXT,
     "display_name": _TEXT,
     "description": _TEXT,
-    "tags": Field("map", effect="tags of a step are kept nowhere; use the pipeline's tags"),
-    "properties": Field("node", effect="properties are kept nowhere"),
+    "tags": Field("map", effect="tags of a step are not kept; use the pipeline's tags"),
+    "properties": Field("node", effect="properties are not kept"),
     "comment": _NODE,
     "inputs": _NODE,
     "outputs": _NODE,
@@ -92,9 +92,9 @@ _COMMAND: dict[str, Field] = {
 _IN_STEP: dict[str, Field] = {
     "component": _NODE,
     "compute": _TEXT,
-    "services": Field("node", effect="services on nodes are not carried out"),
-    "job_tier": Field("node", effect=f"machines are not made; {_HERE}"),
-    "queue_settings": Field("node", effect=f"machines are not made; {_HERE}"),
+    "services": Field("node", effect="services on nodes are not supported"),
+    "job_tier": Field("node", effect=f"Windrow does not create machines; {_HERE}"),
+    "queue_settings": Field("node", effect=f"Windrow does not create machines; {_HERE}"),
 }
 
 _IN_COMPONENT: dict[str, Field] = {
@@ -109,14 +109,16 @@ _IN_COMPONENT: dict[str, Field] = {
 STEP: dict[str, Field] = {
     **_PARALLEL,
     **_IN_STEP,
-    "limits": Field("node", effect="limits of a parallel step are not carried out; see retry_settings.timeout"),
+    "limits": Field("node", effect="limits of a parallel step are not supported; see retry_settings.timeout"),
 }
 COMPONENT: dict[str, Field] = {**_PARALLEL, **_IN_COMPONENT}
 COMMAND_STEP: dict[str, Field] = {**_COMMAND, **_IN_STEP}
 COMMAND_COMPONENT: dict[str, Field] = {**_IN_COMPONENT, **_COMMAND}
 
-_OF_ITS_STEPS = "a pipeline that is a step has none itself; set it for the steps in it"
-_OF_THE_JOB = "as in Azure ML those of the job count, not those of a pipeline that is a step of it; set it in the job"
+_OF_ITS_STEPS = "a pipeline that is a step does not have this setting itself; set it for the steps in it"
+_OF_THE_JOB = (
+    "as in Azure ML, the setting of the job counts, not that of a pipeline that is a step of it; set it in the job"
+)
 
 _INNER_PIPELINE: dict[str, Field] = {
     **{name: Field("node", effect=_OF_ITS_STEPS) for name in (*STEP, *COMMAND_STEP) if name not in _ANY_STEP},
@@ -144,8 +146,8 @@ RESOURCES: dict[str, Field] = {
     "properties": _RESOURCE,
     "locations": _RESOURCE,
     "max_instance_count": _RESOURCE,
-    "shm_size": Field("text", effect="workers are no containers; they use the shared memory of their node"),
-    "docker_args": Field("node", effect="workers are no containers"),
+    "shm_size": Field("text", effect="workers do not run in containers; they use the shared memory of their node"),
+    "docker_args": Field("node", effect="workers do not run in containers"),
     # Step level is the documented place, but the documentation's layout suggests this one: both are read.
     "max_concurrency_per_instance": Field("int", 1, INT_MAX),
 }
@@ -168,8 +170,9 @@ MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
 LITERAL_TYPES = ("string", "integer", "number", "boolean")
 
 ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
-"""What a file of rows may be: lines of text (docs/reference/azure-ml/parallel-job.md#rows), or a proper file of a
-format, whose extension is its name.
+"""The formats of a file of rows: lines of text, or a format whose name is also the extension.
+
+Reference: docs/reference/azure-ml/parallel-job.md#rows.
 """
 
 
@@ -210,11 +213,11 @@ PLACES: dict[str, dict[str, Field]] = {
     "jobs.<step>.resources.": RESOURCES,
     "jobs.<step>.task.": TASK,
 }
-"""All tables by the place of their keys, to tell where a misplaced key belongs."""
+"""All tables by the place of their keys, to say where a misplaced key belongs."""
 
 
 def belongs_to(key: str, table: dict[str, Field]) -> str:
-    """Where a key that `table` does not have is known, as the key's full path; empty if nowhere."""
+    """The full path at which a key that `table` does not have is known; "" if there is none."""
     for place, other in reversed(PLACES.items()):
         if other is not table and key in other and not key.startswith("$"):
             return place + key

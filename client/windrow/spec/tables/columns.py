@@ -55,7 +55,9 @@ def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | No
     try:
         re.compile(pattern)
     except re.error as error:
-        checks.error(values["pattern"], f"{key}.pattern", f"{shown(values['pattern'])} is no pattern: {error}.")
+        checks.error(
+            values["pattern"], f"{key}.pattern", f"{shown(values['pattern'])} is not a valid pattern: {error}."
+        )
         return None
     return ColumnChoice((), pattern, invert)
 
@@ -160,7 +162,7 @@ def _read_type_name(checks: ValueChecks, node: Scalar, key: str) -> ColumnType |
         return ColumnType(node.text)
     else:
         hint = did_you_mean(node.text, COLUMN_TYPES)
-        checks.error(node, key, f"{shown(node)} is no type.{hint} Allowed are {', '.join(COLUMN_TYPES)}.")
+        checks.error(node, key, f"{shown(node)} is not a column type.{hint} Allowed are {', '.join(COLUMN_TYPES)}.")
     return None
 
 

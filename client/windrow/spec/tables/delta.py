@@ -1,4 +1,4 @@
-"""`read_delta_lake`: which state of a Delta table is read.
+"""`read_delta_lake`: the version of a Delta table that is read.
 
 Reference: docs/reference/azure-ml/mltable.md#the-mltable-file, #delta.
 """
@@ -13,9 +13,10 @@ from windrow.spec.tables.value_checks import ValueChecks
 
 
 class ReadDelta(NamedTuple):
-    """`read_delta_lake`; at most one of the first two is given, and with none it is the latest version.
+    """`read_delta_lake`; at most one of the first two is given, and without either the latest version is read.
 
-    `timestamp_as_of` is RFC 3339: one after the last commit means the latest version, one before the first version 0.
+    `timestamp_as_of` is RFC 3339: a time after the last commit means the latest version, one before the first means
+    version 0.
     """
 
     timestamp_as_of: str | None = None
@@ -27,7 +28,7 @@ DELTA_KEYS = ("timestamp_as_of", "version_as_of", "include_path_column", "path_c
 
 
 def read_delta(checks: ValueChecks, values: dict[str, Node], key: str) -> ReadDelta:
-    """Reads the settings `values`, which have no keys but `DELTA_KEYS`."""
+    """Reads the settings `values`, whose keys are among `DELTA_KEYS`."""
     version, timestamp = None, None
     if "version_as_of" in values:
         version = checks.whole(values["version_as_of"], f"{key}.version_as_of", 0, "the number of a version")

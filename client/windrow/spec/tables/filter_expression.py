@@ -28,10 +28,10 @@ Tree: TypeAlias = "list[str | int | float | bool | Tree]"
 
 OPERATORS = ("or", "and", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "//", "%", "**", "startswith")
 DEPTH_MAX = 50
-"""Parentheses, signs and `not` may be nested so deep."""
+"""The deepest nesting of parentheses, signs and `not`."""
 
 TERMS_MAX = 500
-"""An expression may have so many operators, columns and values: trees are walked by recursion."""
+"""The most operators, columns and values of an expression: trees are walked by recursion."""
 
 DIGITS_MAX = 40
 """A whole number with more digits fits into 64 bits only with leading zeros."""
@@ -60,7 +60,7 @@ _FUNCTIONS = "col, datetime and startswith"
 
 
 class FilterSyntaxError(ValueError):
-    """Text that is no filter expression; says what is wrong, where, and what to write."""
+    """Text that is not a filter expression; says what is wrong, where, and what to write."""
 
 
 class Expression(NamedTuple):
@@ -193,7 +193,7 @@ class _Parser:
         while self._take("."):
             if not self._take("startswith"):
                 raise FilterSyntaxError(
-                    f'{_near(self._text, self._next.at)} is no function of text; there is only "startswith".'
+                    f'{_near(self._text, self._next.at)} is not a text function; the only one is "startswith".'
                 )
             self._must("(", 'behind "startswith"')
             tree = ["startswith", tree, self._deeper(self._or)]
@@ -234,7 +234,7 @@ class _Parser:
             self._must(",", 'between the two values of "startswith"')
             tree = ["startswith", text, self._deeper(self._or)]
         else:
-            raise FilterSyntaxError(f"{_near(self._text, token.at)} is no function; there are {_FUNCTIONS}.")
+            raise FilterSyntaxError(f"{_near(self._text, token.at)} is not a function; there are {_FUNCTIONS}.")
         self._must(")", f'to close "{token.text}("')
         return tree
 
@@ -245,7 +245,7 @@ class _Parser:
     def _column_called(self) -> Tree:
         token = self._next
         if token.kind not in ("text", "name"):
-            raise FilterSyntaxError(f'{_near(self._text, token.at)} is no name of a column; write col("name").')
+            raise FilterSyntaxError(f'{_near(self._text, token.at)} is not the name of a column; write col("name").')
         self._at += 1
         return self._column(_unescaped(token.text) if token.kind == "text" else token.text)
 
@@ -267,7 +267,7 @@ class _Parser:
             year, month, day, hour, minute, second = (parts + [1, 1, 1, 0, 0, 0][len(parts) :])[:6]
             return ["datetime", datetime(year, month, day, hour, minute, second).isoformat()]
         except ValueError as error:
-            raise FilterSyntaxError(f"{_near(self._text, token.at)} is no time: {error}.") from None
+            raise FilterSyntaxError(f"{_near(self._text, token.at)} is not a time: {error}.") from None
 
     def _number(self, token: _Token) -> int | float:
         text = token.text

@@ -1,7 +1,7 @@
-"""The MLTable file: where the data lies and how it is read, typed and checked, every error with its line.
+"""The MLTable file: where the data lies and how it is read and typed; every error names its line.
 
-The client checks with it before a job is submitted; the planner reads the input by it. What is legal but not carried
-out yet is refused by name. Reference: docs/reference/azure-ml/mltable.md#the-mltable-file.
+The client checks the file before a job is submitted; the planner reads the input by it. Features that are legal but not
+supported are refused by name. Reference: docs/reference/azure-ml/mltable.md#the-mltable-file.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ReadDelimited(NamedTuple):
 
 
 class ReadJsonLines(NamedTuple):
-    """`read_json_lines`. `drop_invalid`: lines that are no JSON object are left out instead of failing the read."""
+    """`read_json_lines`. `drop_invalid`: lines that are not JSON objects are left out instead of failing the read."""
 
     encoding: str = "utf-8"
     drop_invalid: bool = False
@@ -98,8 +98,8 @@ Read: TypeAlias = ReadDelimited | ReadJsonLines | ReadParquet | ReadDelta
 class MLTable(NamedTuple):
     """A checked MLTable file.
 
-    `read` is None for a list of files. The steps `before` it (all of them where there is none) work on the list of
-    files, those `after` it on rows.
+    `read` is None for a list of files. The steps `before` it (all steps, if there is no `read`) apply to the list of
+    files, those `after` it to rows.
     """
 
     file: str
@@ -112,7 +112,7 @@ class MLTable(NamedTuple):
 def read_mltable(file: str | os.PathLike[str], problems: Problems, content: bytes | None = None) -> MLTable | None:
     """Read and check an MLTable file; None if it has errors, all of which are then in `problems`.
 
-    `content`: what is in it, where it lies in a store.
+    `content`: the file's bytes, if it lies in a store.
     """
     before = len(problems.errors)
     node = read_yaml(file, "mltable", problems, content)
@@ -137,7 +137,7 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
 
 
 def _check_notes(checks: ValueChecks, values: dict[str, Node]) -> None:
-    """`metadata` and `traits`: they have no effect on the rows."""
+    """Checks `metadata` and `traits`, which have no effect on the rows."""
     if "metadata" in values and not isinstance(values["metadata"], Mapping):
         checks.error(values["metadata"], "metadata", f"must be a mapping, not {shown(values['metadata'])}.")
     traits = checks.settings(values.get("traits"), "traits", ("index_columns", "timestamp_column"))
@@ -187,7 +187,7 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
         advice = "Copy the data to a local or shared folder, or to s3://, gs:// or abfss://."
         checks.error(value, key, f"{shown(value)} is remote, and cannot be reached. {advice}")
     elif not text or "\0" in text:
-        checks.error(value, key, f"{shown(value)} is no path.")
+        checks.error(value, key, f"{shown(value)} is not a path.")
     elif kind != "pattern" and any(char in text for char in "*?"):
         checks.error(value, key, f"{shown(value)} holds a wildcard; write `pattern:` instead of `{kind}:`.")
     else:
@@ -206,7 +206,7 @@ def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: 
             checks.error(
                 value,
                 key,
-                f"{shown(value)} is no address of a datastore; write azureml://datastores/<name>/paths/<path>.",
+                f"{shown(value)} is not the address of a datastore; write azureml://datastores/<name>/paths/<path>.",
             )
             return None
         text = str(found)

@@ -15,7 +15,7 @@ PARTITION_FORMAT = "partition_format"
 
 
 class ExtractColumns(NamedTuple):
-    """`extract_columns_from_partition_format`: columns whose values stand in the paths of the files."""
+    """`extract_columns_from_partition_format`: columns whose values are parts of the files' paths."""
 
     format: PartitionFormat
     place: Place
@@ -29,7 +29,7 @@ def read_extract_columns(checks: ValueChecks, value: Node, key: str) -> ExtractC
     try:
         return ExtractColumns(compile_format(text), value.place)
     except FormatError as error:
-        checks.error(value, key, f'"{text}" is no partition format: {error}.')
+        checks.error(value, key, f'"{text}" is not a valid partition format: {error}.')
         return None
 
 

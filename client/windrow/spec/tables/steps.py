@@ -1,4 +1,4 @@
-"""The steps of an MLTable file beside the one that reads: what each is, and how it is read and checked.
+"""The steps of an MLTable file other than `read_*`: what each does, and how it is read and checked.
 
 Reference: docs/reference/azure-ml/mltable.md#the-mltable-file, #paths, #partitions, #columns, #samples.
 """
@@ -16,7 +16,7 @@ from windrow.spec.tables.partition_format import ExtractColumns, read_extract_co
 from windrow.spec.tables.value_checks import ValueChecks
 
 SEED_DEFAULT = 0
-"""Of a sample without a seed, so that every run takes the same rows.
+"""The seed of a sample without one, so that every run takes the same rows.
 
 Reference: docs/reference/azure-ml/mltable.md#samples.
 """
@@ -58,14 +58,14 @@ class Filter(NamedTuple):
 
 
 class KeepColumns(NamedTuple):
-    """`keep_columns`: these alone, in the order of the table."""
+    """`keep_columns`: only these columns, in the order of the table."""
 
     columns: ColumnChoice
     place: Place
 
 
 class DropColumns(NamedTuple):
-    """`drop_columns`: all but these."""
+    """`drop_columns`: all columns but these."""
 
     columns: ColumnChoice
     place: Place
@@ -79,7 +79,7 @@ class ConvertColumnTypes(NamedTuple):
 
 
 class SelectPartitions(NamedTuple):
-    """`select_partitions`: these alone, ascending, numbered from 0 as the vendor's reader cuts the data."""
+    """`select_partitions`: only these, ascending, numbered from 0 as the vendor's reader cuts the data."""
 
     numbers: tuple[int, ...]
     place: Place
@@ -99,7 +99,7 @@ def read_step(name: str, value: Node | None, item: Node, key: str, checks: Value
 
 
 def unknown_step(name: str, others: tuple[str, ...]) -> str:
-    """What to say about a step that does not exist; `others` exist beside those of this module."""
+    """The message for an unknown step; `others`: steps that exist besides those of this module."""
     known = (*others, *STEPS)
     return f'there is no step "{name}".{did_you_mean(name, known)} Known are {", ".join(known)}.'
 
@@ -198,7 +198,7 @@ STEPS = tuple(_STEPS)
 
 
 def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
-    """Note what a step on the list of files, before it is read, cannot do there."""
+    """Note an error for a step that makes no sense on a list of files."""
     only = f'a list of files has only the column "{PATH}"'
     match step:
         case Filter():
@@ -220,15 +220,14 @@ def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
 
 
 def check_partition_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]) -> None:
-    """Note what is wrong with `select_partitions` among the steps on rows, as far as it shows before the data is
-    seen."""
+    """Note errors of `select_partitions` among the steps on rows that show without the data."""
     counted, left = "", None
     for key, step in steps:
         if isinstance(step, (Take, Skip)):
             counted = "take" if isinstance(step, Take) else "skip"
         elif isinstance(step, SelectPartitions):
             if counted:
-                checks.error(step.place, key, f"stands behind {counted}, which is not carried out; put it before.")
+                checks.error(step.place, key, f"comes after {counted}, which is not supported; put it before.")
             if left is not None and step.numbers and step.numbers[-1] >= left:
                 text = f"names partition {step.numbers[-1]}, but an earlier select_partitions leaves {left}, from 0 on."
                 checks.error(step.place, key, text)

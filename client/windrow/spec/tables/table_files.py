@@ -1,4 +1,4 @@
-"""What a table is made of: an MLTable file, or plain files whose format their names tell; checked before a submission.
+"""The files of a table: an MLTable file, or plain files whose names tell the format; checked before a submission.
 
 Reference: docs/reference/azure-ml/mltable.md#plain-files.
 """
@@ -42,21 +42,21 @@ PLAIN_FORMATS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl, .ndjson, .json) or 
 COMPRESSED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".lz4", ".snappy", ".7z", ".tgz", ".tar")
 
 _LOOKED_AT_MAX = 10_000
-"""Of a folder in which no table is found among so many files and folders, the planner sees the rest."""
+"""After this many files and folders without a table, checking a folder is left to the planner."""
 
 
 def plain_read(name: str) -> Read | None:
-    """How a plain file is read, by its name; None if that does not tell."""
+    """How a plain file is read, by its name; None if the name tells no format."""
     return PLAIN_READS.get(_extension(name))
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file's name says that it is compressed, which cannot be cut."""
+    """Whether a file's name says that it is compressed; such files cannot be cut."""
     return _extension(name) in COMPRESSED
 
 
 def is_marker(name: str) -> bool:
-    """Whether a file is a by-product of writing Parquet, and no data: `_SUCCESS`, `_committed…`, checksums,
+    """Whether a file is a by-product of writing Parquet, not data: `_SUCCESS`, `_committed…`, checksums,
     summaries."""
     base = os.path.basename(name)
     return (
@@ -67,7 +67,7 @@ def is_marker(name: str) -> bool:
 
 
 class Partition(NamedTuple):
-    """By which keys a table is divided; the place of the setting and its key, for messages."""
+    """The keys by which a table is divided; the place of the setting and its key, for messages."""
 
     keys: tuple[str, ...]
     place: Place
@@ -75,23 +75,23 @@ class Partition(NamedTuple):
 
 
 def definition_digest(path: str) -> str:
-    """The sha256 of the MLTable file of a local table; "" where it has none that can be read."""
+    """The sha256 of the MLTable file of a local table; "" if it has none that can be read."""
     import hashlib
 
     definition = path if os.path.basename(path) == FILE_NAME else os.path.join(path, FILE_NAME)
     try:
         return hashlib.sha256(Path(definition).read_bytes()).hexdigest() if os.path.isfile(definition) else ""
     except OSError:
-        return ""  # told by `check_table`
+        return ""  # `check_table` reports it
 
 
 def check_table(
     path: str, place: Place, key: str, context: Context, partition: Partition | None = None
 ) -> tuple[str, ...]:
-    """Notes what is wrong with a local table, and with the keys it is divided by, as far as it can be seen from here.
+    """Notes errors of a local table and of the keys by which it is divided, as far as they show on this machine.
 
-    `path` is absolute. Returns the libraries that reading it needs: none for a list of files, and none where another
-    machine's path cannot be looked at.
+    `path` is absolute. Returns the libraries that reading the table needs: none for a list of files, and none for a
+    path on another machine.
     """
     if is_elsewhere(path):
         read = plain_read(path)
@@ -140,7 +140,7 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
 
 
 def _check_columns(partition: Partition, context: Context) -> bool:
-    """Whether the keys are columns of the data: always. Notes where such a table cannot be divided here."""
+    """Always True: the keys are columns of the data. Notes an error if this machine cannot divide by them."""
     if context.embedded and importlib.util.find_spec("duckdb") is None:
         context.problems.error(
             partition.place,
@@ -201,7 +201,7 @@ def _extension(name: str) -> str:
 
 
 def _libraries(read: Read, columns: bool) -> tuple[str, ...]:
-    """`columns`: divided by columns of the data, which workers get as Arrow files."""
+    """`columns`: the table is divided by columns of the data; workers get such rows as Arrow files."""
     return ("pandas", "pyarrow") if columns or isinstance(read, ReadParquet | ReadDelta) else ("pandas",)
 
 

@@ -1,4 +1,4 @@
-"""Checks of single values in an MLTable file; each notes what is wrong, and returns something to go on with."""
+"""Checks of single values in an MLTable file; each notes an error for a wrong value and returns a harmless one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windrow.spec.reading.problems import Problems, did_you_mean, listed
 
 
 class ValueChecks:
-    """The kinds of values an MLTable file holds. `key` is the dotted path of a value, for messages."""
+    """Reads the kinds of values that an MLTable file holds. `key` is the dotted path of a value, for messages."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -19,11 +19,11 @@ class ValueChecks:
         self._problems.error(node, key, message)
 
     def warn(self, node: Node, key: str, message: str) -> None:
-        """Note something to know about a value."""
+        """Note a warning at a value."""
         self._problems.warn(node, key, message)
 
     def mapping(self, node: Node, key: str, known: Iterable[str], should: str) -> dict[str, Node]:
-        """The entries of a mapping that has no keys but the `known`; entries without a value are left out."""
+        """The entries of a mapping with `known` keys only; entries without a value are left out."""
         if not isinstance(node, Mapping):
             self.error(node, key, f"{should}; here is {shown(node)}.")
             return {}
@@ -104,7 +104,7 @@ class ValueChecks:
             self.error(node, key, f"names {listed(repeated)} more than once.")
 
     def repeats_do_nothing(self, node: Node, key: str, names: tuple[str, ...]) -> None:
-        """A name more than once is told, and means what it means once."""
+        """Warns of names that are repeated: that has no effect."""
         if repeated := _repeated(names):
             self.warn(node, key, f"names {listed(repeated)} more than once; once is enough.")
 

@@ -24,21 +24,21 @@ PARAMETER_KEYS = ("type", "default", "value")
 
 
 class Written(NamedTuple):
-    """Which output of which step writes what a `destination` names."""
+    """The step output that writes to a `destination`."""
 
     step: str
     output: str
 
 
 class Sources:
-    """What inputs and parameters of steps can name: data references, parameters, destinations of outputs."""
+    """The sources that inputs and parameters of steps can name: data references, parameters, destinations."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.inputs: dict[str, Node] = {}
         """The pipeline's inputs of v2: data references and parameters."""
         self._broken: set[str] = set()
-        """Names of what an error was noted for."""
+        """Names for which an error was noted."""
         self.written: dict[str, Written] = {}
 
     def read_references(self, node: Node | None, key: str) -> None:
@@ -177,7 +177,7 @@ class Sources:
         return None if path is None else mapping({"type": kind, "path": path, "mode": mode}, node.place)
 
     def reference(self, source: Scalar, key: str) -> Scalar | None:
-        """The v2 binding to what a `source` names. None, with an error, if that is nothing."""
+        """The v2 binding to what a `source` names. None, with an error, if there is no such source."""
         name = source.text.strip()
         if name in self.written:
             step, output = self.written[name]

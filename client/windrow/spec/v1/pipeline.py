@@ -18,7 +18,7 @@ from windrow.spec.v1.schema import PIPELINE
 from windrow.spec.v1.steps import StepText, parallel_step, script_step, step_text
 
 CONFIG_STEP, CONFIG_INPUT, CONFIG_OUTPUT = "parallel_run_step", "input", "output"
-"""What a ParallelRunConfig that is run by itself calls its step, its input and its output."""
+"""Names of the step, input and output when a ParallelRunConfig is run by itself."""
 
 
 TOP_KEYS = ("pipeline", "parallel_run_config")
@@ -39,12 +39,12 @@ def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
         return None
     for name in root.entries:
         if name not in TOP_KEYS:
-            known = "a schedule is not carried out" if name == "Schedule" else "it is no key of v1"
+            known = "schedules are not supported" if name == "Schedule" else "it is not a key of v1"
             context.problems.warn(root.key_places[name], name, f"has no effect: {known}.")
     key = next(name for name in TOP_KEYS if name in root.entries)
     node = root.entries[key]
     if is_null(node):
-        context.problems.error(node, key, "is empty; what it holds has to stand below it.")
+        context.problems.error(node, key, "is empty; put its content below it.")
         return None
     return _pipeline(node, context) if key == "pipeline" else _lone_config(node, sets, context)
 

@@ -16,7 +16,7 @@ from windrow.spec.settings.fields import Field
 def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: Context) -> Mapping | None:
     """A mapping of known keys; warns of those that are unknown or without effect.
 
-    None, with an error, if it is no mapping.
+    None, with an error, if it is not a mapping.
     """
     mapping = as_mapping(node, key, context)
     for name, value in mapping.entries.items() if mapping else ():
@@ -34,7 +34,7 @@ def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: 
 
 
 def entry(mapping: Mapping, name: str) -> Node | None:
-    """The value of a key, None where there is nothing behind it."""
+    """The value of a key; None if it is empty."""
     node = mapping.entries.get(name)
     return None if is_null(node) else node
 

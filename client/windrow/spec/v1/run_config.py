@@ -42,7 +42,7 @@ class RunConfig(NamedTuple):
     append_row: bool
     spelled: dict[str, str]
     is_whole: bool
-    """Nothing is missing that a step needs."""
+    """Whether it has everything that a step needs."""
 
 
 NO_CONFIG = RunConfig({}, {}, [], append_row=False, spelled={}, is_whole=False)
@@ -56,7 +56,7 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
         return config
     if root is not None:
         context.problems.error(
-            root, "parallel_run_config", "is missing; the file of a ParallelRunConfig has this key on top."
+            root, "parallel_run_config", "is missing; it has to be the first key of a ParallelRunConfig's file."
         )
     return None
 
@@ -140,7 +140,7 @@ def _partition_keys(config: Mapping, key: str, context: Context) -> Node | None:
         return None
     if names and entry(config, "mini_batch_size") is not None:
         context.problems.error(
-            node, key, "excludes mini_batch_size: both say what a mini-batch is; remove one of the two."
+            node, key, "cannot be combined with mini_batch_size: both say what a mini-batch is; remove one of the two."
         )
         return None
     return node

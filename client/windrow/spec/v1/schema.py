@@ -66,7 +66,7 @@ SCRIPT_STEP: dict[str, Field] = {
     # Not of v1's files: what `windrow.ml.v1` has of a run configuration.
     "environment": _NODE,
     "runconfig": _TEXT,
-    "runconfig_parameters": Field("node", effect="parameters of a run configuration are not carried out"),
+    "runconfig_parameters": Field("node", effect="parameters of a run configuration are not supported"),
 }
 
 DATA_REFERENCE: dict[str, Field] = {
@@ -126,4 +126,4 @@ RESERVED_ARGUMENTS = (
     "append_row_file_name",
     "partition_keys",
 )
-"""Names that the runtime takes from the ParallelRunConfig: refused among a step's arguments."""
+"""Names that the runtime takes from the ParallelRunConfig; a step's arguments may not use them."""

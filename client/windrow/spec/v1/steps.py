@@ -46,13 +46,13 @@ class StepText(NamedTuple):
 
 
 def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepText | None:
-    """What kind of step this is, and its name. None, with an error, for kinds that are not carried out."""
+    """What kind of step this is, and its name. None, with an error, for kinds that are not supported."""
     written = text_of(node, "type", key, context)
     kind = written.text.strip() if written else ""
     found = next((name for name in STEP_TYPES if name.casefold() == kind.casefold()), None)
     if found is None:
         if kind in _OTHER_TYPES:
-            what = f"is {kind}, which Windrow does not carry out; do its work in a PythonScriptStep"
+            what = f"is {kind}, which Windrow does not support; do its work in a PythonScriptStep"
         else:
             what = f"is {shown(written)}.{did_you_mean(kind, STEP_TYPES)} " if written else "is missing; "
             what += f"allowed is {' or '.join(STEP_TYPES)}"
@@ -64,7 +64,7 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
         context.problems.error(
             name,
             f"{key}.name",
-            f"is {shown(name)}; allowed are 3 to 32 small letters, digits and dashes, beginning with a letter and not "
+            f"is {shown(name)}; allowed are 3 to 32 small letters, digits and dashes, starting with a letter and not "
             "ending with a dash.",
         )
         called = fallback
@@ -254,7 +254,7 @@ def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Envir
 
 
 def _names(node: Mapping, outputs: dict[str, Node]) -> Names:
-    """What a step's arguments can refer to: all that is written, also where an error was noted for it."""
+    """The names that a step's arguments can refer to, including those with errors."""
 
     def names(key: str) -> list[str]:
         there = entry(node, key)
@@ -268,7 +268,7 @@ def _compute(node: Mapping, key: str, context: Context) -> Scalar | None:
 
 
 def _input_data(names: list[str], place: Node) -> Node | None:
-    """The input or inputs that are divided."""
+    """The divided inputs."""
     bound = [scalar(f"${{{{inputs.{name}}}}}", place.place) for name in names]
     return None if not bound else bound[0] if len(bound) == 1 else sequence(bound, place.place)
 

@@ -1,9 +1,9 @@
-"""Mini-batches of an earlier job that are mini-batches of this step, too: their results are taken over.
+"""Mini-batches of an earlier job that are also mini-batches of this step: their results are taken over.
 
-One is, where it lies in the same reader's input, and none of its files has changed since that job's step began: of a
-local file, the time of its last change (ctime, which nobody can set back) tells, where its path still leads to the same
-file (`places`); in a store, the stamp in the recipe; of data that a client has uploaded, the lists that
-were made of it (`uploads`).
+Both steps have to read their input alike, and no file of the mini-batch may have changed since the earlier step began.
+For a local file, its ctime (which nobody can set back) decides, if its path still leads to the same file
+(`journal.places_seen`); in a store, the stamp in the recipe; for data that a client uploaded, the lists made of it
+(`uploads`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.journal.places_seen import PlacesKnown
 
 NONE = -1
-"""In place of a mini-batch of an earlier job."""
+"""In place of the number of an earlier mini-batch: there is none."""
 RECORD = struct.Struct("<QIQII")
-"""Of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32."""
+"""A record of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32."""
 _READ_BYTES = RECORD.size * 5000
 MARGIN_S = 2.0
-"""A file changed so shortly before the earlier step began may have been changed after it was looked at: file systems
-keep times by the tick of a clock, on a share by that of another machine."""
+"""A file that changed this shortly before the earlier step began counts as changed: file systems keep coarse times, and
+a share those of another machine's clock."""
 
 
 class EarlierMiniBatch(NamedTuple):
-    """One of the earlier step. `items`: as they were counted."""
+    """A mini-batch of the earlier step. `items`: as counted then."""
 
     mini_batch: int
     items: int
     recipe: bytes
 
 
-class Earlier:
-    """What the request's key `earlier` tells (docs/contracts.md, section 3)."""
+class EarlierJob:
+    """The earlier job, from the request's key `earlier` (docs/contracts.md, section 3)."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.job_id: str = given["job"]
@@ -59,15 +59,16 @@ class Earlier:
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
     def reads_alike(self, reader: dict[str, Any] | None) -> bool:
-        """Whether recipes mean the same to this step's reader; None: to the one that was pinned before."""
+        """Whether recipes mean the same to this step's reader; None: the reader that an earlier planner pinned."""
         if self._alike is None:
             # As both are stored.
             self._alike = bool(json.loads(json.dumps(reader)) == self._reader)
         return self._alike
 
-    def in_common(self, reader: dict[str, Any] | None) -> Iterator[bytes] | None:
-        """Names of files that have not changed, where both readers are of lists of files in folders of two uploads, and
-        the same but for those; None: they are not. Raises OSError.
+    def unchanged_names(self, reader: dict[str, Any] | None) -> Iterator[bytes] | None:
+        """Names of unchanged files, if both readers list files in folders of two uploads and are otherwise the same.
+
+        None if they are not. Raises OSError.
         """
         before = self._reader
         if self._uploads is None or reader is None or before is None or before.get("kind") != "files":
@@ -75,11 +76,11 @@ class Earlier:
         # As both are stored.
         if {**json.loads(json.dumps(reader)), "root": ""} != {**before, "root": ""}:
             return None
-        return self._uploads.in_common(before["root"], reader["root"])
+        return self._uploads.unchanged_names(before["root"], reader["root"])
 
     def recipes(self, reader: dict[str, Any] | None) -> EarlierRecipes | None:
-        """Of a step with this reader; None: it reads otherwise. Raises OSError."""
-        names = self.in_common(reader)
+        """The recipes, if a step with this reader reads alike; else None. Raises OSError."""
+        names = self.unchanged_names(reader)
         if names is None and not self.reads_alike(reader):
             return None
         return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
@@ -111,7 +112,7 @@ class Earlier:
             os.close(recipes)
 
     def trouble(self) -> str:
-        """What there is to tell of `mini_batches` when all have come; "": nothing."""
+        """A warning about `mini_batches` after the last one; "" if there is none."""
         if not self._damaged:
             return ""
         return (
@@ -120,7 +121,7 @@ class Earlier:
         )
 
     def _verify_index(self) -> None:
-        """Raises PlanningError, where it is not what was written for this planner."""
+        """Raises PlanningError if the index is not what was written for this planner."""
         found = 0
         with open(self._index, "rb") as index:
             while records := index.read(_READ_BYTES):
@@ -129,7 +130,7 @@ class Earlier:
             raise PlanningError(str(StepDamaged(self._index, "it fails its checksum")), SYSTEM_ERROR)
 
     def is_unchanged(self, path: bytes) -> bool:
-        """Whether a path leads to the local file that it led to when the earlier step began, as it was then."""
+        """Whether a path leads to the same local file as when the earlier step began, unchanged since."""
         try:
             status = os.lstat(path)
             # In the same folder, another file gets a name only by a change of its own.
@@ -144,12 +145,12 @@ class Earlier:
 
 
 class EarlierRecipes:
-    """Finds the earlier mini-batch that a recipe is of.
+    """Finds the earlier mini-batch with a given recipe.
 
-    For inputs of which equal parts have equal recipes: all but plain lists of files (`file_lists`).
+    For inputs whose equal parts have equal recipes: all but plain lists of files (`file_lists`).
     """
 
-    def __init__(self, earlier: Earlier, reader: dict[str, Any], names: frozenset[bytes] | None) -> None:
+    def __init__(self, earlier: EarlierJob, reader: dict[str, Any], names: frozenset[bytes] | None) -> None:
         """`names`: of lists of files, those that have not changed; None: each file is looked at. Raises OSError."""
         self._names = names
         self.job_id = earlier.job_id
@@ -159,7 +160,7 @@ class EarlierRecipes:
         self._unchanged: dict[bytes, bool] = {}
 
     def find(self, recipe: bytes) -> int:
-        """Its number; NONE: there is none, or its files are not what they were."""
+        """The number of the mini-batch; NONE if there is none, or its files have changed."""
         found = self._known.get(_digest(recipe), NONE)
         if found == NONE:
             return NONE

@@ -1,8 +1,8 @@
-"""Data of clients in the default datastore: which files are as they were unpacked, and which two uploads share.
+"""Data that clients uploaded to the default datastore: which files are unchanged, and which two uploads share.
 
-Each upload has a folder of its own, so that ctimes and places tell nothing of what was the same in an earlier one. The
-lists that the master made when it unpacked them do (`files.upload_lists`): of a file whose ctime is still
-that of the list, the list knows the content, since nobody has written to it.
+Each upload has its own folder, so ctimes and places say nothing about an earlier upload. The lists that the master made
+when it unpacked them do (`files.upload_lists`): if a file's ctime is still the one in the list, nobody has written to
+the file, and the list knows its content.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Uploads:
         self._folder: str = given["folder"]
         self._lists: str = given["lists"]
         self._changes: dict[str, dict[bytes, int]] = {}
-        """ctimes, of the uploads that single files were asked for."""
+        """ctimes of files, by upload."""
 
     def split(self, path: str) -> tuple[str, str] | None:
-        """The digest of the upload that a path is of, and what is below it; None: it is of none."""
+        """The digest of the upload that holds a path, and the path below it; None if it is in no upload."""
         if not path.startswith(f"{self._folder}/"):
             return None
         digest, _, below = path[len(self._folder) + 1 :].partition("/")
         return (digest, below) if DIGEST.fullmatch(digest) else None
 
     def is_intact(self, path: bytes) -> bool:
-        """Whether a file is as it was unpacked."""
+        """Whether a file is unchanged since it was unpacked."""
         found = self.split(os.fsdecode(path))
         if found is None:
             return False
@@ -42,7 +42,7 @@ class Uploads:
             self._changes[digest] = {one.name: one.changed_ns for one in self._list(digest)}
         return _has_ctime(path, self._changes[digest].get(os.fsencode(below)))
 
-    def in_common(self, before: str, now: str) -> Iterator[bytes] | None:
+    def unchanged_names(self, before: str, now: str) -> Iterator[bytes] | None:
         """Names, below both folders, of files that have the same content in both; None: they are not of two uploads, or
         not the same folder in them.
         """

@@ -1,7 +1,7 @@
 """Checksums of a file that only grows, kept block by block while it is written.
 
-Whoever reads a part of it later verifies the blocks that hold the part, so that a byte which the disk, or somebody, has
-changed meanwhile is never used; and one number stands for all of them, by which another process knows them again.
+A reader verifies the blocks that hold the part it reads, so bytes that changed on disk are never used. One number
+stands for all blocks, so that another process can verify the whole file.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from zlib import crc32
 BLOCK_BYTES = 4096
 
 
-class BlockSums:
-    """crc32 of each block of what was added so far; the last one may be begun."""
+class BlockChecksums:
+    """The crc32 of each block added so far; the last block may be incomplete."""
 
     def __init__(self) -> None:
         self._whole = array("I")
         self._begun = 0
         self._filled = 0
-        """Bytes in the block that is begun."""
+        """Bytes in the incomplete block."""
         self._folded = 0
         """crc32 of the checksums of the first `_folded_blocks` blocks."""
         self._folded_blocks = 0
 
     def add(self, data: bytes | memoryview) -> None:
-        """More bytes were appended."""
+        """Add bytes that were appended to the file."""
         length, room = len(data), BLOCK_BYTES - self._filled
         if length < room:
             self._begun = crc32(data, self._begun)
@@ -48,9 +48,9 @@ class BlockSums:
         return crc32(self._begun.to_bytes(4, "little"), self._folded) if self._filled else self._folded
 
     def first_bad(self, block: int, data: bytes) -> int | None:
-        """Which block is not what was added; None: none of those that `data` holds.
+        """The number of the first block in `data` that differs from what was added; None if all agree.
 
-        `block`: the number of the first one; `data` ends where a block ends, or where all does.
+        `block`: the number of the first block in `data`, which ends at the end of a block or of the file.
         """
         view, whole = memoryview(data), self._whole
         for number, at in enumerate(range(0, len(data), BLOCK_BYTES), block):

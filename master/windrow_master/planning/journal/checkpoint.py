@@ -1,4 +1,4 @@
-"""How far planning has come: what a planner started again needs to go on with exactly the same mini-batches."""
+"""Checkpoints: what a restarted planner needs to continue with exactly the same mini-batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 class Checkpoint(NamedTuple):
     """A point between two mini-batches. Source: docs/contracts.md, section 3.
 
-    `recipes_bytes` and `listing_bytes` are lengths that are on disk, with their checksums (`checked.BlockSums`);
+    `recipes_bytes` and `listing_bytes` are lengths that are on disk, with their checksums (`block_checksums`);
     `position` belongs to the strategy that made it.
     """
 
@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
         """The stored form read back. Raises PlanningError if it is not one."""
         counts = tuple(name for name in cls._fields if name not in ("position", "done"))
         if not isinstance(value, dict) or set(value) != set(cls._fields):
-            raise PlanningError(f"The stored checkpoint of planning is not one: {value!r:.200}.", SYSTEM_ERROR)
+            raise PlanningError(f"What is stored as planning's checkpoint is not one: {value!r:.200}.", SYSTEM_ERROR)
         if any(type(value[name]) is not int or value[name] < 0 for name in counts):
             raise PlanningError(f"The stored checkpoint of planning is damaged: {value!r:.200}.", SYSTEM_ERROR)
         return cls(**value)

@@ -2,11 +2,11 @@
 
 Invariants:
 1. A file never shrinks below the length that a sent checkpoint names, and its bytes up to there never change: the
-   checkpoint has their checksum, and a planner that is started again verifies it.
+   checkpoint has their checksum, and a restarted planner verifies it.
 2. `sync` returns only when everything appended is on disk, the files' names in the folder included.
 3. One planner at a time writes: the files are locked, so that a planner that is about to die cannot disturb its
 successor.
-4. What is read back is what was appended: each block is verified when it is read (`checked`).
+4. What is read back is what was appended: each block is verified when it is read (`block_checksums`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow_master.files.durable import is_full, sync_folder
 from windrow_master.files.state_files import StepFiles
 from windrow_master.files.step_damage import StepDamaged, read_part
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.block_checksums import BLOCK_BYTES, BlockSums
+from windrow_master.planning.journal.block_checksums import BLOCK_BYTES, BlockChecksums
 from windrow_master.planning.journal.checkpoint import Checkpoint
 
 RETRY_FULL_S = 1.0
@@ -30,9 +30,9 @@ _READ_BYTES = 1 << 20
 
 
 class JournalLost(Exception):
-    """A sync failed for lack of room: what was appended since the last one may be gone, although it can still be read.
+    """A sync failed because the disk is full: what was appended since the last sync may be lost, though it can be read.
 
-    The planner has to end: the next one writes everything behind the last checkpoint anew.
+    The planner has to end; the next one writes everything after the last checkpoint again.
     """
 
 
@@ -52,7 +52,7 @@ class AppendFile:
         length_known = length is not None
         length = there if length is None else length
         self.length = length
-        self._sums = BlockSums()
+        self._sums = BlockChecksums()
         self._synced = length if length else -1
         try:
             if length_known:
@@ -78,11 +78,11 @@ class AppendFile:
 
     @property
     def checksum(self) -> int:
-        """Of all that was appended."""
+        """The checksum of everything appended."""
         return self._sums.checksum
 
     def read(self, start: int, end: int) -> bytes:
-        """What was appended from `start` to `end`. Raises PlanningError where the file does not hold it any more."""
+        """The bytes from `start` to `end`. Raises PlanningError if they are no longer what was appended."""
         if end <= start:
             return b""
         block = start // BLOCK_BYTES
@@ -118,7 +118,7 @@ class AppendFile:
             self._synced = self.length
 
     def close(self) -> None:
-        """Let the next planner have it."""
+        """Close the file, so that the next planner can open it."""
         os.close(self._fd)
 
 
@@ -140,19 +140,19 @@ class Journal:
             self._named = True
 
     def close(self) -> None:
-        """Let the next planner have both."""
+        """Close both files, so that the next planner can open them."""
         self.recipes.close()
         self.listing.close()
 
 
-def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> BlockSums:
+def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> BlockChecksums:
     """Of the first `length` bytes of a file that an earlier planner has written. Raises StepDamaged where they are not
     what it wrote; OSError.
     """
     there = os.fstat(descriptor).st_size
     if there < length:
         raise StepDamaged(os.fsdecode(path), f"it holds {there:,} bytes, and {length:,} were written")
-    sums, at = BlockSums(), 0
+    sums, at = BlockChecksums(), 0
     while at < length:
         part = read_part(descriptor, os.fsdecode(path), at, min(at + _READ_BYTES, length))
         if not part:

@@ -1,11 +1,11 @@
-"""To what paths led when an input was listed: each folder that files were found in, and each link to a file.
+"""Where paths led when an input was listed: every folder in which files were found, and every link to a file.
 
-A folder that is swapped for another, and a link that is switched, change no file, only what its name leads to. So who
-takes results over later (`earlier`) asks whether a name still leads to the same.
+Swapping a folder or switching a link changes no file, only where its name leads. So before results are taken over later
+(`earlier`), Windrow asks whether a name still leads to the same place.
 
-Kept in the step's file `places`: for each, the crc32 of what follows in eight hexadecimal digits, file system and inode
-in decimal, each with a blank behind it, the path, and NUL. It is not synced: what is missing there, fails its checksum,
-or stands there twice and differs, counts as changed.
+The step's file `places` has one record for each path: the crc32 of the rest in eight hexadecimal digits, file system
+and inode in decimal, each followed by a space, the path, and NUL. The file is not synced: a path that is missing, whose
+record fails its checksum, or that has two different records counts as changed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from windrow_master.planning.journal.journal import AppendFile
 
 
 class Marks:
-    """Tell what lies at paths now."""
+    """Identifies what a path leads to now."""
 
     def __init__(self) -> None:
         self._file_systems: dict[int, int] = {}
 
     def of(self, path: bytes) -> bytes:
-        """Of what a path leads to. Raises OSError."""
+        """The mark of what a path leads to. Raises OSError."""
         status = os.stat(path)
         known = self._file_systems.get(status.st_dev)
         if known is None:
-            # Numbers of devices go from mount to mount, those of most file systems stay.
+            # Device numbers change with each mount; the ids of most file systems do not.
             known = self._file_systems[status.st_dev] = os.statvfs(path).f_fsid or status.st_dev
         return b"%d %d" % (known, status.st_ino)
 
 
 class PlacesNoted:
-    """Those of the step that is planned."""
+    """Records places for the step that is being planned."""
 
     def __init__(self, files: StepFiles, *, anew: bool) -> None:
-        """`anew`: nothing that a planner before has noted counts. Raises PlanningError."""
+        """`anew`: discard what an earlier planner recorded. Raises PlanningError."""
         self._file = AppendFile(os.fsencode(files.places), 0 if anew else None)
         self._marks = Marks()
         if self._file.length:
@@ -48,30 +48,30 @@ class PlacesNoted:
             self._file.append(b"\0")
 
     def note(self, path: bytes) -> None:
-        """Note what a folder, or a link to a file, leads to. Raises PlanningError."""
+        """Record what a folder, or a link to a file, leads to. Raises PlanningError."""
         with contextlib.suppress(OSError):
             told = b"%b %b" % (self._marks.of(path), path.rstrip(b"/") or b"/")
             self._file.append(b"%08x %b\0" % (crc32(told), told))
 
     def close(self) -> None:
-        """Nothing more is noted."""
+        """Close the file."""
         self._file.close()
 
 
 def read_places(file: str) -> Iterator[bytes | None]:
-    """What each record says, without its checksum; None: it fails that. Raises OSError."""
+    """Each record without its checksum; None for a record that fails it. Raises OSError."""
     records = Path(file).read_bytes().split(b"\0")
-    for record in records[:-1]:  # behind the last NUL stands at most a part of one
+    for record in records[:-1]:  # at most part of a record follows the last NUL
         if record:
             checksum, _, told = record.partition(b" ")
             yield told if checksum == b"%08x" % crc32(told) else None
 
 
 class PlacesKnown:
-    """Those of a step that was planned before."""
+    """The recorded places of a step that was planned earlier."""
 
     def __init__(self, file: str) -> None:
-        """A file that cannot be read tells nothing."""
+        """A file that cannot be read counts as empty."""
         self._marks = Marks()
         self._then: dict[bytes, bytes] = {}
         self._same: dict[bytes, bool] = {}
@@ -85,7 +85,7 @@ class PlacesKnown:
                     self._then[path] = b""
 
     def is_same(self, path: bytes) -> bool:
-        """Whether a folder or a link, without a slash at its end, leads to what it led to then."""
+        """Whether a folder or link (without a trailing slash) leads to the same place as then."""
         found = self._same.get(path)
         if found is None:
             try:

@@ -1,4 +1,4 @@
-"""What an input names: folders, files and patterns, each as a stream of file names that can be taken up again."""
+"""Entries of an input: folders, files and patterns, each as a stream of file names that can be resumed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Keep = Callable[[bytes], bool]
 
 
 class Entry(NamedTuple):
-    """One place of an input. `folder` is absolute; `file`: a single name in it; else `pattern`, else everything below.
+    """An entry of an input. `folder` is absolute; `file`: a single name in it; else `pattern`, else everything below.
 
-    `text` is the entry as the user wrote it, for messages; `roots` are where everything must lie, None: anywhere.
+    `text`: the entry as the user wrote it, for messages; `roots`: where all files have to lie, None: anywhere.
     """
 
     folder: bytes
@@ -49,11 +49,11 @@ class Entry(NamedTuple):
 
 
 class AnyEntry(Protocol):
-    """A place of an input, in a file system or (`remote.RemoteEntry`) in remote storage."""
+    """An entry of an input, in a file system or (`remote.RemoteEntry`) in remote storage."""
 
     @property
     def folder(self) -> bytes:
-        """To what names are relative: an absolute path, or the address of a place in a store."""
+        """What names are relative to: an absolute path, or an address in a store."""
 
     @property
     def text(self) -> str:
@@ -61,19 +61,19 @@ class AnyEntry(Protocol):
 
     @property
     def file(self) -> bytes:
-        """The one name, where it is one file."""
+        """The name, if the entry is one file."""
 
     @property
     def pattern(self) -> Pattern | None:
-        """What names have to be like."""
+        """The pattern that names have to match."""
 
     def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
-        """Lists of names in order, those after `after`. `note`: as `walk` tells it."""
+        """Lists of names in order, those after `after`. `note`: as in `walk`."""
         ...
 
 
 def folder_entry(path: bytes, text: str, roots: Roots | None) -> Entry:
-    """All files below a folder. Raises PlanningError if it is none."""
+    """All files below a folder. Raises PlanningError if it is not a folder."""
     if not stat.S_ISDIR(_stat(path, text, roots).st_mode):
         raise PlanningError(
             f"{shown(path)} should be a folder, but is a file. Give the folder, or make the type of the input uri_file."
@@ -93,15 +93,17 @@ def file_entry(path: bytes, text: str, roots: Roots | None) -> Entry:
 
 
 def pattern_entry(start: bytes, text: bytes, roots: Roots | None) -> Entry:
-    """The files a pattern names, relative to the folder `start`. Without a wildcard, the file or everything in the
-    folder it names."""
+    """The files that a pattern names, relative to the folder `start`.
+
+    A pattern without a wildcard names a file, or a folder and everything in it.
+    """
     readable = shown(text)
     if not is_wild(text):
         return file_entry(os.path.normpath(os.path.join(start, text)), readable, roots)
     pattern = compile_pattern(text)
     folder = os.path.normpath(os.path.join(start, pattern.base))
     if not stat.S_ISDIR(_stat(folder, readable, roots).st_mode):
-        raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is no folder.')
+        raise PlanningError(f'The pattern "{readable}" names files below {shown(folder)}, which is not a folder.')
     return Entry(folder, readable, roots, pattern=pattern)
 
 
@@ -112,7 +114,7 @@ def common_root(entries: Sequence[AnyEntry]) -> bytes:
 
 
 def nothing_found(path: bytes, entries: Sequence[AnyEntry]) -> PlanningError:
-    """What to say when an input holds no file at all."""
+    """The error for an input without any file."""
     if len(entries) == 1 and entries[0].pattern is None:
         return PlanningError(
             f"The input {shown(path)} holds no files. Check the path; an input needs at least one file."
@@ -124,7 +126,7 @@ def nothing_found(path: bytes, entries: Sequence[AnyEntry]) -> PlanningError:
 
 
 def _stat(path: bytes, text: str, roots: Roots | None) -> os.stat_result:
-    """What is at a path. Nothing is told of what lies outside the roots."""
+    """The status of a path. Nothing is revealed about paths outside the roots."""
     if roots is not None and not roots.hold(path):
         raise outside(path, roots)
     try:
@@ -132,5 +134,5 @@ def _stat(path: bytes, text: str, roots: Roots | None) -> os.stat_result:
     except OSError as error:
         named = "" if shown(path).endswith(text) else f' (from "{text}")'
         missing = isinstance(error, FileNotFoundError)
-        what = "does not exist on the machine of the master" if missing else f"cannot be looked at: {error.strerror}"
+        what = "does not exist on the machine of the master" if missing else f"cannot be accessed: {error.strerror}"
         raise PlanningError(f"The input {shown(path)}{named} {what}. Check the path.") from error

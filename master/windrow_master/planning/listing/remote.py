@@ -30,7 +30,7 @@ class RemoteEntry(NamedTuple):
     pattern: Pattern | None = None
     leave_out: bytes = b""
     missing: str = ""
-    """What to say when nothing at all lies there: a look beforehand would list the first page twice."""
+    """The error if nothing lies there; checking beforehand would list the first page twice."""
 
     def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
         """Lists of stamped names relative to `folder`, in order, those after `after`; stores have no folders to note.
@@ -64,7 +64,7 @@ class RemoteEntry(NamedTuple):
 
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """What storage raises inside, as a PlanningError."""
+    """Turns errors of storage into PlanningError."""
     try:
         yield
     except StorageError as error:
@@ -73,7 +73,7 @@ def storage_errors() -> Iterator[None]:
 
 
 def remote_url(address: bytes, roots: Roots | None) -> StorageUrl:
-    """The address as one that may be read. Raises PlanningError."""
+    """The address, if it may be read. Raises PlanningError."""
     try:
         url = parse_url(address.decode())
     except (BadUrl, UnicodeDecodeError) as error:
@@ -84,7 +84,7 @@ def remote_url(address: bytes, roots: Roots | None) -> StorageUrl:
 
 
 def remote_folder(address: bytes, text: str, roots: Roots | None) -> RemoteEntry:
-    """All objects below a prefix; that there are some shows when they are listed. Raises PlanningError."""
+    """All objects below a prefix; an empty prefix is found when it is listed. Raises PlanningError."""
     url = remote_url(address, roots)
     missing = f"The input {shown(address)} holds no objects. Check the path; nothing lies below it."
     return RemoteEntry(str(url).encode(), text, url, missing=missing)

@@ -1,9 +1,7 @@
-"""All files below a folder, sorted by path component in byte order, as a stream that can be taken up again after any
-name.
+"""All files below a folder, sorted by path component in byte order, as a stream that can be resumed after any name.
 
-Order: `a/z.csv` < `a-1.csv` < `a.csv`: within a folder entries of every kind are sorted by their raw name; what lies
-in a subfolder stands where the subfolder's name does. So names rise strictly, and "after the last one" is all a
-resumed walk has to know.
+Order: `a/z.csv` < `a-1.csv` < `a.csv`. Within a folder, entries of every kind are sorted by their raw name, and the
+content of a subfolder takes the place of its name. So names rise strictly, and a resumed walk only needs the last name.
 Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
@@ -23,7 +21,7 @@ from windrow_master.roots import Roots
 
 CHUNK_FIRST = 4096
 CHUNK_MAX = 65536
-"""Names are handed over in lists: a short one first, so that the first mini-batches need not wait."""
+"""Names are yielded in lists: a short one first, so that the first mini-batches need not wait."""
 
 Warn = Callable[[str], None]
 Note = Callable[[bytes], None]
@@ -32,7 +30,7 @@ _STATE_MARK = os.fsencode(STATE_MARK)
 
 
 class _Folder:
-    """One folder being walked: its sorted names, where among them the subfolders are, and how far the walk has come."""
+    """A folder being walked: its sorted names, the positions of subfolders among them, and the progress of the walk."""
 
     def __init__(self, prefix: bytes, names: list[bytes], subfolders: list[int]) -> None:
         self.prefix = prefix
@@ -43,7 +41,7 @@ class _Folder:
 
     @property
     def is_state(self) -> bool:
-        """Whether it is a state folder of Windrow, whose files are no data, and change while they are listed."""
+        """Whether it is a state folder of Windrow: its files are not data, and change while they are listed."""
         at = bisect_left(self.names, _STATE_MARK)
         return at < len(self.names) and self.names[at] == _STATE_MARK
 
@@ -54,7 +52,7 @@ class _Entries(NamedTuple):
 
 
 class Guard:
-    """Finds links that lead out of the folders in which everything must lie that is read."""
+    """Finds links that lead out of the folders from which files may be read."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -62,12 +60,12 @@ class Guard:
         """Names of files that are such links, relative to the folder that is walked."""
 
     def look(self, path: bytes, name: bytes) -> None:
-        """Note the link at `path` if it leads out; whether it is asked for, who chooses the names knows."""
+        """Note the link at `path` if it leads out; `check_names` refuses it if the input asks for it."""
         if not self._roots.hold(path):
             self.outside.add(name)
 
     def check(self, path: bytes) -> None:
-        """Raise PlanningError for what is about to be read if it lies outside."""
+        """Raise PlanningError if a path that is about to be read lies outside."""
         if not self._roots.hold(path):
             raise outside(path, self._roots)
 
@@ -79,7 +77,7 @@ class Guard:
 
 
 def outside(path: bytes, roots: Roots) -> PlanningError:
-    """What to say about a path that leads out of the datastores."""
+    """The error for a path that leads out of the datastores."""
     real = os.path.realpath(path)
     where = "is" if real == path else f"leads to {shown(real)}, which is"
     return PlanningError(
@@ -98,11 +96,10 @@ def walk(
 ) -> Iterator[list[bytes]]:
     """Yield lists of file names, relative to `root`.
 
-    `after`: only names that come later than this one. `descend(name)` tells whether to look into a subfolder (all, if
-    not given).
-    Links to files and folders are followed; a link to a folder it lies in, a broken link, what is neither file nor
-    folder, and a state folder of Windrow below `root` are left out with a warning. `guard` is shown all links that are
-    followed; `note` is told the path of each folder that is looked into, and of each link to a file. Raises
+    `after`: only later names. `descend(name)` says whether to enter a subfolder (default: all).
+    Links to files and folders are followed. A link to a folder that contains it, a broken link, anything that is
+    neither file nor folder, and a state folder of Windrow below `root` are left out with a warning. `guard` checks all
+    links that are followed; `note` gets the path of each folder that is entered and of each link to a file. Raises
     PlanningError if a folder cannot be read, or lies where the guard does not allow it.
     """
     size = CHUNK_FIRST
@@ -193,10 +190,10 @@ def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None, note: 
 
 
 def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
-    """What to say about a folder that cannot be listed."""
+    """The error for a folder that cannot be listed."""
     advice = {
         errno.EACCES: "Let the user that Windrow runs as read it (chmod a+rx), or take it out of the input.",
-        errno.ENOENT: "It was removed while the input was being listed; submit the job again when that is at rest.",
+        errno.ENOENT: "It was removed while the input was being listed; submit the job again.",
         errno.ENAMETOOLONG: "The folders are nested too deep for the operating system; move the data up.",
     }.get(error.errno or 0, "Check the disk or the share it lies on.")
     return PlanningError(f"The folder {shown(path)} of the input cannot be read: {error.strerror}. {advice}")

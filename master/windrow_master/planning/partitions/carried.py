@@ -38,7 +38,7 @@ class Carried:
         self.schema = pyarrow.schema([*fields, pyarrow.field(ROW, pyarrow.int64())])
 
     def pack(self, table: pyarrow.Table, first_row: int) -> pyarrow.Table:
-        """Rows on their way to the sort; the first one has the number `first_row`."""
+        """Pack rows for the sort; the first row has the number `first_row`."""
         arrays = [
             column.cast(kind) for column, kind in zip(table.columns, self._types, strict=True) if kind is not None
         ]
@@ -46,7 +46,7 @@ class Carried:
         return pyarrow.Table.from_arrays([*arrays, numbers], schema=self.schema)
 
     def unpack(self, batch: pyarrow.RecordBatch) -> pyarrow.Table:
-        """Rows on their way back, with or without their numbers."""
+        """Unpack rows after the sort, with or without their numbers."""
         arrays = []
         for at, (field, kind) in enumerate(zip(self.written, self._types, strict=True)):
             if kind is None:
@@ -64,7 +64,7 @@ def _without_dictionary(field: pyarrow.Field) -> pyarrow.Field:
 
 
 def _carried_type(field: pyarrow.Field) -> pyarrow.DataType | None:
-    """As what a column is carried; None: not at all, since all of it is null."""
+    """The type that carries a column; None if the column is not carried, because it is all null."""
     kind, types = field.type, pyarrow.types
     if types.is_null(kind):
         return None

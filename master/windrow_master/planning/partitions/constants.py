@@ -1,4 +1,4 @@
-"""Columns of which a file has one value, which its listing tells (partition columns of Delta tables), as keys."""
+"""Columns with one value per file, which the listing holds (partition columns of Delta tables), as keys."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pyarrow
 from windrow_worker.tables.parquet import unpack_constants
 
 _DIGITS_MAX = 18
-"""Digits of a decimal that sorts as a number; longer ones as text."""
+"""The most digits of a decimal that sorts as a number; longer ones sort as text."""
 
 
 class Value(NamedTuple):
-    """A value as it sorts, and as a recipe tells it."""
+    """A value in the form that sorts and in the form of a recipe."""
 
     sorts: Any
     told: Any
 
 
 def constant_values(packed: str) -> dict[str, Value]:
-    """The values of a file by column; what JSON has no kind for is told as text."""
+    """The values of a file by column; types that JSON does not have become text."""
     return {name: _value(scalar) for name, scalar in unpack_constants(packed).items()}
 
 

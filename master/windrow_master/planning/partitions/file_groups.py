@@ -64,7 +64,7 @@ def list_file_groups(
 
 
 def emit_file_groups(section: Section, first: int, journal: Journal, emitter: Emitter) -> None:
-    """Emit the groups of an input from the one numbered `first` on."""
+    """Emit the groups of an input, from number `first` on."""
     begin, end = section.listing
     reader, names_at = _reader(journal.listing, begin, end)
     root, keys = os.fsencode(reader["root"]), reader["partition"]["keys"]

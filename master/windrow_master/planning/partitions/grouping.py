@@ -1,4 +1,4 @@
-"""Which files belong together: key values as text that sorts as they do, and runs of the listing."""
+"""Groups files by key: key values as text that sorts as they do, and runs of the listing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
 
 class Grouping:
-    """Gathers files in listing order, some 30 bytes a file and the text of its values a group."""
+    """Collects files in listing order, in about 30 bytes a file and the text of the values of each group."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Grouping:
         self._begins.append(begin)
 
     def in_order(self, end: int, first: int = 0) -> Iterator[Group]:
-        """The groups in the order of their values, from the one numbered `first` on. `end`: that of the last line."""
+        """The groups in the order of their values, from number `first` on. `end`: of the last line."""
         begins, sizes = self._begins, self._sizes
         begins.append(end)
         order = array("I", map(self._numbers.__getitem__, sorted(self._numbers)))

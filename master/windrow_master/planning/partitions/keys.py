@@ -1,4 +1,4 @@
-"""The keys of a step: which there are, and files whose paths have none."""
+"""The partition keys of a step, and files whose paths do not match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def path_columns(steps: Sequence[Step]) -> PathColumns:
 
 
 def counts_rows(table: MLTable | None) -> bool:
-    """Whether steps take rows by their number in the input, so that groups cannot be made of whole files."""
+    """Whether steps choose rows by their number in the input, so that groups cannot consist of whole files."""
     return table is not None and any(isinstance(step, Take | Skip | SelectPartitions) for step in table.after)
 
 
@@ -39,7 +39,7 @@ def check_keys(path: bytes, keys: Sequence[str], known: Sequence[str]) -> None:
 
 
 class Unmatched:
-    """Counts files whose paths a format does not match: their columns are null, which is seldom meant."""
+    """Counts files whose paths a format does not match: their columns are null, which is rarely intended."""
 
     def __init__(self, columns: PathColumns) -> None:
         self._formats = columns.formats
@@ -48,7 +48,7 @@ class Unmatched:
         self._examples = [""] * len(self._formats)
 
     def look_at(self, name: bytes) -> None:
-        """Look at a file, by its absolute name."""
+        """Check a file, by its absolute name."""
         path = os.fsdecode(name)
         self._files += 1
         for at, one in enumerate(self._formats):

@@ -1,4 +1,4 @@
-"""Slices that are read one after the other, those of a store fetched ahead of the reading, within a budget."""
+"""Reads slices in turn; slices in stores are fetched ahead, within a budget."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from windrow_master.planning.tables.fetched import ranges, readable
 
 AHEAD_BYTES = 256 << 20
-"""What waits to be read takes so much of the disk at most, or is a single slice."""
+"""The most bytes on disk that wait to be read, unless a single slice is larger."""
 AHEAD_MAX = 8
-"""Slices that are fetched at a time."""
+"""The number of slices that are fetched at the same time."""
 
 
 class _Asked(NamedTuple):
-    """A slice that is being fetched: the recipe with its local file, and what removes that."""
+    """A slice that is being fetched: the recipe with its local file, and a function that removes it."""
 
     size: int
     brought: Future[tuple[dict[str, Any], ExitStack]]

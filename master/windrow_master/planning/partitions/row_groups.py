@@ -28,19 +28,19 @@ from windrow_master.planning.sections import Section
 from windrow_master.planning.tables.cut import recipes
 
 MEMORY_BYTES = 512 * 1024 * 1024
-"""What DuckDB may use before it sorts on disk."""
+"""The memory that DuckDB may use before it sorts on disk."""
 
 SLICE_BYTES = 4 * 1024 * 1024
 READ_BYTES = 1024 * 1024
 SORT = "sort"
-"""What DuckDB puts on disk, beside the file of sorted rows."""
+"""The folder for DuckDB's temporary files, beside the file of sorted rows."""
 
 FOR_ALL = 0o755
 """Agents may run as another user."""
 
 
 class RowsPlace(NamedTuple):
-    """Where the sorted rows of an input go; `folder` None: there is no place that agents read."""
+    """Where the sorted rows of an input go; `folder` None: no place that agents can read."""
 
     folder: bytes | None
     file: str
@@ -67,7 +67,7 @@ def sort_rows(
 
 
 def emit_row_groups(section: Section, at: int, journal: Journal, emitter: Emitter) -> None:
-    """Emit the recipes of an input, which are all there, from the one at an offset on."""
+    """Emit the recipes of an input, all of which are written, from an offset on."""
     rest, end = b"", section.recipes[1]
     offset, rows_at = at, len(emitter.mark) + len('{"rows":')
     while at < end:
@@ -204,7 +204,7 @@ class _RecipeLines:
         self._open = row, values
 
     def finish(self, rows: int) -> None:
-        """All rows have been told."""
+        """Write the recipe of the last group."""
         self._close(rows)
         self._write()
 

@@ -1,4 +1,4 @@
-"""The rows of a table as Arrow, of the types that were pinned, whatever the rows of one slice look like."""
+"""The rows of a table as Arrow, with the pinned types, whatever the rows of one slice look like."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {
     "datetime": pyarrow.timestamp("ns"),
 }
 JSON_KINDS = ("object", "array", "any")
-"""Columns of JSON lines that hold nested values, or of which the sample held none: carried as JSON text."""
+"""Columns of JSON lines with nested values, or without values in the sample: carried as JSON text."""
 
 
 class RowSchema:

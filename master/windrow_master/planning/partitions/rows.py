@@ -1,4 +1,4 @@
-"""The rows of a table on their way to the sort, read slice by slice as workers read them."""
+"""The rows of a table for the sort, read slice by slice as workers read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow_master.planning.partitions.row_schema import RowSchema
 
 
 class Rows:
-    """All rows, once. `error`: what ended the reading; `misfits`: [column, count, example] of what did not fit."""
+    """All rows, once. `error`: what ended reading; `misfits`: [column, count, example] of misfitting values."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Rows:
 
     @property
     def misfits(self) -> list[tuple[str, int, str]]:
-        """By column, in the order in which they came."""
+        """Misfits by column, in the order in which they came."""
         return [(column, number, example) for column, (number, example) in self._misfits.items()]
 
     def reader(self) -> pyarrow.RecordBatchReader:

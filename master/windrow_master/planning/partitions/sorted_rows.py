@@ -22,7 +22,7 @@ BATCH_ROWS = 65_536
 
 
 class SortedRows:
-    """Writes sorted rows, and tells where their groups begin."""
+    """Writes sorted rows and finds where their groups begin."""
 
     def __init__(self, path: str, schema: pyarrow.Schema, keys: Sequence[str]) -> None:
         """Raises OSError."""
@@ -79,7 +79,7 @@ class SortedRows:
         self._part_crc32 = crc32(piece, self._part_crc32)
 
     def _end_part(self) -> None:
-        """What comes now has a checksum of its own."""
+        """End a part: what follows has its own checksum."""
         self._sums.append(SUM.pack(self._target.length, self._part_crc32))
         self._part_crc32 = 0
 

@@ -58,17 +58,17 @@ class KeyOfFile:
         self._keys = keys
 
     def __call__(self, file: TableFile) -> tuple[Any, ...]:
-        """As they sort: dates as numbers."""
+        """The values in the form that sorts: dates as numbers."""
         values = self._values(file)
         return tuple(values[key][0] for key in self._keys)
 
     def to_json(self, file: TableFile) -> list[Any]:
-        """As in a recipe: dates in paths in lists of one number; what JSON has no kind for as text."""
+        """The values in the form of a recipe: dates in paths as lists of one number, types that JSON lacks as text."""
         values = self._values(file)
         return [values[key][1] for key in self._keys]
 
     def _values(self, file: TableFile) -> dict[str, tuple[Any, Any]]:
-        """Each as it sorts, and as it is told."""
+        """Each value in the form that sorts and in the form of a recipe."""
         name = os.fsdecode(file.name)
         found: dict[str, tuple[Any, Any]] = {}
         for plan in self._plans:

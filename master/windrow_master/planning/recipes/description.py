@@ -1,4 +1,4 @@
-"""The items of a mini-batch in words, and its partition, for reports such as failed_items.csv."""
+"""The items and the partition of a mini-batch in words, for reports such as failed_items.csv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is told to read of a mini-batch, as JSON that people can look at."""
+"""What a worker reads for a mini-batch, as JSON for people."""
 
 from __future__ import annotations
 

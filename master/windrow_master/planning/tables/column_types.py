@@ -1,4 +1,4 @@
-"""From a type given in an MLTable file to the worker's column."""
+"""Turns a type given in an MLTable file into the worker's column."""
 
 from __future__ import annotations
 

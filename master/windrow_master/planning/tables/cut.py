@@ -110,7 +110,7 @@ def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: i
 
 
 def _runs(cutter: Cutter, file: TableFile, begin: int) -> Iterator[tuple[int, int]]:
-    """The parts to be cut, from the record at `begin` on: (first record, behind the last record)."""
+    """The parts to cut, from the record at `begin` on: (start of the first record, end of the last)."""
     if file.runs is None:
         yield begin, file.size
         return
@@ -147,7 +147,7 @@ def _without_gaps(
 
 
 def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
-    """Slices of one Parquet file, with their rows; a row group without rows is no mini-batch."""
+    """Slices of one Parquet file, with their rows; a row group without rows makes no mini-batch."""
     chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
     for at in chosen:
         if at >= begin and file.rows[at]:
@@ -158,7 +158,7 @@ def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
 
 
 class RowSteps:
-    """What the steps on rows make of each slice, in order."""
+    """Applies the steps on rows to each slice, in order."""
 
     def __init__(self, pinned: dict[str, Any], seen: list[int] | None) -> None:
         # By itself, also where it is to be a part of a group.
@@ -177,12 +177,12 @@ class RowSteps:
 
     @property
     def position(self) -> dict[str, Any]:
-        """What belongs into a position: nothing where nothing is counted."""
+        """The part of a position that the steps need; nothing if they count nothing."""
         return {"seen": list(self._counts.seen)} if self._counts.seen else {}
 
     @property
     def nothing_passes(self) -> bool:
-        """Whether no row of any slice to come gets through."""
+        """Whether no row of any further slice gets through."""
         return self._counts.nothing_passes
 
     def apply(self, recipe: dict[str, Any], items: int) -> tuple[dict[str, Any] | None, int]:

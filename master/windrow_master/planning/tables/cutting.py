@@ -27,16 +27,16 @@ class Found(NamedTuple):
 
 
 class Cutter(Protocol):
-    """Where records begin and end in one file."""
+    """Finds where records begin and end in a file."""
 
     def first_record(self, start: int) -> int | None:
         """The first record at or after `start`, a line start; None if only blank lines follow."""
 
     def record_end(self, begin: int) -> int:
-        """Where the record that begins at `begin` ends, its line end included."""
+        """The end of the record at `begin`, including its line end."""
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """The first record that begins behind `cut`, where one begins at `begin`, not behind it."""
+        """The first record that begins after `cut`; a record begins at `begin`, which is not after `cut`."""
 
 
 def slices(cutter: Cutter, begin: int | None, stop: int, slice_bytes: int) -> Iterator[tuple[int, int, int]]:
@@ -85,39 +85,39 @@ def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tu
 
 
 class LineCutter:
-    """Every line is a record; lines of length zero are none."""
+    """Every line is a record, except empty lines."""
 
     def __init__(self, window: Window, encoding: Encoding, skip_returns: bool = False) -> None:
-        """`skip_returns`: lines of a carriage return alone are no records either."""
+        """`skip_returns`: lines that only hold a carriage return are not records either."""
         self._window = window
         self._blank = "\r".encode(encoding.name) + encoding.newline if skip_returns else b""
         self._newline = encoding.newline
         self._unit = encoding.unit
 
     def first_record(self, start: int) -> int | None:
-        """See Cutter."""
+        """As in `Cutter`."""
         begin = self._window.skip(self._newline, start)
         while self._blank and self._window.read(begin, len(self._blank)) == self._blank:
             begin = self._window.skip(self._newline, begin + len(self._blank))
         return begin if begin < self._window.size else None
 
     def record_end(self, begin: int) -> int:
-        """See Cutter."""
+        """As in `Cutter`."""
         at = self._window.find(self._newline, begin, self._unit)
         return self._window.size if at < 0 else at + self._unit
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """See Cutter."""
+        """As in `Cutter`."""
         # A line starts behind the cut if the line end before it stands at the cut, or behind it.
         at = self._window.find(self._newline, max(begin, cut - cut % self._unit), self._unit)
         return Found(None if at < 0 else self.first_record(at + self._unit), 0)
 
 
 class WholeFile(LineCutter):
-    """A file that is never cut: line ends inside quotes cannot be told apart in its encoding, or by its delimiter."""
+    """A file that is never cut: its encoding or delimiter does not show which line ends are inside quotes."""
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """See Cutter."""
+        """As in `Cutter`."""
         return Found(None, 0)
 
 
@@ -139,7 +139,7 @@ class QuotedCutter:
         self._quoted = re.compile(opening + rb'[^"]*(?:"(?!")|(?:""[^"]*)*"?)')
 
     def first_record(self, start: int) -> int | None:
-        """See Cutter."""
+        """As in `Cutter`."""
         size = self._window.size
         while start < size:
             block, base = self._window.block(start)
@@ -152,11 +152,11 @@ class QuotedCutter:
         return None
 
     def record_end(self, begin: int) -> int:
-        """See Cutter."""
+        """As in `Cutter`."""
         return self._lines(begin, begin)[0]
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """See Cutter."""
+        """As in `Cutter`."""
         end, records = self._lines(begin, cut)
         return Found(self.first_record(end), records)
 
@@ -197,7 +197,7 @@ class QuotedCutter:
 
 
 def _full_lines(text: bytes) -> int:
-    """How many line ends of a text end a line that is not blank. The text begins with the end of a line before it."""
+    """The number of lines in a text that are not blank. The text begins with the previous line's end."""
     if b"\n\n" not in text and b"\n\r\n" not in text:
         return text.count(b"\n") - 1
     lines = text.split(b"\n")[1:-1]

@@ -1,4 +1,4 @@
-"""Delimited files as the planner sees them: where their records begin, their headers, and records to sample."""
+"""Delimited files in planning: where records begin, headers, and records to sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow_master.planning.tables.window import Window
 
 SAMPLE_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 256 * 1024 * 1024
-"""Longer records than this are taken for a file that is not what it is read as; nor is a longer sample looked at."""
+"""A longer record means that the file is not what it is read as. Samples are not longer either."""
 
 _BIG_ENDIAN_MARKS = {"utf-16-le": codecs.BOM_UTF16_BE, "utf-32-le": codecs.BOM_UTF32_BE}
 
@@ -33,7 +33,7 @@ class Format(NamedTuple):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Format:
-        """The JSON form read back."""
+        """Read the JSON form."""
         return cls(ENCODINGS[value["encoding"]], Text(**value["text"]))
 
     def cutter(self, window: Window) -> Cutter:
@@ -54,7 +54,7 @@ class Head(NamedTuple):
 
 
 def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> Head:
-    """Look at the beginning of a file. Raises PlanningError: compressed, or no text of the encoding."""
+    """Read the beginning of a file. Raises PlanningError if it is compressed, or not text in its encoding."""
     encoding = how.encoding
     mark = window.read(0, 8)
     refuse_compressed(file, mark)

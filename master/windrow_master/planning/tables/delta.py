@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
-"""Reader features whose tables are read right here: without deletion vectors, the first says nothing about files."""
+"""Supported reader features. Without deletion vectors, the first says nothing about files."""
 
 
 class DeltaSource:
     """One version of a Delta table."""
 
     def __init__(self, entries: Sequence[AnyEntry], read: ReadDelta, roots: Roots | None) -> None:
-        """Open the table. Raises PlanningError: no such table or version, or one that cannot be read right."""
+        """Open the table. Raises PlanningError if table or version do not exist or cannot be read correctly."""
         if len(entries) != 1 or entries[0].file or entries[0].pattern is not None:
             raise PlanningError("read_delta_lake reads one table: give `paths` one entry, `- folder:` with its folder.")
         self._folder = entries[0].folder
@@ -74,11 +74,11 @@ class DeltaSource:
 
     @property
     def partition_columns(self) -> list[str]:
-        """The columns whose values the log tells for each file."""
+        """The columns whose values the log holds for each file."""
         return list(self._table.metadata().partition_columns)
 
     def pin(self) -> dict[str, Any]:
-        """The reader document: the table says itself what its columns are."""
+        """The reader document; the table itself names its columns."""
         return {
             "kind": "table",
             "format": "parquet",
@@ -114,18 +114,18 @@ class DeltaSource:
         if protocol.min_reader_version > 3 or unknown:
             what = ", ".join(unknown) or f"version {protocol.min_reader_version} of the reader protocol"
             raise PlanningError(
-                f"{named} uses {what}, which cannot be read right. Write the table anew without it, or export it as "
+                f"{named} uses {what}, which cannot be read right. Rewrite the table without it, or export it as "
                 "Parquet files and use read_parquet."
             )
         if "deletionVectors" in (protocol.reader_features or ()) and _has_deletion_vectors(self._table):
             raise PlanningError(
-                f"{named} has deletion vectors: rows that are deleted, but still in its files. They cannot be honoured "
-                "yet. Rewrite the table without them (REORG TABLE … APPLY (PURGE)), then submit the job again."
+                f"{named} has deletion vectors: rows that are deleted, but still in its files. That is not "
+                "supported. Rewrite the table without them (REORG TABLE … APPLY (PURGE)), then submit the job again."
             )
 
 
 def _refuse_ways_out(folder: bytes, roots: Roots | None) -> None:
-    """Raise PlanningError where the package would read something else than the folder that was checked."""
+    """Raise PlanningError if the package would read another folder than the one that was checked."""
     if unquote_to_bytes(folder) != folder:
         raise PlanningError(
             f"The Delta table {shown(folder)} has a percent sign in its path that looks like an escaped character; the "
@@ -182,7 +182,7 @@ def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
                 table = DeltaTable(f"{url.root}/{quote(url.key)}", storage_options=store_options(url))
     except TableNotFoundError as error:
         raise PlanningError(
-            f"{shown(folder)} is no Delta table: it has no _delta_log. Name the folder of a table."
+            f"{shown(folder)} is not a Delta table: it has no _delta_log. Name the folder of a table."
         ) from error
     except (DeltaError, OSError, ValueError) as error:
         if url is None:

@@ -1,4 +1,4 @@
-"""A slice of a table in storage, brought here for as long as its rows are read."""
+"""A slice of a table in storage, fetched to this machine while its rows are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.storage.urls import parse_url
 from windrow_master.planning.listing.remote import storage_errors
 
 PART_BYTES = 4 << 20
-"""One request reads so much at most: what a slice takes of the memory while it is fetched."""
+"""The most bytes of one request, which limits the memory for fetching a slice."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Opening the files of a table while it is planned."""
+"""Opens the files of a table during planning."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class TableFile(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it lies in a store."""
+        """Whether the file lies in a store."""
         return not self.name.startswith(b"/")
 
     def where(self) -> dict[str, object]:
-        """What every recipe says about its file."""
+        """The part of a recipe that names the file."""
         found = {"file": os.fsdecode(self.name), "size": self.size}
         told = found | ({"etag": self.etag} if self.is_remote else {"mtime_ns": self.mtime_ns})
         return {**told, "constants": self.constants} if self.constants else told
@@ -72,7 +72,7 @@ def stat_file(name: bytes) -> TableFile:
 
 @contextmanager
 def opened(file: TableFile) -> Iterator[Window]:
-    """The open file, if it is still what it was when it was listed. Raises PlanningError."""
+    """The open file, if it is unchanged since it was listed. Raises PlanningError."""
     if file.is_remote:
         with storage_errors():
             yield Window(file.pread, file.size)
@@ -86,7 +86,7 @@ def opened(file: TableFile) -> Iterator[Window]:
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
             raise PlanningError(
                 f"{shown(file.name)} was changed while the input was being divided. "
-                "Submit the job again when it is at rest."
+                "Submit the job again when nothing writes to it any more."
             )
         try:
             yield Window(partial(os.pread, fd), file.size)
@@ -104,7 +104,7 @@ def refuse_compressed(file: TableFile, head: bytes) -> None:
 
 
 def unreadable(name: bytes, error: OSError) -> PlanningError:
-    """What to say about a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return PlanningError(
         f"The file {shown(name)} of the input cannot be read: {error.strerror}. Check its permissions and its disk."
     )

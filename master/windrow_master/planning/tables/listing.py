@@ -38,7 +38,7 @@ def append_pinned(listing: AppendFile, pinned: dict[str, Any]) -> int:
 
 
 def read_pinned(listing: AppendFile, files_end: int, end: int) -> dict[str, Any]:
-    """The last line, up to the offset `end`, read back."""
+    """Read the last line, which ends at the offset `end`."""
     value: dict[str, Any] = json.loads(listing.read(files_end, end))
     return value
 

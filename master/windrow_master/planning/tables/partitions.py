@@ -18,11 +18,11 @@ from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.tables.files import Run, TableFile
 
 PARTITION_BYTES = 20 * 1024 * 1024
-"""Bytes of a partition where none are given. Reference: docs/reference/azure-ml/mltable.md#delimited-text."""
+"""Bytes of a partition by default. Reference: docs/reference/azure-ml/mltable.md#delimited-text."""
 
 
 class Partitions:
-    """The selection; files have to be shown in their order."""
+    """Selects partitions; files have to come in order."""
 
     def __init__(self, steps: Sequence[Step], read: Read) -> None:
         self._steps = [step for step in steps if isinstance(step, SelectPartitions)]
@@ -36,7 +36,7 @@ class Partitions:
         self._bytes = _partition_bytes(read)
 
     def of(self, file: TableFile) -> TableFile:
-        """The file with the runs of it that are selected: bytes, or row groups."""
+        """The file with its selected runs of bytes or row groups."""
         if self._by_row_group:
             count = len(file.rows)
         elif self._bytes is None:
@@ -48,7 +48,7 @@ class Partitions:
         return file._replace(runs=tuple(self._runs(file, [number - first for number in chosen])))
 
     def check(self) -> None:
-        """Raises PlanningError if a partition was named that no file has."""
+        """Raises PlanningError for a selected partition that no file has."""
         step = self._steps[0]
         if step.numbers and step.numbers[-1] >= self._total:
             raise PlanningError(
@@ -71,7 +71,7 @@ class Partitions:
 
 
 def _partition_bytes(read: Read) -> int | None:
-    """Bytes of a partition of text; None: a file is one."""
+    """Bytes of a partition of text; None: each file is one partition."""
     if isinstance(read, ReadParquet | ReadDelta) or read.encoding != "utf-8":
         return None
     if isinstance(read, ReadDelimited) and read.support_multi_line:

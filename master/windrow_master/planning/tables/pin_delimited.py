@@ -41,7 +41,7 @@ class DelimitedPinning:
         self._read = read
         self._paths = paths
         self._path_texts: dict[str, list[str | None]] = {name: [] for name in paths.names if name not in paths.dates}
-        """Those that are text, with their values in the sample."""
+        """Path columns of type text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
         # Seen of the vendor's reader: in other encodings a blank line with CRLF is skipped too.
@@ -54,7 +54,7 @@ class DelimitedPinning:
         self._layout_of: dict[tuple[str, ...], int] = {}
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
-        """Each file; where every one has a header of its own, that is read: the columns are the union, by name."""
+        """Note a file. If every file has its own header, read it: the columns are the union, by name."""
         return map(self._look_at, files) if self._read.header == "all_files_different_headers" else files
 
     def _look_at(self, file: TableFile) -> TableFile:

@@ -38,11 +38,11 @@ class JsonLinesPinning:
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
-        """Each file: nothing has to be known of it before it is cut."""
+        """Note a file; nothing has to be known about it before it is cut."""
         return files
 
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:
-        """Read the sample; return the reader document. Raises PlanningError for lines that are no objects."""
+        """Read the sample; return the reader document. Raises PlanningError for lines that are not objects."""
         kinds: dict[str, str | None] = {}
         rows, budget = 0, SAMPLE_BYTES
         for _, file in files:

@@ -25,9 +25,9 @@ from windrow_master.planning.tables.files import TableFile
 from windrow_master.planning.tables.pin_paths import check_path_column
 
 LOOKS_MAX = 16
-"""Files of stores that are looked at at a time."""
+"""The number of files in stores that are read at the same time."""
 SLACK_BYTES = 512
-"""Behind a column chunk: some writers tell its length too short, which readers make up for by reading on."""
+"""Extra bytes after a column chunk: some writers record too short a length, and readers read on."""
 
 
 def with_row_groups(file: TableFile) -> TableFile:
@@ -37,7 +37,7 @@ def with_row_groups(file: TableFile) -> TableFile:
 
 
 class _Footer(NamedTuple):
-    """Of a file: rows of each row group, schema, and (in a store) the bytes of each row group and of the footer."""
+    """A file's rows by row group, its schema, and (in a store) the bytes of row groups and footer."""
 
     rows: tuple[int, ...]
     schema: pyarrow.Schema
@@ -53,7 +53,7 @@ def _footer(file: TableFile) -> _Footer:
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
             f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}. "
-            "Take it out of the input, or write it anew."
+            "Take it out of the input, or write it again."
         ) from error
 
 

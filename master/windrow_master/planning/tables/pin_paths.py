@@ -1,4 +1,4 @@
-"""Columns of a table that stand in the paths of its files: their names and types, as the reader document has them."""
+"""Columns of a table that come from the paths of its files: names and types in the reader document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def path_columns_json(paths: PathColumns, at: int | None, types: Mapping[str, Co
 
 
 def check_path_column(included: bool, names: Container[str]) -> None:
-    """Raise PlanningError where `include_path_column` is set, and the data has a column of that name."""
+    """Raise PlanningError if `include_path_column` is set and the data has a column of that name."""
     if included and PATH in names:
         raise PlanningError(
             f'include_path_column adds the column "{PATH}", but the data has one of that name. '
@@ -33,7 +33,7 @@ def check_path_column(included: bool, names: Container[str]) -> None:
 
 
 def check_names(paths: PathColumns, others: Sequence[str]) -> None:
-    """Raise PlanningError where two columns would have one name."""
+    """Raise PlanningError if two columns would have the same name."""
     seen = set(others)
     for name in paths.names:
         if name in seen:

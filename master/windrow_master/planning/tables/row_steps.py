@@ -30,7 +30,7 @@ from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
 
 DROPPING = ("filter", "sample")
-"""Steps after which fewer rows may be left, however many there were."""
+"""Steps that may leave fewer rows."""
 
 COUNTING = ("take", "skip")
 
@@ -103,7 +103,7 @@ def bounds(documents: Sequence[dict[str, Any]]) -> list[Bound]:
 
 
 def drops_rows(documents: Sequence[dict[str, Any]]) -> bool:
-    """Whether rows are left out for what they are, so that only reading tells how many are left."""
+    """Whether rows are dropped by their values, so that only reading shows how many are left."""
     return any(one["step"] in DROPPING for one in documents)
 
 
@@ -127,7 +127,7 @@ def _kept(step: KeepColumns | DropColumns, columns: Sequence[str]) -> list[str]:
 
 
 def _conversions(step: ConvertColumnTypes, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """One conversion a column, the last one that names it."""
+    """One conversion for each column: the last one that names it."""
     found = {
         name: column_of(name, conversion.type).to_json()
         for conversion in step.conversions

@@ -1,4 +1,4 @@
-"""What an `mltable` input is: a folder with an MLTable file, or plain files whose format their names tell (rule 9)."""
+"""The source of an `mltable` input: an MLTable file, or plain files whose names tell the format (rule 9)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 def open_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datastores) -> Source:
-    """Find out what the input is. Raises PlanningError: not there, outside, or an MLTable file with errors."""
+    """Find the source. Raises PlanningError if it is missing, outside the roots, or its MLTable file has errors."""
     if is_remote(os.fsdecode(path)):
         return _remote_source(path, warn, roots, datastores)
     definition = definition_of(path)
@@ -115,14 +115,14 @@ def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | N
 
 
 def plain_read(name: bytes, path: bytes) -> Read:
-    """How to read a plain file, by its name. Raises PlanningError if that does not tell."""
+    """How to read a plain file, by its name. Raises PlanningError if the name tells no format."""
     read = table_files.plain_read(os.fsdecode(name))
     if read is not None:
         return read
     if table_files.is_compressed(os.fsdecode(name)):
         raise PlanningError(f"{shown(name)} is compressed, which cannot be cut. Decompress it first.")
     holder = (
-        "is no folder with an MLTable file, and its name"
+        "is not a folder with an MLTable file, and its name"
         if name == path
         else (f"holds no MLTable file, and the name of {shown(name)}")
     )
@@ -134,5 +134,5 @@ def plain_read(name: bytes, path: bytes) -> Read:
 
 
 def is_marker(name: bytes) -> bool:
-    """Whether a file is a by-product of writing Parquet, and no data."""
+    """Whether a file is a by-product of writing Parquet, not data."""
     return table_files.is_marker(os.fsdecode(name))

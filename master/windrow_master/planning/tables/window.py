@@ -1,4 +1,4 @@
-"""Looking at bytes of a big file here and there, without reading it whole."""
+"""Reads parts of a big file here and there, never the whole file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Window:
         return -1
 
     def skip(self, needle: bytes, start: int) -> int:
-        """The first position at or after `start` where `needle` does not stand, in steps of its length."""
+        """The first position at or after `start` without `needle`, in steps of its length."""
         while start < self.size:
             block, base = self.block(start)
             at = start - base

@@ -1,4 +1,4 @@
-"""What a step of a dry run would take over from an earlier job: found as by a run, and only read."""
+"""What a step of a dry run would take over from an earlier job, found as in a run, but only read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windrow_master.files.state_files import StepFiles
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep
 
 
-class TakingOver:
+class EarlierResults:
     """Results of one earlier step, and how many of them would be taken over."""
 
     def __init__(self, jobs: EarlierJobs, step: EarlierStep, files: StepFiles) -> None:

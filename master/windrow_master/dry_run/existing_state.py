@@ -1,4 +1,4 @@
-"""What a state folder holds already, read without leaving a trace in it."""
+"""What a state folder already holds, read without changing it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """What the state folder holds cannot be told without changing it; the text says why."""
+    """The state folder cannot be read without changing it; the text says why."""
 
 
-class Standing:
-    """A state folder, there or not."""
+class ExistingState:
+    """The content of a state folder, which need not exist."""
 
     def __init__(self, state: Path) -> None:
         self._files = StateFiles(state)
@@ -40,7 +40,7 @@ class Standing:
         self.is_there = self._path.is_file()
 
     def outputs_at(self, path: str) -> Sequence[OutputRow]:
-        """What Windrow has written at a path. Raises Unreadable."""
+        """The outputs that Windrow has written at a path. Raises Unreadable."""
         return self._ask(lambda: self._reader.outputs_at(path), [])
 
     def free_name(self, wanted: str, length_max: int = 64) -> str:
