@@ -164,7 +164,7 @@ def test_outputs_are_written_where_that_is_asked_for(ended: Workspace) -> None:
     target.write_text("older")
     done = replay(ended, "replayed", "0", "--write-outputs")
     assert done.returncode == 0, done.stderr
-    assert f"but what the script writes to {ended.folder / 'out' / 'files'}" in done.stderr
+    assert f"except what the script writes to {ended.folder / 'out' / 'files'}" in done.stderr
     assert target.read_text() == "fine"
 
 
