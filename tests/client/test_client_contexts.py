@@ -135,7 +135,7 @@ def test_names_that_no_context_has(file: Path, name: str) -> None:
         (Access("one"), "not an address of a master"),
         (Access("one:1", "no pem", TOKEN), "not a certificate"),
         (Access("one:1", "ä", TOKEN), "not a certificate"),
-        (Access("one:1", DAMAGED, TOKEN), "a damaged one"),
+        (Access("one:1", DAMAGED, TOKEN), "or damaged"),
         (Access("one:1", "", TOKEN), "over TLS only"),
         (Access("one:1", CA, TOKEN + "\n" + TOKEN), "no token has"),
         (Access("one:1", CA, "tökén"), "no token has"),

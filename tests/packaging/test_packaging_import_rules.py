@@ -45,7 +45,10 @@ def test_the_code_keeps_the_rules(checkout: Path) -> None:
     [
         ("worker/windrow_worker/planted.py", "import grpc", "The worker imports nothing of ours"),
         ("worker/windrow_worker/planted.py", "import windrow.rpc", "The worker imports nothing of ours"),
-        ("client/windrow/planted.py", "import windrow_master.core", "The client imports no other role"),
+        ("client/windrow/sdk/planted.py", "import windrow_master.core", "The client imports no other role"),
+        ("client/windrow/planted.py", "import os", "The client's imports run one way"),
+        ("client/windrow/common/planted.py", "import windrow.sdk", "The client's imports run one way"),
+        ("agent/windrow_agent/planted.py", "import windrow.sdk.node", "Master and agent import only what"),
         ("agent/windrow_agent/planted.py", "import windrow_master", "The agent imports neither master nor worker"),
         ("agent/windrow_agent/planted.py", "import windrow_worker", "The agent imports neither master nor worker"),
         ("master/windrow_master/shell/planted.py", "import windrow_agent", "The master imports no agent"),
