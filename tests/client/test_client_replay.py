@@ -252,7 +252,7 @@ def test_a_signal_ends_it_and_leaves_nothing_behind(ended: Workspace, tmp_path: 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     arguments = ("mb", "replay", "replayed", "0", "--code", str(tmp_path))
-    replaying = ended.start(*arguments, TMPDIR=str(temporary))
+    replay = ended.start(*arguments, TMPDIR=str(temporary))
     wait_until(lambda: list(temporary.rglob("process000.json.running")), "the script runs")
     replay.send_signal(number)
     assert replay.wait(DEADLINE_S) == 128 + number
