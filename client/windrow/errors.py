@@ -1,13 +1,13 @@
-"""What can go wrong for a caller of Windrow. Each message says what happened, to what, why, and what to do next."""
+"""Errors of Windrow. Each message says what happened, to what, why, and what to do next."""
 
 from __future__ import annotations
 
 
 class WindrowError(Exception):
-    """Base of all errors that Windrow raises for a foreseeable cause.
+    """Base of all errors with a foreseeable cause.
 
-    `reason` is the `ErrorInfo` reason of the protocol where the master told one, else "".
-    `exit_code` is what the `windrow` command ends with.
+    `reason`: the `ErrorInfo` reason of the protocol if the master gave one, else "". `exit_code`: of the `windrow`
+    command.
     """
 
     exit_code = 1
@@ -24,7 +24,7 @@ class UsageError(WindrowError):
 
 
 class RequestRefused(WindrowError):
-    """The master refused a request; `reason` tells why."""
+    """The master refused a request; `reason` says why."""
 
     exit_code = 2
 
@@ -34,13 +34,13 @@ class NotFound(RequestRefused):
 
 
 class RunChanged(WindrowError):
-    """An unfinished run of the same job file exists that was begun with other settings, inputs or code."""
+    """An unfinished run of the same job file was begun with other settings, inputs or code."""
 
     exit_code = 2
 
 
 class StateFolderError(WindrowError):
-    """A state folder cannot be used: it is not there, not ours, or in use."""
+    """A state folder cannot be used: it is missing, in use, or not one of Windrow."""
 
     exit_code = 2
 
@@ -52,22 +52,22 @@ class MasterUnreachable(WindrowError):
 
 
 class MasterUntrusted(MasterUnreachable):
-    """What answers at the address cannot prove that it is the master, or is reached in the wrong way (TLS)."""
+    """The server at the address cannot prove that it is the master, or TLS is used on one side only."""
 
 
 class MasterFailed(WindrowError):
-    """The private master or agent of an embedded run does not stay alive, or failed inside."""
+    """The private master or agent of an embedded run does not stay alive, or had an internal error."""
 
     exit_code = 5
 
 
 class TransferFailed(WindrowError):
-    """An upload or a download did not come to its end; repeating it goes on where it stopped."""
+    """An upload or a download failed. Repeating it continues where it stopped."""
 
 
 class JobFailed(WindrowError):
-    """The job ended as failed or cancelled, and its results were asked for."""
+    """Results were requested of a job that failed or was cancelled."""
 
 
 class DeadlinePassed(WindrowError, TimeoutError):
-    """What was waited for did not happen within the time given."""
+    """A wait took longer than its timeout."""

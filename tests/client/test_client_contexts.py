@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["", "none", "a b", "a/b", "-a", "a:1", "ä", "x" * 65])
 def test_names_that_no_context_has(file: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="no name for a context"):
+    with pytest.raises(UsageError, match="cannot be the name of a context"):
         Contexts().add(name, Access("one:1"))
     assert not file.exists()
 
@@ -132,10 +132,10 @@ def test_names_that_no_context_has(file: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("access", "words"),
     [
-        (Access("one"), "no address of a master"),
-        (Access("one:1", "no pem", TOKEN), "no certificate"),
-        (Access("one:1", "ä", TOKEN), "no certificate"),
-        (Access("one:1", DAMAGED, TOKEN), "a damaged one"),
+        (Access("one"), "not an address of a master"),
+        (Access("one:1", "no pem", TOKEN), "not a certificate"),
+        (Access("one:1", "ä", TOKEN), "not a certificate"),
+        (Access("one:1", DAMAGED, TOKEN), "or damaged"),
         (Access("one:1", "", TOKEN), "over TLS only"),
         (Access("one:1", CA, TOKEN + "\n" + TOKEN), "no token has"),
         (Access("one:1", CA, "tökén"), "no token has"),
@@ -154,13 +154,13 @@ def test_a_token_is_not_shown() -> None:
 
 
 def test_nothing_from_the_command_before() -> None:
-    with pytest.raises(UsageError, match="did the command before it fail"):
+    with pytest.raises(UsageError, match="Did the command before it fail"):
         access_from_json(" \n")
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "null", '{"address": 1}', "x" * 10])
 def test_what_is_no_exported_context(text: str) -> None:
-    with pytest.raises(UsageError, match="no exported context"):
+    with pytest.raises(UsageError, match="not an exported context"):
         access_from_json(text)
 
 
@@ -214,13 +214,13 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
         (["add", "x"], "Give either an exported context (a file, or -) or --master ADDRESS"),
         (["add", "x", "-", "--master", "a:1"], "Give either"),
         (["add", "x", "-", "--token-file", "token"], "belong to --master"),
-        (["add", "x", "-"], "no exported context"),
+        (["add", "x", "-"], "not an exported context"),
         (["add", "x", "missing"], "missing, which cannot be read"),
-        (["add", "x", "--master", "nowhere"], "no address of a master"),
+        (["add", "x", "--master", "nowhere"], "not an address of a master"),
         (["add", "x", "--master", "a:1", "--token-file", "token"], "over TLS only"),
-        (["add", "x", "--master", "a:1", "--ca-file", "token"], "no certificate"),
+        (["add", "x", "--master", "a:1", "--ca-file", "token"], "not a certificate"),
         (["add", "x", "--master", "a:1", "--ca-file", "empty"], "which is empty"),
-        (["add", "a b", "--master", "a:1"], "no name for a context"),
+        (["add", "a b", "--master", "a:1"], "cannot be the name of a context"),
         (["use", "x"], "There is no context named 'x'. There are: none yet; add one"),
         (["remove", "x"], "There is no context named 'x'"),
         (["export", "x"], "There is no context named 'x'"),

@@ -10,7 +10,7 @@ import pytest
 import windrow
 from client_workspace import DEADLINE_S, Workspace, wait_until
 from replays import Terminal, replay
-from windrow.cli.replay import Replaying
+from windrow.cli.replay import Replay
 
 SCRIPT = """
 import argparse, os, signal, sys
@@ -164,7 +164,7 @@ def test_outputs_are_written_where_that_is_asked_for(ended: Workspace) -> None:
     target.write_text("older")
     done = replay(ended, "replayed", "0", "--write-outputs")
     assert done.returncode == 0, done.stderr
-    assert f"but what the script writes to {ended.folder / 'out' / 'files'}" in done.stderr
+    assert f"except what the script writes to {ended.folder / 'out' / 'files'}" in done.stderr
     assert target.read_text() == "fine"
 
 
@@ -252,11 +252,11 @@ def test_a_signal_ends_it_and_leaves_nothing_behind(ended: Workspace, tmp_path: 
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     arguments = ("mb", "replay", "replayed", "0", "--code", str(tmp_path))
-    replaying = ended.start(*arguments, TMPDIR=str(temporary))
+    replay = ended.start(*arguments, TMPDIR=str(temporary))
     wait_until(lambda: list(temporary.rglob("process000.json.running")), "the script runs")
-    replaying.send_signal(number)
-    assert replaying.wait(DEADLINE_S) == 128 + number
-    replaying.communicate()
+    replay.send_signal(number)
+    assert replay.wait(DEADLINE_S) == 128 + number
+    replay.communicate()
     assert not list(temporary.iterdir())
     wait_until(lambda: not ended.processes(), "nothing runs any more")
 
@@ -276,8 +276,8 @@ def test_interrupted_it_leaves_nothing_behind(
 
     if moment == "made":
         monkeypatch.setattr(Path, "mkdir", interrupted_mkdir)
-    with windrow.Client(state=ended.state) as client, pytest.raises(KeyboardInterrupt), Replaying(None) as replaying:
-        replaying.bring(client, "replayed", 0, None, pdb=False, python=None, code=None, write_outputs=False)
+    with windrow.Client(state=ended.state) as client, pytest.raises(KeyboardInterrupt), Replay(None) as replay:
+        replay.bring(client, "replayed", 0, None, pdb=False, python=None, code=None, write_outputs=False)
         assert [path.name.startswith("windrow-replay-") for path in tmp_path.iterdir()] == [True]
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())

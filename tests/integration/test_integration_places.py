@@ -314,7 +314,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     command = f"cd {gone} && rmdir {gone} && exec {TYPED} run {tmp_path}/job.yml"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr
-    check_words(done.stderr, ["current folder does not exist any more", "Go to one that does"])
+    check_words(done.stderr, ["current folder does not exist any more", "Change to one that does"])
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -92,7 +92,7 @@ def test_a_signal_while_the_last_mini_batches_run_tells_how_the_run_ended(make: 
     check_output(run, 2)
     # The end has been told: the same command begins a new run.
     code, text = run.run()
-    assert code == 0 and "nothing is run again" not in text, text
+    assert code == 0 and "nothing runs again" not in text, text
     assert executions(run) == 4
 
 

@@ -50,7 +50,6 @@ def test_the_code_keeps_the_rules(checkout: Path) -> None:
             "import windrow_worker.tables",
             "The worker's imports run one way",
         ),
-        ("client/windrow/planted.py", "import windrow_master.core", "The client imports no other role"),
         (
             "agent/windrow_agent/session/planted.py",
             "import windrow_master",
@@ -63,6 +62,10 @@ def test_the_code_keeps_the_rules(checkout: Path) -> None:
         ),
         ("agent/windrow_agent/leases/planted.py", "import windrow_agent.steps", "The agent's imports run one way"),
         ("agent/windrow_agent/planted.py", "import os", "The agent's imports run one way"),
+        ("client/windrow/sdk/planted.py", "import windrow_master.core", "The client imports no other role"),
+        ("client/windrow/planted.py", "import os", "The client's imports run one way"),
+        ("client/windrow/common/planted.py", "import windrow.sdk", "The client's imports run one way"),
+        ("agent/windrow_agent/session/planted.py", "import windrow.sdk.node", "Master and agent import only what"),
         ("master/windrow_master/shell/planted.py", "import windrow_agent", "The master imports no agent"),
         (
             "master/windrow_master/files/planted.py",

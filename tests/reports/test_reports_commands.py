@@ -71,7 +71,7 @@ def test_names_are_listed_and_chosen(reported: ReportedJob) -> None:
         (("job_result.txt", "--failed"), "PATH names one file"),
         (("--failed", "--follow"), "leave out --follow"),
         (("--tail", "3"), "--tail needs"),
-        (("--worker", "node/abc"), "say NODE/process003"),
+        (("--worker", "node/abc"), "write NODE/process003"),
         (("--worker", "a/process001", "--node", "b"), "leave one of them out"),
     ],
 )

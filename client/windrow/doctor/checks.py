@@ -1,4 +1,4 @@
-"""All looks, in order. One that fails itself is a finding, and the others go on."""
+"""All checks, in order. A check that itself fails is a finding, and the others go on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from windrow.rpc.contexts import Access, find_access
 def run_checks(
     folder: str, *, master: str | None, python: str | None, with_master: bool, deep: bool = False
 ) -> Iterator[Finding]:
-    """Look at everything. `folder`: the state folder; `master`: an address or a context's name; None: that of the
-    environment or the one in use, if there is one and `with_master`; `deep`: all of the state folder."""
+    """Run all checks. `folder`: the state folder. `master`: an address or the name of a context [default: that of the
+    environment, or the one in use]. `deep`: verify all of the state folder."""
     yield from _guarded("Windrow", installation.check())
     yield from _guarded("Machine", machine.check())
     yield from _guarded("Scripts", scripts.check(python))
@@ -33,7 +33,7 @@ def run_checks(
 
 
 def _master(found: Access) -> Iterator[Finding]:
-    # It brings gRPC along, which nothing else here needs.
+    # It imports gRPC, which nothing else here needs.
     from windrow.doctor.master import check
 
     yield from check(found)

@@ -1,4 +1,4 @@
-"""What a look at one thing came to."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 class Finding(NamedTuple):
-    """`area` and `name` say what was looked at; `level` is OK, WARN (it works, or may not matter) or FAIL (a run would
-    fail); `advice` is what to do about it, "" where there is nothing."""
+    """One finding. `area`, `name`: what was checked. `level`: OK, WARN (it works, or may not matter) or FAIL (a run
+    would fail). `advice`: what to do about it, if anything."""
 
     area: str
     name: str

@@ -19,7 +19,7 @@ from windrow.doctor.findings import FAIL, OK, WARN, Finding
 AREA = "Machine"
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_BYTES = 64 << 20
-"""What container engines give where nobody asks for more."""
+"""The default of container engines."""
 MEMORY_EACH_BYTES = 512 << 20
 TEMPORARY_BYTES = 256 << 20
 _UNSYNCHRONISED = 5
@@ -84,7 +84,7 @@ def _size(node: dict[str, Any]) -> Iterator[Finding]:
             "memory kills",
             WARN,
             "the cgroup's count of processes killed for lack of memory cannot be read",
-            "Such deaths are told as crash, not as oom. Mount /sys/fs/cgroup into the container.",
+            "Such deaths are reported as crash, not as oom. Mount /sys/fs/cgroup into the container.",
         )
     gpus = node["gpus"]
     yield Finding(AREA, "GPUs", OK, f"{len(gpus)} seen ({', '.join(gpus)})" if gpus else "none seen")

@@ -1,4 +1,4 @@
-"""A served master: is it reached and trusted, does it take the token, and what are its nodes like?"""
+"""A served master: can it be reached and trusted, does it accept the token, and how are its nodes?"""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def check(access: Access) -> Iterator[Finding]:
         with Client(access=access, patience_s=PATIENCE_S) as client:
             yield from _ask(client, access)
     except RequestRefused as error:
-        advice = "Take its context over again (windrow context export where it works, windrow context add here)."
+        advice = "Copy its context again (windrow context export where it works, windrow context add here)."
         yield Finding(AREA, "token", FAIL, str(error), advice)
     except WindrowError as error:
-        advice = "" if isinstance(error, MasterUnreachable) else "Its log, master.log in its state folder, tells more."
+        advice = "" if isinstance(error, MasterUnreachable) else "Its log, master.log in its state folder, says more."
         yield Finding(AREA, "answer", FAIL, str(error), advice)
 
 
@@ -58,7 +58,7 @@ def _reach(access: Access) -> Finding:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S).close()
     except OSError as error:
-        advice = "Is it running, is the address right, does a firewall stand between? windrow master --help"
+        advice = "Is it running, is the address right, is there a firewall between? windrow master --help"
         return Finding(AREA, "address", FAIL, f"{access.address} cannot be reached: {error.strerror or error}", advice)
     return Finding(AREA, "address", OK, f"{access.address}, reached in {1000 * (time.monotonic() - begin):.0f} ms")
 

@@ -38,7 +38,7 @@ def check(python: str | None) -> Iterator[Finding]:
     try:
         interpreter = find_interpreter(python, os.environ)
     except UsageError as error:
-        yield Finding(AREA, "python", FAIL, str(error), "Give the one that scripts shall run in: --python PATH.")
+        yield Finding(AREA, "python", FAIL, str(error), "Name the one for scripts: --python PATH.")
         return
     try:
         done = subprocess.run(
@@ -52,7 +52,7 @@ def check(python: str | None) -> Iterator[Finding]:
         version, found = json.loads(lines[-1].removeprefix("windrow: "))
     except (OSError, subprocess.TimeoutExpired, IndexError, ValueError) as error:
         seen = f"{interpreter} does not answer ({error})"
-        yield Finding(AREA, "python", FAIL, seen, "Give one that works: --python PATH.")
+        yield Finding(AREA, "python", FAIL, seen, "Name one that works: --python PATH.")
         return
     text = ".".join(map(str, version))
     if tuple(version[:2]) < OLDEST:
@@ -61,8 +61,8 @@ def check(python: str | None) -> Iterator[Finding]:
     yield Finding(AREA, "python", OK, f"{text}, {interpreter} ({_origin(python, interpreter)})")
     for name, use in PACKAGES.items():
         if found[name] is None:
-            advice = f"Where scripts read such: {shlex.quote(interpreter)} -m pip install {name}"
-            yield Finding(AREA, name, WARN, f"not there; it is needed for {use}", advice)
+            advice = f"If scripts need it: {shlex.quote(interpreter)} -m pip install {name}"
+            yield Finding(AREA, name, WARN, f"not installed; it is needed for {use}", advice)
         else:
             yield Finding(AREA, name, OK, f"{found[name]}: {use}")
 

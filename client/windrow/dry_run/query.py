@@ -14,12 +14,12 @@ from windrow.errors import MasterFailed
 from windrow.spec import EffectiveJob
 
 DIVIDED_FOR_S = 10.0
-"""So long the division of each step is followed. What is counted by then is "at least"."""
+"""How long the division of each step is followed. Counts are "at least" after that."""
 MINI_BATCHES_MAX = 200_000
 DISK_BYTES_MAX = 1 << 30
 RECIPES = 3
 STORAGE_RETRY_S = "3"
-"""A store that does not answer is told soon: a run waits for it far longer."""
+"""A dry run reports a store that does not answer soon; a run waits far longer."""
 
 
 def ask(
@@ -51,7 +51,7 @@ def ask(
             "recipes": RECIPES,
         },
     }
-    # Standard input stays open until there is an answer: by its end the process knows that nobody waits any more.
+    # Standard input stays open until the answer: when it ends, the process knows that nobody waits any more.
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "windrow_master.dry_run"],
         stdin=subprocess.PIPE,
@@ -62,7 +62,7 @@ def ask(
     )
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     try:
-        with contextlib.suppress(BrokenPipeError):  # its last words tell why
+        with contextlib.suppress(BrokenPipeError):  # its last output says why
             process.stdin.write(json.dumps(question).encode() + b"\n")
             process.stdin.flush()
         line = process.stdout.readline()

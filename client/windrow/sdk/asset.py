@@ -1,4 +1,4 @@
-"""Data assets and models as their caller sees them: names with versions for data that lies somewhere."""
+"""Data assets and models: names with versions for data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Asset(NamedTuple):
     """One version of a data asset or model (`kind`); it never changes.
 
     `path`: absolute on the machines of master and agents, or the address of a store or datastore. `job_id`, `step` and
-    `output`: what has written it, where a job has.
+    `output`: what has written it, if a job has.
     """
 
     kind: str
@@ -125,8 +125,8 @@ def place_asset(
 ) -> Asset:
     """The asset with the path that the master has for it.
 
-    A relative path is this machine's, from `folder` on. `datastores`: of a served master, to which such data goes
-    along, as inputs of jobs do; None: the master is of this machine. Raises UsageError, WindrowError.
+    A relative path is on this machine, below `folder`. `datastores`: of a served master, to which such data is uploaded
+    like an input; None: the master is on this machine. Raises UsageError, WindrowError.
     """
     from windrow.spec.effective.job import DataInput
     from windrow.spec.naming.locations import absolute, elsewhere, parse_location, why_missing

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JobCalls(Protocol):
-    """What of a client looks for earlier jobs."""
+    """The part of a client that finds earlier jobs."""
 
     def get(self, job_id: str) -> Job:
         """A job as it stands. Raises NotFound."""
@@ -27,7 +27,7 @@ class JobCalls(Protocol):
 
 
 def with_job_files(client: JobCalls, jobs: Iterable[Job]) -> Iterator[tuple[Job, str]]:
-    """Each job with the absolute path of its job file, in the order given; without those that are gone meanwhile."""
+    """Each job with the absolute path of its job file, in order; without jobs that are gone meanwhile."""
     for job in jobs:
         try:
             document = client.document(job.job_id)
@@ -37,7 +37,7 @@ def with_job_files(client: JobCalls, jobs: Iterable[Job]) -> Iterator[tuple[Job,
 
 
 def taking_over(client: JobCalls, job: EffectiveJob, wanted: str) -> EffectiveJob:
-    """The job as it takes over results; as it is, where `wanted` is `last` and there is no earlier one.
+    """The job with results of an earlier one taken over; unchanged if `wanted` is `last` and there is none.
 
     Raises NotFound, UsageError.
     """
@@ -47,7 +47,7 @@ def taking_over(client: JobCalls, job: EffectiveJob, wanted: str) -> EffectiveJo
 
 
 def last_of(client: JobCalls, job_file: str) -> str | None:
-    """What `last` means; None: there is none."""
-    # One that failed before it had any result would hide those of the job before it.
+    """The job that `last` means; None if there is none."""
+    # A job that failed without any result would hide the results of the one before it.
     ended = (job for job in client.list_jobs() if job.state.ended and job.parallel.mini_batches.succeeded)
     return next((job.job_id for job, written in with_job_files(client, ended) if written == job_file), None)

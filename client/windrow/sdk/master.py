@@ -1,4 +1,4 @@
-"""What a master is, as it tells its clients."""
+"""A master, as a plain frozen value."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 class Master(NamedTuple):
-    """What a master is. `read_only_reason` is "" unless it accepts no changes at the moment; `certificate_good_until`:
-    when the certificate that it shows expires, None without TLS."""
+    """A master. `read_only_reason`: why it accepts no changes at the moment; "" if it does. `certificate_good_until`:
+    when its certificate expires; None without TLS."""
 
     address: str
     incarnation: int

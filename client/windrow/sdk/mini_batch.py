@@ -1,4 +1,4 @@
-"""A mini-batch as its caller sees it: plain, typed, frozen values made from the protocol's messages."""
+"""Mini-batches and their attempts, as plain frozen values made from the messages of the protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PHASES = ("", "starting", "init", "idle", "loading", "running", "returning", "s
 
 
 class Attempt(NamedTuple):
-    """One attempt at a mini-batch. Durations in seconds; None: not known (a lease that has not ended, a lost node)."""
+    """One attempt at a mini-batch. Durations in seconds; None if unknown (a lease that has not ended, a lost node)."""
 
     lease_id: int
     node_id: str
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
     error_category: str
     """`UserError`, `SystemError` or `DependencyError`; empty where it did not fail."""
     phase: str
-    """What was being done when it ended, or is now."""
+    """The phase in which it ended, or is now."""
     start_time: datetime | None
     elapsed_s: float | None
     """On the worker: loading, `run()`, writing what it returned."""
@@ -79,7 +79,7 @@ class MiniBatch(NamedTuple):
     state: str
     """`queued`, `leased`, `succeeded`, `failed` or `cancelled`."""
     tries: int
-    """Attempts that came to an end of their own, well or not."""
+    """Attempts that ended by themselves, well or not."""
     cause: str
     """Why its last attempt that failed did so; `no_result`: `run()` returned fewer results than items; empty: none."""
     item_first: int
@@ -102,7 +102,7 @@ class MiniBatchDetails(NamedTuple):
     attempts: tuple[Attempt, ...]
     """Oldest first."""
     items: tuple[str, ...]
-    """In words: a text a file, or one a range of a table; the first 1,000."""
+    """In words, one text per file or range of a table; the first 1,000."""
     items_left_out: int
     partition: str
     """Values of its partition keys, as a JSON object; empty where the input has none."""
@@ -126,7 +126,7 @@ class MiniBatchDetails(NamedTuple):
 def list_request(
     job_id: str, step: str | None, state: str | Sequence[str], cause: str | None, newest_first: bool, page_size: int
 ) -> job_service_pb2.ListMiniBatchesRequest:
-    """What `Client.mini_batches` asks. Raises UsageError for a state or a cause that there is not."""
+    """The request of `Client.mini_batches`. Raises UsageError for an unknown state or cause."""
     from windrow.rpc.v1 import job_service_pb2 as pb
 
     states = [state] if isinstance(state, str) else list(state)

@@ -1,4 +1,4 @@
-"""A node as its caller sees it."""
+"""Nodes, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BUILDING = 9
 class Node(NamedTuple):
     """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
 
-    What it uses and runs is as of its last heartbeat, `silent_s` ago; None: the master has heard none since its own
-    start, or since the node's.
+    What it uses and runs is as of its last heartbeat, `silent_s` ago; None: none has come since the start of the master
+    or of the node.
     """
 
     node_id: str
@@ -42,13 +42,13 @@ class Node(NamedTuple):
     windrow_version: str = ""
     labels: Mapping[str, str] = MappingProxyType({})
     cordoned: bool = False
-    """It gets nothing new, whatever its state, until somebody takes that back."""
+    """It gets no new work, whatever its state, until it is uncordoned."""
     builds: Mapping[int, float] = MappingProxyType({})
-    """Steps, by number, whose environment it builds, and for how many seconds already."""
+    """Seconds that each environment has been building, by the number of the step."""
     node_incarnation: str = ""
-    """The process of its agent: another one under the same name has another."""
+    """Identifies the process of its agent; another one under the same name differs."""
     ca_good_until: datetime | None = None
-    """When the certificates expire by which it knows its master; None: it uses none, or has not said so yet."""
+    """When the certificates expire that it trusts the master by; None: it has none, or has not reported it."""
 
     @property
     def pools(self) -> tuple[str, ...]:

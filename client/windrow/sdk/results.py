@@ -1,4 +1,4 @@
-"""The outputs of a job: their names, and its rows as the caller wants them: lines, or a DataFrame."""
+"""The outputs of a job: their names, downloads, and the rows as lines or as a DataFrame."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class RowsFile(NamedTuple):
 
 
 def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
-    """The names under which a job's outputs can be had: the pipeline's, else `step.output`."""
+    """The names of a job's outputs for downloads: the pipeline's, else `step.output`."""
     named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
     return [named.get((step.name, out.name), f"{step.name}.{out.name}") for step in job.steps for out in step.outputs]
 
 
 def single_name(job: Job, document: Mapping[str, Any], name: str) -> str:
-    """What to call the output's file where the output is one file. Raises NotFound."""
+    """The file name of an output that is one file. Raises NotFound."""
     bound = document.get("outputs", {}).get(name)
     step_name, _, output = (bound["step"], "", bound["output"]) if bound else name.partition(".")
     for step in job.steps:
@@ -84,7 +84,7 @@ def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:
 
 
 def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> RowsFile:
-    """The one file of rows that is meant. Raises NotFound, UsageError."""
+    """The file of rows of an output, or the only one. Raises NotFound, UsageError."""
     found = rows_files(job, document)
     names = ", ".join(file.output for file in found) or "(none)"
     if output is not None:
@@ -106,7 +106,7 @@ def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> Rows
 
 
 def need_succeeded(job: Job) -> None:
-    """Raises JobFailed for a job without whole outputs."""
+    """Raises JobFailed for a job without complete outputs."""
     if not job.state.ended:
         raise JobFailed(
             f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "

@@ -1,6 +1,6 @@
-"""Copies of files of web servers that do not answer requests for parts of them (Range).
+"""Local copies of files from web servers without range requests.
 
-A table is read here and there while it is planned; of such a file all would have to come each time.
+Planning reads a table in many places; without a copy, each read would fetch the whole file.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CHUNK_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _lock = threading.Lock()
 _copies: dict[tuple[StorageUrl, int, str], int] = {}
-"""Descriptors of files without names, open as long as this process lives."""
+"""Descriptors of unnamed files, open as long as this process lives."""
 
 
 def copied_part(url: StorageUrl, size: int, version: str, begin: int, end: int, read: Callable[[], bytes]) -> bytes:
-    """What `read` gives, which asks for the bytes from `begin` to `end`; from a copy where the server gives no parts.
+    """The bytes from `begin` to `end`: what `read` returns, or part of a copy if the server has no range requests.
 
     Raises StorageError.
     """

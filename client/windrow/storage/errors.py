@@ -1,4 +1,4 @@
-"""What can go wrong with remote storage, in words for people; never with a credential in them."""
+"""Errors of remote storage, in words for people, and never with a credential in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 
 
 class Trouble(Enum):
-    """Why a store was of no use."""
+    """Why an operation on a store failed."""
 
     MISSING = "missing"
     DENIED = "denied"
@@ -23,7 +23,7 @@ class Trouble(Enum):
 
 
 class StorageError(Exception):
-    """Something could not be read or written; the text tells what, why (in the store's own words) and what to do."""
+    """An object could not be read or written; the text says what, why (in the words of the store) and what to do."""
 
     def __init__(self, message: str, trouble: Trouble = Trouble.FAILED) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class StorageError(Exception):
 
 
 def explained(error: BaseException, what: str, address: str) -> StorageError:
-    """An error of the library as ours. `what`: what could not be done, as in "cannot be read"."""
+    """A StorageError for an error of the library. `what`: what failed, such as "cannot be read"."""
     text = f"{type(error).__name__} {error}"
     words = store_words(error)
     kind = type(error).__name__
@@ -66,7 +66,7 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
 
 
 def store_words(error: BaseException) -> str:
-    """What the store said, in one line, without colours and the queries of addresses (they may be signed)."""
+    """The message of the store in one line, without colours and without queries of addresses, which may be signed."""
     text = _COLOUR.sub("", str(error)).partition("\nDebug source:")[0]
     codes = [found[1] for pattern in (_CODE, _MESSAGE) if (found := pattern.search(text))]
     text = _QUERY.sub(r"\1", " ".join(text.partition("<?xml")[0].split()))

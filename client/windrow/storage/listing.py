@@ -1,10 +1,10 @@
-"""All objects below a prefix, sorted by path component in byte order, as a stream that can be taken up after any name.
+"""All objects below a prefix, sorted by path component in byte order, as a stream that can resume after any name.
 
-Stores list keys sorted as whole texts, in which `a-1.csv` stands before `a/z.csv`; the order of an input compares path
-components, in which the folder `a` comes first (docs/reference/azure-ml/mltable.md#paths). The two differ only behind a
-character that sorts before `/` (a blank, `-`, `.` …). So where a name has one, whatever lies in the folder named by the
-part before it is looked for, and handed over first: by a look at what has been listed already, else by one request.
-Nothing is kept but a page for each such folder that is open.
+Stores sort keys as whole texts, so `a-1.csv` comes before `a/z.csv`. Inputs are ordered by path component, so the
+folder `a` comes first (docs/reference/azure-ml/mltable.md#paths). The two orders differ only after a character that
+sorts before `/` (a blank, `-`, `.` …). When a
+name has such a character, the listing first yields what is in the folder named by the part before it: found in the
+present page, else by one request. Memory holds one page for each such folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windrow.storage.urls import StorageUrl
 from windrow.storage.versions import version_of
 
 PAGE = 1000
-"""What stores give at once."""
+"""The size of a page, as stores have it."""
 
 _LAST = "\U0010ffff"
 
@@ -32,9 +32,9 @@ def component_order(name: str) -> list[bytes]:
 
 
 def walk_objects(url: StorageUrl, after: str = "") -> Iterator[list[Found]]:
-    """Lists of objects below an address, in order; only those that come later than `after`. Raises StorageError.
+    """Yield lists of objects below an address, in order, after the name `after`. Raises StorageError.
 
-    Marks of empty folders (objects whose key ends with `/`) are left out.
+    Markers of empty folders (objects whose key ends with `/`) are left out.
     """
     pages = _Pages(url)
     chunk: list[Found] = []
@@ -48,8 +48,8 @@ def walk_objects(url: StorageUrl, after: str = "") -> Iterator[list[Found]]:
 
 
 def _lists_unsorted(url: StorageUrl) -> bool:
-    """Whether the store lists in another order than that of whole keys: Azure's hierarchical namespaces may, directory
-    buckets of S3 do. They are listed whole, and sorted in memory."""
+    """Whether the store may list out of order (hierarchical namespaces of Azure, directory buckets of S3): its listings
+    are sorted in memory."""
     return url.scheme in ("abfss", "az") or url.root.endswith("--x-s3")
 
 
@@ -82,7 +82,8 @@ def _walk(pages: _Pages, after: str) -> Iterator[Found]:
 
 
 def _below(pages: _Pages, prefix: str, start: str, done: list[str]) -> Iterator[Found]:
-    """Objects below a prefix in order; `start`: those behind this key; `done`: folders that have been handed over."""
+    """Objects below a prefix in order. `start`: only those after this key. `done`: folders that were yielded
+    already."""
     cursor = _Cursor(pages, prefix, start)
     while (found := cursor.peek()) is not None:
         name = found.name
@@ -103,7 +104,7 @@ def _below(pages: _Pages, prefix: str, start: str, done: list[str]) -> Iterator[
 
 
 class _Cursor:
-    """A place in the store's own order of keys."""
+    """A position in the store's own order of keys."""
 
     def __init__(self, pages: _Pages, prefix: str, start: str) -> None:
         self._source = pages
@@ -139,12 +140,12 @@ class _Cursor:
             )
 
     def take(self) -> None:
-        """Go on by one."""
+        """Move to the next object."""
         self._last = self._page[self._at].name
         self._at += 1
 
     def skip(self, folder: str) -> None:
-        """Go on behind everything in a folder (its name ends with `/`)."""
+        """Move past everything in a folder (its name ends with `/`)."""
         while self._at < len(self._page) and self._page[self._at].name.startswith(folder):
             self.take()
         if self._at >= len(self._page):
@@ -187,7 +188,7 @@ class _Pages:
 
 
 class _Resumable:
-    """A listing that goes on behind the last page that has come, when it breaks off."""
+    """A listing that resumes after the last page when it breaks off."""
 
     def __init__(self, store: Any, prefix: str | None, offset: str | None, size: int, url: StorageUrl) -> None:
         self._open = partial(store.list, prefix, chunk_size=size)

@@ -1,4 +1,4 @@
-"""Looking at single objects, and reading parts of them, as long as they are what they were when they were listed."""
+"""Single objects: their properties, and reads of parts, as long as they have not changed since they were listed."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def meta_of(url: StorageUrl) -> Any:
 
 
 def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
-    """Bytes of an object of which size and version are known. Raises StorageError.
+    """Bytes of an object with known size and version. Raises StorageError.
 
-    Of a file of a web server that gives no parts of files, a copy is made here, which lives as long as this process.
+    A file of a web server without range requests is copied here, for the life of this process.
     """
     if begin >= end:
         return b""

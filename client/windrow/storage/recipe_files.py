@@ -11,7 +11,7 @@ from windrow.storage.urls import is_remote
 
 
 def local_files(reader: dict[str, Any], recipe: bytes) -> Iterator[bytes]:
-    """The paths that a recipe names and that are in no store; of rows that the planner has sorted, none.
+    """The local paths that a recipe names; none for rows that the planner has sorted.
 
     Raises ValueError, KeyError for a recipe that is not of this reader.
     """

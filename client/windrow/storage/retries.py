@@ -1,7 +1,7 @@
-"""Trying again what has failed in a way that may pass.
+"""Retries of operations that fail for a moment.
 
-The library tries requests again by itself, as long as they get no answer or one of "not now". What breaks off in the
-middle of an answer is left to its user.
+The library retries requests without an answer, or with one that says "not now". It does not retry an answer that breaks
+off in the middle; this module does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 
 
 def tried(attempt: Callable[[], _Result]) -> _Result:
-    """What an attempt gives, in one of a few tries with growing pauses. Raises StorageError of the last."""
+    """Return the result of an attempt, after a few retries with growing pauses. Raises the last StorageError."""
     pause = FIRST_PAUSE_S
     for left in reversed(range(TRIES)):
         try:

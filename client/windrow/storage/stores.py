@@ -22,9 +22,9 @@ from windrow.storage.urls import StorageUrl, parse_url
 EXTRA = "windrow[storage]"
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
-"""A connection that stays silent for so long is given up, and the request tried again."""
+"""A connection that is silent for this long is closed, and the request retried."""
 RETRY_S = 120.0
-"""For how long a failing request is tried again, with growing pauses, before the failure is told."""
+"""How long a failing request is retried, with growing pauses."""
 RETRIES_MAX = 8
 
 _METADATA = ("169.254.169.254", 80)
@@ -119,7 +119,7 @@ def google_settings() -> dict[str, Any]:
 
 
 def aws_settings() -> dict[str, Any]:
-    """What the library does not find by itself: the profile files, and that there is nothing to be found."""
+    """Credentials that the library does not find by itself: profile files; or that there are none."""
     given = os.environ
     settings: dict[str, Any] = {}
     if endpoint := given.get("AWS_ENDPOINT_URL_S3"):

@@ -1,4 +1,4 @@
-"""Addresses of remote data: which spellings there are, and their one canonical form.
+"""Addresses of remote data: their spellings, and the one canonical form.
 
 Keys of object stores are plain text, as the tools of the clouds take them (`s3://bucket/a b%20c` names the key
 `a b%20c`); `https:` addresses are encoded as in a browser.
@@ -28,11 +28,11 @@ _FORMS = {
 
 
 class BadUrl(ValueError):
-    """An address that cannot be used; the text says why, and what a right one looks like."""
+    """An address that cannot be used; the text says why, and shows a valid one."""
 
 
 class StorageUrl(NamedTuple):
-    """A place in remote storage: `root` names the store (`s3://bucket`), `key` what lies in it, "" for all of it."""
+    """A place in remote storage. `root`: the store (`s3://bucket`). `key`: the place in it; "" for all of it."""
 
     scheme: str
     root: str
@@ -67,7 +67,7 @@ def is_remote(text: str) -> bool:
 
 
 def parse_url(text: str) -> StorageUrl:
-    """Read an address; a `/` at its end means nothing. Raises BadUrl."""
+    """Read an address; a trailing `/` is ignored. Raises BadUrl."""
     found = _URL.fullmatch(text)
     scheme = found[1].lower() if found else ""
     if found is None or scheme not in SCHEMES:

@@ -1,4 +1,4 @@
-"""By what it is known that an object still is what was listed: its size, and the store's mark of its content."""
+"""Whether an object is still what was listed, known by its size and the store's mark of its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def get_options(url: StorageUrl, version: str, begin: int, end: int) -> dict[str
 
 
 def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
-    """Raise StorageError (CHANGED) if what is read is not what was listed."""
+    """Raises StorageError (CHANGED) if an object has changed since it was listed."""
     if meta["size"] != size or version_of(meta) != version:
         raise StorageError(
             f"{url} has changed since it was listed: it had {size} bytes ({version}) and now has {meta['size']} "

@@ -1,7 +1,6 @@
-"""Looks into the code of a job's steps: can it be packed, and can its entry script serve?
+"""Checks the code of a job's steps: can it be packed, and is its entry script usable?
 
-The script is read by the Python that would run it, never imported: what it does when it is imported is its own affair,
-and takes as long as it likes.
+The Python that would run the script reads it, but never imports it: importing may take long, and have effects.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""What is installed for modules whose package has another name."""
+"""Packages of modules that have another name."""
 
 
 class CodeFindings:
@@ -53,8 +52,8 @@ class CodeFindings:
 def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = ()) -> CodeFindings:
     """Check the code of all steps, each folder and script once.
 
-    `python`: the interpreter of the scripts; None: there is none that could be asked. `elsewhere`: steps whose scripts
-    run in a Python of their own, of which nothing can be said here but that the script can be read.
+    `python`: the interpreter of the scripts; None: there is none. `elsewhere`: steps whose scripts run in a Python of
+    their own, of which nothing is known here; only their scripts are read.
     """
     found = CodeFindings()
     packed: set[tuple[str, str]] = set()
@@ -104,7 +103,7 @@ def _check_script(code: StepCode, python: str, found: CodeFindings, *, own_packa
 
 
 def _look(code: StepCode, python: str) -> list[Any]:
-    """What the look at a script finds; nothing where that Python does not answer, which is told elsewhere."""
+    """The findings of the probe; none if that Python does not answer, which is reported elsewhere."""
     try:
         done = subprocess.run(
             [python, str(LOOK), code.folder, code.entry_script, *PROVIDED],

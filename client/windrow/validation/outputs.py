@@ -1,4 +1,4 @@
-"""Outputs that a run on this machine would refuse: somebody else's file stands in their place."""
+"""Outputs that a run on this machine would refuse, because another file is in their place."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NO_CODE = "0" * 64
 
 
 def check_outputs(loaded: LoadedJob, state: str) -> list[Problem]:
-    """What the master over a state folder (absolute, there or not) would say of the files that stand there already.
+    """What the master over a state folder (absolute, perhaps missing) would report about files in the place of outputs.
 
-    It is asked only where there are any: it is a process to be started. Raises MasterFailed.
+    It is asked only if there are such files, since that starts a process. Raises MasterFailed.
     """
     standing = {
         step.name: name for step in loaded.job.steps if (name := step.append_row_to) and _stands(loaded, step.name)

@@ -1,4 +1,4 @@
-"""Run by the Python of a user's scripts, as `python script_look.py CODE_FOLDER ENTRY_SCRIPT PROVIDED...`: reads an
+"""Run by the Python of a user's scripts, as `python script_probe.py CODE_FOLDER ENTRY_SCRIPT PROVIDED...`: reads an
 entry script, and the modules beside it that it imports, without importing anything.
 
 Prints one line, `windrow: ` and JSON: `{"findings": [[kind, file, line, column, text], ...]}`. Kinds: `syntax`

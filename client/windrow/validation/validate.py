@@ -26,7 +26,7 @@ JOB, V1_JOB, COMPONENT, TABLE = "job file", "job file of Azure ML v1", "componen
 
 
 class Findings(NamedTuple):
-    """What was found. `kind` is what the file was taken for."""
+    """The findings. `kind`: what the file was read as."""
 
     file: str
     kind: str
@@ -59,10 +59,9 @@ def validate(
 ) -> Findings:
     """Check a job file (v1 or v2), a component file or a table.
 
-    `load`: `load_job`, with what it has to know. `python`: the interpreter that would run the scripts, as `--python`
-    gives it.
-    `state`: the state folder of a run on this machine, by which its own outputs are known; None: outputs that stand
-    there are not looked at. Raises UsageError for `--set` where it changes nothing, and for a `python` that is none.
+    `load`: `load_job`, with its context. `python`: the interpreter that would run the scripts, as `--python` gives it.
+    `state`: the state folder of a run on this machine, which knows its own outputs; None: existing outputs are not
+    checked. Raises UsageError for a `--set` that changes nothing, and for an invalid `python`.
     """
     file = os.path.abspath(path)
     label = source_label(file)

@@ -1,8 +1,4 @@
-"""How a run is shown while it goes on: a live display on a terminal, plain lines elsewhere, JSON lines for programs.
-
-`figures` turns a stream of moments into rates and estimates; `plain`, `live` and `jsonlines` show them;
-`summary` says how it ended. All take the same calls (`Display`).
-"""
+"""The display of a run: live on a terminal, plain lines elsewhere, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ class Display(Protocol):
     """What shows a run. Calls come from one thread."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
-        """The run was submitted, or is continued; None: a job that others run is followed."""
+        """The run was submitted or is continued; None: a job of another process is followed."""
 
     def show(self, job: Job) -> None:
         """The run at this moment."""

@@ -1,4 +1,4 @@
-"""Rates and estimates of a run, from the moments that were seen. Pure: time comes in as an argument."""
+"""Rates and estimates of a run. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.job import Job
 
 WINDOW_S = 20.0
-"""The rate is that of the last so many seconds: young enough to follow changes, old enough to be calm."""
+"""Rates are of this last span: short enough to follow changes, long enough to be calm."""
 
 
 class Figures:
@@ -25,11 +25,11 @@ class Figures:
             self._moments.popleft()
 
     def items_per_s(self) -> float | None:
-        """Items that were run a second; None while nothing can be said."""
+        """Items run per second; None while unknown."""
         return self._rate(1)
 
     def mini_batches_per_s(self) -> float | None:
-        """Mini-batches that were run a second; None while nothing can be said."""
+        """Mini-batches run per second; None while unknown."""
         return self._rate(2)
 
     def remaining_s(self, job: Job) -> float | None:
