@@ -27,6 +27,7 @@ from windrow_master.rpc.files import file_below, files_at, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.reporting import Reporter
@@ -139,7 +140,6 @@ class JobService(MiniBatchCalls, NodeCalls):
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Tell why each step is where it is."""
         # Here: most runs never ask.
-        from windrow_master.rpc.reason_words import words_of
 
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
         job, steps = await self._job(request.job_id, context)
