@@ -94,7 +94,7 @@ def test_a_bad_job_file_tells_all_its_errors_and_leaves_no_process(workspace: Wo
         (["run", "job.yml", "--state", "job.yml"], "is a file"),
         (["run", "job.yml", "--set", "inputs.dta.path=./x"], "inputs.dta"),
         (["job", "list"], "Which master?"),
-        (["job", "list", "--master", "nowhere"], "its port belongs to it: nowhere:8470"),
+        (["job", "list", "--master", "nowhere"], "give its port, too: nowhere:8470"),
         (["job", "list", "--master", "nowhere:"], "not an address of a master"),
         (["job", "list", "--state", "nothing"], "no Windrow state"),
     ],
