@@ -47,7 +47,7 @@ def assert_left(worker: Worker, name: str, exit_code: int = CODE_CHANGED) -> Non
         while True:
             worker.frame()
     assert worker.wait() == exit_code
-    assert f"{name} is not what it was" in worker.errors()
+    assert f"{name} has changed since the code was unpacked" in worker.errors()
     assert (worker.folder / "code.changed").read_text() == name
 
 
