@@ -191,14 +191,21 @@ def test_an_oom_kill_explains_no_later_death(tmp_path: Path, looks_s: list[int],
     assert counter.rose()
 
 
+WITHOUT_WORKERS = 3
+
+
 def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
-    """What a process has used is told of the whole time since the same step's last look, not since another's."""
+    """What a process has used is told of the whole time since the same step's last look, not since another's.
+
+    A step without workers here is not looked at.
+    """
     steps = []
-    for step_id in (1, 2):
+    for step_id in (1, 2, WITHOUT_WORKERS):
         spec = work.StepSpec(step_id=step_id, resource_monitor_interval=1)
         steps.append(Step.open(spec, tmp_path, "node-1", 1, 0, Lineage()))
         steps[-1].state = StepState.SERVING
-        steps[-1].workers[1] = SimpleNamespace(pid=0, process_number=0)  # type: ignore[assignment]
+        if step_id != WITHOUT_WORKERS:
+            steps[-1].workers[1] = SimpleNamespace(pid=0, process_number=0)  # type: ignore[assignment]
     files = [step.log_file(rpc.LOG_KIND_PROCESS_RESOURCES, 0).path for step in steps]
 
     def told(file: Path) -> list[float]:
@@ -224,6 +231,7 @@ def test_steps_are_looked_at_apart(tmp_path: Path) -> None:
         busy.wait()
     for of_one, of_other in zip(told(files[0]), told(files[1]), strict=False):
         assert of_other == pytest.approx(of_one, abs=10)
+    assert not files[2].exists()
 
 
 def test_quotas_of_both_versions(tmp_path: Path) -> None:

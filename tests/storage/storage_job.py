@@ -106,7 +106,7 @@ class StorageJob:
         """Reach the server by way of the proxy, which holds such requests back; they are waited for."""
         gate = proxy.fault = Gate(method, key_end)
         self.endpoint = proxy.url
-        self.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "60"
+        self.environment["WINDROW_STORAGE_READ_TIMEOUT"] = "600"
         return gate
 
     def write(
