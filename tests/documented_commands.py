@@ -98,6 +98,7 @@ REUSE = "docs/how-to/reuse-results.md"
 RETRY = "docs/how-to/retry-a-job.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
+CSV = "docs/how-to/run-on-your-own-csv.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
 GPUS = "docs/how-to/run-on-gpus.md"
 STORAGE = "docs/how-to/use-object-storage.md"
@@ -144,6 +145,8 @@ IN_A_PROJECT = [
     (WHY_FAILED, "windrow mb list JOB --only failed"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
     (API_KEY, "from pathlib import Path"),
+    (CSV, "def run(mini_batch):"),
+    (CSV, "windrow run job.yml"),
     (GROUPS, "import argparse"),
     (PYTHON, "import windrow"),
     (PYTHON, "from windrow.ml import Input, MLClient, Output"),

@@ -21,6 +21,7 @@ from documented_commands import (
     API_KEY,
     AS_A_WHOLE,
     COMMENTED,
+    CSV,
     ELSEWHERE,
     GROUPS,
     IN_A_CLUSTER,
@@ -177,6 +178,16 @@ def test_an_api_key_from_a_file(project: Project) -> None:
     (project.folder / "code" / "sizes.py").write_text("\n".join(block(API_KEY, "from pathlib import Path").lines))
     project.run("windrow run job.yml")
     assert (project.folder / "sizes.csv").read_text().startswith("00.txt,6\n")
+
+
+def test_a_csv(project: Project) -> None:
+    page = (ROOT / CSV).read_text()
+    (project.folder / "job.yml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    (project.folder / "code" / "score.py").write_text(page.split("```python\n")[1].split("```")[0])
+    (project.folder / "orders.csv").write_text("order,price,pieces\n1,2.5,2\n2,0.5,3\n")
+    for line in block(CSV, "windrow run job.yml").lines:
+        project.run(line)
+    assert (project.folder / "totals.csv").read_text() == "order,price,pieces,total\n1,2.5,2,5.0\n2,0.5,3,1.5\n"
 
 
 def test_a_model_for_each_group(project: Project) -> None:
