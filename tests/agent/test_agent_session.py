@@ -116,7 +116,7 @@ async def test_sessions_that_break_again_and_again_are_a_series(rig: Rig) -> Non
         await rig.master.until(lambda opened=opened: len(rig.master.hellos) == opened)  # type: ignore[misc]
         rig.master.reopen = True
     lines = [json.loads(line) for line in (rig.root / "agent" / "agent.log").read_text().splitlines()]
-    failures = [line["failures"] for line in lines if "disagree on the leases" in line["event"]]
+    failures = [line["failures"] for line in lines if "disagree about the leases" in line["event"]]
     assert failures == [1, 2, 3, 4]
 
 
