@@ -209,7 +209,7 @@ def test_finds_files_and_dotted_modules(start: Start, tmp_path: Path, entry: str
     ("entry", "script", "words"),
     [
         ("absent.py", ECHO, ["'absent.py'", "not in the code folder", "'score.py'"]),
-        ("absent.module", ECHO, ["'absent.module'", "no module in the code folder"]),
+        ("absent.module", ECHO, ["'absent.module'", "not a module in the code folder"]),
         ("score.py", "x = 1\n", ["defines no run()", "Define run(mini_batch)"]),
         ("score.py", "def Run(b):\n    return b\n", ["defines no run()", "it has Run"]),
         ("score.py", "run = 3\n", ["run is of type int"]),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import open  # a script may replace the one in builtins
 from time import monotonic_ns, time_ns
 from zlib import crc32
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import open  # a script may replace the one in builtins
 from resource import RUSAGE_SELF, getrusage
 
 TYPE_CHECKING = False

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+from io import open  # a script may replace the one in builtins
 from zlib import crc32
 
 from windrow_worker import process

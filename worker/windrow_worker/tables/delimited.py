@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from io import open  # a script may replace the one in builtins
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pandas

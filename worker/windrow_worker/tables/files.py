@@ -8,6 +8,7 @@ The planner cuts with its own scanner. The reader checks the cuts by its own rul
 from __future__ import annotations
 
 import os
+from io import open  # a script may replace the one in builtins
 from typing import Any, BinaryIO, Dict
 
 from windrow_worker.loaded import InputChanged, InputMisread
