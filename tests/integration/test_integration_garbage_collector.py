@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,31 @@ def test_no_garbage_is_collected_during_imports_and_it_is_afterwards(
         assert f"{module} False" in found[word], (word, os.linesep.join(found[word]))
     for word in lasting:
         assert "now True True" in found[word], (word, found[word])
+
+
+def test_it_is_collected_again_after_a_run_that_could_not_begin(tmp_path: Path) -> None:
+    script = """
+import gc, sys
+from windrow.cli import run_options, run_start
+open("broken.yml", "w").write("type: no_such_type\\n")
+for file in ("missing.yml", "broken.yml"):
+    assert run_start.run(run_options.parse([file])) not in (0, None)
+    assert gc.isenabled(), file
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+def test_a_notebook_that_runs_a_job_keeps_its_collector(tmp_path: Path) -> None:
+    run = EmbeddedRun(tmp_path / "job", "def run(mini_batch):\n    return mini_batch\n", 2)
+    script = """
+import gc, windrow
+seen = []
+run = windrow.run("job.yml", on_progress=lambda job: seen.append(gc.isenabled()))
+assert run.succeeded and seen and all(seen) and gc.isenabled() and not gc.get_freeze_count()
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=run.folder, check=True)
+
+
+def test_the_planner_changes_nothing_where_it_is_only_imported() -> None:
+    script = "import gc, windrow_master.planning.__main__; assert gc.isenabled()"
+    subprocess.run([sys.executable, "-c", script], check=True)

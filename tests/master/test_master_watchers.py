@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from windrow_master.core.ids import JobKey
+from windrow_master.rpc.job_service import WATCH_INTERVAL_MAX_S, WATCH_INTERVAL_S, watch_interval_s
 from windrow_master.watchers import Watchers
 
 DEADLINE_S = 180.0
@@ -42,3 +44,11 @@ def test_changes_are_told_after_the_pause() -> None:
             await asyncio.wait_for(waiting, DEADLINE_S)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("took_s", "interval_s"),
+    [(0.0, WATCH_INTERVAL_S), (0.001, WATCH_INTERVAL_S), (0.1, 2.0), (3.0, WATCH_INTERVAL_MAX_S)],
+)
+def test_the_pause_grows_with_the_cost_of_a_message_up_to_a_bound(took_s: float, interval_s: float) -> None:
+    assert watch_interval_s(took_s) == pytest.approx(interval_s)

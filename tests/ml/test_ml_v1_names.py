@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,9 +88,10 @@ def test_a_module_has_its_names_and_no_others(module: str) -> None:
 
 
 def test_the_table_has_no_other_modules() -> None:
-    from windrow.ml.v1 import names
+    from windrow.ml.v1 import finder, names
 
     assert set(names.MODULES) == set(MODULES)
+    assert {name.partition(".")[0] for name in MODULES} == finder.FIRST_NAMES
 
 
 def test_modules_are_imported_as_files_would_be() -> None:
@@ -107,5 +109,53 @@ except ModuleNotFoundError as error:
     assert str(error) == "No module named 'windrow.ml.v1.core.nothing'", error
 else:
     raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_folder_that_an_earlier_version_left_behind_hides_no_module(tmp_path: Path) -> None:
+    (tmp_path / "core" / "__pycache__").mkdir(parents=True)
+    script = f"""
+import windrow.ml.v1
+windrow.ml.v1.__path__.append({str(tmp_path)!r})
+from windrow.ml.v1.core import Workspace
+import windrow.ml.v1.runs
+assert windrow.ml.v1.runs.__file__
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_threads_import_at_the_same_time() -> None:
+    script = f"""
+import importlib, sys, threading
+begin, found = threading.Barrier(8), []
+
+def work(number):
+    begin.wait()
+    names = {sorted(MODULES)!r}[number::8] + ["names", "runs", "steps", "workspace"]
+    found.extend(importlib.import_module("windrow.ml.v1." + name) for name in names)
+
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(found) == {len(MODULES) + 32}, len(found)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_module_can_be_reloaded_and_its_classes_pickled() -> None:
+    script = """
+import importlib, pickle, sys
+import windrow.ml.v1
+from windrow.ml.v1 import core
+from windrow.ml.v1.core import Environment, Workspace
+assert importlib.reload(core) is core and core.Workspace is Workspace
+importlib.reload(windrow.ml.v1)
+assert [type(finder).__module__ for finder in sys.meta_path].count("windrow.ml.v1.finder") == 1
+assert pickle.loads(pickle.dumps(Workspace)) is Workspace
+assert type(pickle.loads(pickle.dumps(Environment("one")))) is Environment
 """
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -94,6 +94,7 @@ class Controller:
         self._fetcher = Fetcher(fetched_bytes_max, self._fetched, self._not_fetched)
         self.status = NodeStatus(self.ledger, self.steps, workforce, outgoing, self._fetcher)
         self._allotting: asyncio.TimerHandle | None = None
+        self._allot_failed: Exception | None = None
         self.at_work = asyncio.Event()
         """Set while there are steps, or logs of steps, on this node; cleared once the logs are pushed."""
         self.stirred: Callable[[], None] = lambda: None
@@ -373,7 +374,14 @@ class Controller:
         if len(self.steps) <= _MANY_STEPS:
             self._allot_now()
         elif self._allotting is None:
-            self._allotting = asyncio.get_running_loop().call_later(len(self.steps) * _REST_S, self._allot_now)
+            self._allotting = asyncio.get_running_loop().call_later(len(self.steps) * _REST_S, self._allot_gathered)
+
+    def _allot_gathered(self) -> None:
+        try:
+            self._allot_now()
+        except Exception as error:
+            # A timer has no caller: the next tick raises it, where it is reported.
+            self._allot_failed = error
 
     def _allot_now(self) -> None:
         if self._allotting is not None:
@@ -469,6 +477,9 @@ class Controller:
             self._log_ns = now
             for worker in self._workforce.workers.values():
                 worker.log.flush()
+        failed, self._allot_failed = self._allot_failed, None
+        if failed is not None:
+            raise failed
 
     # The end.
 
@@ -498,6 +509,8 @@ class Controller:
 
     def kill_all(self) -> None:
         """The agent ends now: kills all workers, since none may outlive it."""
+        if self._allotting is not None:
+            self._allotting.cancel()
         self._environments.close()
         self._fetcher.close()
         self._saver.close()

@@ -12,9 +12,9 @@ from contextlib import closing
 
 from windrow.common import garbage_collector
 
-# Before all other imports, and until the end: names and records are made by the million and hold no cycles. Looking for
-# some costs a third of the time of a listing.
-garbage_collector.pause()
+if __name__ == "__main__":
+    # Before all other imports: see `main`.
+    garbage_collector.pause()
 
 from windrow.storage.credentials import hide_credentials
 
@@ -31,6 +31,9 @@ STDOUT, STDERR = 1, 2
 
 def main() -> None:
     """Plan one step, then leave without ceremony: the watcher's blocked read would hold up an orderly end."""
+    # Until the end: names and records are made by the million and hold no cycles. Looking for some costs a third of the
+    # time of a listing.
+    garbage_collector.pause()
     hide_credentials()
     # Whatever prints must not get into the stream of messages.
     stdout = os.dup(STDOUT)

@@ -47,10 +47,17 @@ WATCH_INTERVAL_S = 0.25
 WATCH_REST = 20
 """A watcher waits this many times as long as its last message took to make: a job of hundreds of steps would
 otherwise keep the master busy with reports."""
+WATCH_INTERVAL_MAX_S = 5.0
+"""Longest such wait: a message that took seconds, since the machine stood still, keeps no watcher for minutes."""
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
+
+
+def watch_interval_s(took_s: float) -> float:
+    """How long a watcher waits after a message that took so long to make."""
+    return min(max(WATCH_INTERVAL_S, WATCH_REST * took_s), WATCH_INTERVAL_MAX_S)
 
 
 class JobService(MiniBatchCalls, NodeCalls):
@@ -135,7 +142,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                     yield pb.WatchJobResponse(job=message)
                 if job.state in ENDED_JOBS:
                     return
-                await watch.next_change(max(WATCH_INTERVAL_S, WATCH_REST * took_s))
+                await watch.next_change(watch_interval_s(took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Tell why each step is where it is."""

@@ -1,4 +1,8 @@
-"""Makes the modules that notebooks import, such as `windrow.ml.v1.core.compute`, from the table of names."""
+"""Makes the modules that notebooks import, such as `windrow.ml.v1.core.compute`, from the table of names.
+
+The finder comes before that of files: a folder without modules, which an earlier version may have left behind, is a
+package to Python, and would hide the module of its name.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,25 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _PREFIX = "windrow.ml.v1."
+FIRST_NAMES = frozenset({"contrib", "core", "data", "exceptions", "pipeline", "train", "widgets"})
+"""How the names in the table begin. All others are files, and the table itself is made of these."""
 
 
 def install() -> None:
-    """Let `import` find the modules of the table. They come after files, and files are found without the table."""
+    """Let `import` find the modules of the table."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not fullname.startswith(_PREFIX):
+        name = fullname.removeprefix(_PREFIX)
+        if name == fullname or name.partition(".")[0] not in FIRST_NAMES:
             return None
         from windrow.ml.v1.names import MODULES
 
-        name = fullname.removeprefix(_PREFIX)
         if name not in MODULES:
             return None
         is_package = any(other.startswith(f"{name}.") for other in MODULES)
