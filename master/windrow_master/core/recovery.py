@@ -58,7 +58,11 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
 def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
     """Take over a job that had ended and was opened again in the store, as a new master would."""
     (row,) = command.snapshot.jobs
+    had_workers = {step_id: step.workers.may_be_on for step_id, step in state.steps.items()}
     job = _enter(state, row, command.snapshot, command.settings, now)
+    for step in job.steps:
+        # A node may still be ending its workers of the earlier generation.
+        step.workers.may_be_on |= had_workers.get(step.step_id, set()) & state.nodes.keys()
     state.touch_job(job)
     state.add_event(now, job.job_key, "retried", f"generation {job.generation}")
     _owe_effects(state, job, now)
