@@ -308,9 +308,15 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
 
 
 def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
-    """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it."""
+    """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it.
+
+    A held master has one node at most, on its own machine. If that is known from an earlier master and has not been
+    heard of, its process was most likely killed, and no other would come: a held master does not wait for it.
+    """
     for step in job.steps:
         ending_on = step.workers.ending_on | _nodes_with_workers(state, step)
+        if state.held:
+            ending_on = {name for name in ending_on if state.nodes[name].has_reported}
         if step.state not in ENDED_STEPS:
             with state.contained(step):
                 _end_step(state, step, StepState.CANCELLED, now)
