@@ -317,12 +317,13 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
         ending_on = step.workers.ending_on | _nodes_with_workers(state, step)
         if state.held:
             ending_on = {name for name in ending_on if state.nodes[name].has_reported}
-        if step.state not in ENDED_STEPS:
-            with state.contained(step):
+        with state.contained(step):
+            if step.state not in ENDED_STEPS:
                 _end_step(state, step, StepState.CANCELLED, now)
-        else:
-            # It was told to end when the step ended, but its answer may have been lost with an earlier stream.
-            _ask_to_end(state, step, ending_on)
+            else:
+                # Nodes were told when it ended, but an answer may have been lost with an earlier stream.
+                _ask_to_end(state, step, ending_on)
+                step.counters.check()  # what ended it may have raised half-way
         if step.step_id in state.raised or step.lease_ids or len(step.mini_batches):
             _end_broken_step(state, step, now)
         step.workers.ending_on = ending_on
