@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from core_driver import CoreDriver
-from windrow_master.core import attempts, commands, core, endings, invariants, ticks
+from sim_view import settings_of
+from windrow_master.core import attempts, commands, core, endings, invariants, recovery, ticks
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import StepsRaised
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
@@ -160,6 +161,18 @@ def test_what_was_raised_at_a_step_is_told_with_what_ends_the_command(
     assert caught.value.reply is commands.UNANSWERED
     monkeypatch.undo()
     two_jobs.beat()
+
+
+def test_a_job_that_cannot_be_taken_up_keeps_no_master_from_starting(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_jobs.finish_all()
+    assert {two_jobs.step(number).state for number in (1, 2)} == {StepState.CONCATENATING}
+    plant(monkeypatch, recovery, "conclude_step")
+    two_jobs.core = core.Core(two_jobs.tables.next_incarnation(), 99, two_jobs.timing)
+    two_jobs.core.load(two_jobs.tables.load(), settings_of, two_jobs.now)
+    assert fx.ConcatenateRows(WHOLE, 1) in two_jobs.core.take_effects()
+    raised_by(two_jobs, commands.Tick())
 
 
 def too_many_succeeded(driver: CoreDriver) -> None:

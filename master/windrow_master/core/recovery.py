@@ -34,7 +34,8 @@ SettingsOf = Callable[[bytes], JobSettings]
 
 
 def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
-    """Enter a snapshot into an empty state, and gather the effects that are still owed."""
+    """Enter a snapshot into an empty state, and gather the effects that are still owed. What a bug raises at one step
+    is kept for the first command, which pauses its job."""
     state.tick_s = now.monotonic_s
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
@@ -80,7 +81,8 @@ def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSetti
         job.steps.append(step)
         state.steps[step.step_id] = step
         if step.state not in ENDED_STEPS:
-            _restore_attempts(state, job, step, loaded, now)
+            with state.contained(step):
+                _restore_attempts(state, job, step, loaded, now)
     return job
 
 
@@ -194,10 +196,11 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
         go_on_cancelling(state, job, now)
         return
     for step in job.steps:
-        if step.state == StepState.RUNNING:
-            prepare_step(state, step)
-            if step.plan.is_done:
-                settle_step(state, step, now)
-        elif step.state == StepState.CONCATENATING:
-            conclude_step(state, step)
+        with state.contained(step):
+            if step.state == StepState.RUNNING:
+                prepare_step(state, step)
+                if step.plan.is_done:
+                    settle_step(state, step, now)
+            elif step.state == StepState.CONCATENATING:
+                conclude_step(state, step)
     begin_steps(state, job, now)
