@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from core_driver import CoreDriver
-from windrow_master.core import attempts, commands, endings, ticks
+from sim_view import settings_of
+from windrow_master.core import attempts, commands, core, endings, invariants, recovery, ticks
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import StepsRaised
-from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import JobState
+from windrow_master.core.state import CoreState
+from windrow_master.core.states import JobState, StepState
+from windrow_master.core.transitions import InvariantBroken
 
 N1 = NodeId("n1")
 BROKEN, WHOLE = StepId(1), StepId(2)
@@ -111,3 +115,109 @@ def test_a_tick_that_raises_at_one_step_does_all_the_rest(
     two_jobs.now_s += 60
     raised_by(two_jobs, commands.Tick(60))
     assert not two_jobs.core.state.nodes and two_jobs.step(WHOLE).ready.size == 2
+
+
+def test_leases_that_cannot_be_written_down_keep_no_node_alive(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step_id in (BROKEN, WHOLE):
+        for lease_id in sorted(two_jobs.step(step_id).lease_ids):
+            two_jobs.core.state.leases[lease_id].stored = False
+            two_jobs.core.state.unstored.append(lease_id)
+    sound = CoreState.store_attempt
+
+    def broken(state: CoreState, lease: Any, *rest: Any, **named: Any) -> None:
+        if lease.step_id == BROKEN:
+            raise ZeroDivisionError("planted")
+        sound(state, lease, *rest, **named)
+
+    monkeypatch.setattr(CoreState, "store_attempt", broken)
+    two_jobs.now_s += 60
+    raised_by(two_jobs, commands.Tick(60))
+    assert not two_jobs.core.state.nodes and two_jobs.step(WHOLE).ready.size == 2
+
+
+def test_the_next_moment_is_known_though_one_step_raises(two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound_s = two_jobs.core.next_due(two_jobs.now)
+    plant(monkeypatch, ticks, "placement_due_s")
+    assert two_jobs.core.next_due(two_jobs.now) < two_jobs.now_s, "the tick that pauses the job is due"
+    raised_by(two_jobs, commands.Tick(60))
+    two_jobs.do(commands.PauseJob(JobKey(1), "a bug"))
+    assert two_jobs.core.next_due(two_jobs.now) == sound_s
+
+
+def test_what_was_raised_at_a_step_is_told_with_what_ends_the_command(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beat(state: CoreState, command: Any, now: Any) -> None:
+        with state.contained(two_jobs.step(BROKEN)):
+            raise ZeroDivisionError("planted")
+        raise LookupError
+
+    monkeypatch.setitem(core.HANDLERS, commands.HeartbeatNode, beat)
+    with pytest.raises(StepsRaised) as caught:
+        two_jobs.beat()
+    assert list(map(type, caught.value.errors.values())) == [ZeroDivisionError, LookupError]
+    assert caught.value.reply is commands.UNANSWERED
+    monkeypatch.undo()
+    two_jobs.beat()
+
+
+def test_a_job_that_cannot_be_taken_up_keeps_no_master_from_starting(
+    two_jobs: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_jobs.finish_all()
+    assert {two_jobs.step(number).state for number in (1, 2)} == {StepState.CONCATENATING}
+    plant(monkeypatch, recovery, "conclude_step")
+    two_jobs.core = core.Core(two_jobs.tables.next_incarnation(), 99, two_jobs.timing)
+    two_jobs.core.load(two_jobs.tables.load(), settings_of, two_jobs.now)
+    assert fx.ConcatenateRows(WHOLE, 1) in two_jobs.core.take_effects()
+    raised_by(two_jobs, commands.Tick())
+
+
+def too_many_succeeded(driver: CoreDriver) -> None:
+    driver.step(BROKEN).counters.succeeded = 50
+
+
+def fewer_than_none(driver: CoreDriver) -> None:
+    driver.step(BROKEN).counters.items_failed = -3
+
+
+def not_held(driver: CoreDriver) -> None:
+    driver.node().held[BROKEN] = 0
+
+
+def a_lease_too_many(driver: CoreDriver) -> None:
+    driver.step(BROKEN).lease_ids.add(LeaseId(12345))
+
+
+def uneven_tables(driver: CoreDriver) -> None:
+    driver.step(BROKEN).mini_batches.item_counts.append(1)
+
+
+def half_ended(driver: CoreDriver) -> None:
+    too_many_succeeded(driver)
+    with pytest.raises(InvariantBroken):
+        driver.core.handle(commands.FailStep(BROKEN, "it cannot go on"), driver.now)
+    assert driver.step(BROKEN).state is StepState.FAILED
+
+
+@pytest.mark.parametrize(
+    "breaks", [too_many_succeeded, fewer_than_none, not_held, a_lease_too_many, uneven_tables, half_ended]
+)
+def test_a_job_whose_books_are_broken_can_be_cancelled(
+    two_jobs: CoreDriver, breaks: Callable[[CoreDriver], None]
+) -> None:
+    driver = two_jobs
+    breaks(driver)
+    driver.core.handle(commands.PauseJob(JobKey(1), "a bug"), driver.now)
+    with contextlib.suppress(StepsRaised):
+        driver.core.handle(commands.CancelJob("a"), driver.now)
+    invariants.check(driver.core.state)
+    assert driver.job(1).state is JobState.CANCELLING
+    assert {lease.step_id for lease in driver.held()} == {WHOLE}
+    driver.group(commands.ConfirmStepEnd(N1, driver.node().stream, BROKEN))
+    assert driver.job(1).state is JobState.CANCELLED
+    driver.step(BROKEN).counters.check()
+    driver.finish_all()
+    assert driver.step(WHOLE).state is StepState.CONCATENATING

@@ -8,6 +8,7 @@ from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import FinishStep, LostRows, RequeueLostRows
 from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
 from windrow_master.core.statuses import DEPENDENCY_ERROR
 
@@ -21,10 +22,11 @@ def confirm(
     stream: int | None = None,
     failures: tuple[int, str] = (0, ""),
     generation: int = 1,
+    step_id: int = STEP,
 ) -> None:
     node = driver.node(name)
     stream = node.stream if stream is None else stream
-    driver.do(commands.ConfirmStepEnd(node.node_id, stream, STEP, generation, unsaved, *failures))
+    driver.do(commands.ConfirmStepEnd(node.node_id, stream, StepId(step_id), generation, unsaved, *failures))
 
 
 def ending(*names: str) -> CoreDriver:
@@ -281,3 +283,64 @@ def test_a_node_that_says_it_has_the_step_is_waited_for_though_it_was_forgotten(
     assert driver.job().state is JobState.CANCELLING
     confirm(driver, "lost")
     assert driver.job().state is JobState.CANCELLED
+
+
+def pipeline_in_its_second_step(*names: str) -> CoreDriver:
+    """Its first step is done, and these nodes run the second one."""
+    driver = CoreDriver()
+    driver.submit(StepSettings("first"), StepSettings("second", depends_on=("first",)))
+    driver.plan(1, [1])
+    for name in names:
+        driver.join(name)
+    driver.finish_all(names[0])
+    driver.finish_step()
+    assert {effect.step_id for effect in driver.sent(fx.EndStep)} == {STEP}
+    driver.plan(2, [1] * 9)
+    for name in names:
+        driver.capacity(name, 1, step_id=2)
+    return driver
+
+
+def test_an_answer_of_a_step_done_before_that_was_lost_with_its_stream_is_asked_for_again() -> None:
+    driver = pipeline_in_its_second_step("n1", "n2")
+    confirm(driver, "n2")
+    driver.open("n1", steps=(StepId(2),))
+    driver.do(commands.CancelJob("job"))
+    asked = {(effect.node_id, effect.step_id) for effect in driver.sent(fx.EndStep)}
+    assert asked == {("n1", 1), ("n1", 2), ("n2", 2)}
+    for node_id, step_id in sorted(asked):
+        assert driver.job().state is JobState.CANCELLING
+        confirm(driver, node_id, step_id=step_id)
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_a_node_that_still_ends_workers_of_an_earlier_generation_is_waited_for() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 4)
+    driver.join()
+    driver.do(commands.FailStep(STEP, "it cannot go on"))
+    driver.do(commands.CordonNode(NodeId("n1"), True))
+    driver.retry()
+    assert not driver.sent(fx.SendStep)
+    driver.do(commands.CancelJob("job"))
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "n1")
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_a_held_master_does_not_wait_for_a_node_of_an_earlier_process() -> None:
+    """`windrow job cancel` of a run that was killed: no process of it is left, and none would come."""
+    driver = CoreDriver()
+    driver.running([1] * 4, ends_workers_first=True)
+    driver.join()
+    driver.tick_alive(2, "n1")
+    driver.restart(held=True)
+    driver.do(commands.CancelJob("job"))
+    assert driver.job().state is JobState.CANCELLED
+    driver.assert_reload_equals_live()
+
+
+def test_a_held_master_ends_what_a_killed_one_was_cancelling() -> None:
+    driver = cancelling("n1")
+    driver.restart(held=True)
+    assert driver.tables.jobs[driver.job().job_key].state is JobState.CANCELLED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from windrow.rpc.v1.work_pb2 import Completion
-from windrow_master.core import attempts, commands, scheduling
+from windrow_master.core import attempts, commands, scheduling, steps, ticks
 from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
 from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
@@ -285,6 +285,30 @@ def test_a_lost_node_costs_the_job_that_raises_its_leases_and_the_caller_gets_it
         assert "RemoveNode raised ZeroDivisionError" in state.jobs[JobKey(1)].message
         assert not state.leases and state.steps[StepId(2)].ready.size == 1
         assert "a command raised inside the core" in caplog.text
+
+    drive(scenario)
+
+
+def test_what_raises_at_a_paused_job_is_told_but_not_with_each_tick(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    async def scenario(bench: Bench) -> None:
+        for _ in range(20):
+            bench.committer.permits.release()
+        await two_jobs(bench)
+        submit, state = bench.writer.submit, bench.writer.core.state
+        monkeypatch.setattr(ticks, "fail_if_given_up", broken)
+        monkeypatch.setattr(steps, "_end_step", broken)
+        told = []
+        for command in (commands.Tick(), commands.Tick(), commands.CancelJob("a")):
+            caplog.clear()
+            reply = await submit(command)
+            told.append(caplog.text.count("a command raised inside the core"))
+        assert told == [2, 0, 1] and reply == 1
+        assert [state.jobs[JobKey(key)].state for key in (1, 2)] == [JobState.CANCELLING, JobState.PAUSED]
 
     drive(scenario)
 

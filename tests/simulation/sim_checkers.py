@@ -23,6 +23,7 @@
     now and then is to see whether it still does.
 20. No commit breaks what the schema demands: at most one success of a mini-batch, plans without gaps.
 21. What `windrow_master.core.invariants` says of a state holds after each group of commands.
+22. A job becomes CANCELLED only when no node that is connected serves any of its steps.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from windrow_master.core import effects as fx
 from windrow_master.core.budgets import CHARGED_CAUSES
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.records import Dirty
 from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
 from windrow_master.core.state import ENDED_STEPS
-from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState, Verdict
+from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 from windrow_master.core.ticks import STALL_S
 from windrow_master.shell.ticking import LOOK_S
 
@@ -65,6 +66,11 @@ def require(holds: bool, rule: int, what: str) -> None:
         raise Broken(rule, what)
 
 
+def cancelled_jobs(core: Core) -> set[JobKey]:
+    """The jobs that are CANCELLED in a core."""
+    return {key for key, job in core.state.jobs.items() if job.state == JobState.CANCELLED}
+
+
 class Checkers:
     """Knows the truth about every lease and result, and compares."""
 
@@ -83,6 +89,8 @@ class Checkers:
         self._nodes: dict[NodeId, int] = {}
         self._cordons: dict[int, set[NodeId]] = {}
         """Master incarnation -> the names that must be cordoned."""
+        self._cancelled: set[JobKey] = set()
+        """Those that were CANCELLED before the command in hand."""
         self._quiet = 0
         self._truth: dict[SegmentRange, bytes] = {}
         """The rows of every committed range."""
@@ -94,6 +102,7 @@ class Checkers:
     def before(self, core: Core, command: Any) -> None:
         """A command is about to be handled."""
         state = core.state
+        self._cancelled = cancelled_jobs(core)
         if isinstance(command, commands.Tick):
             self._nodes = {node_id: node.stream for node_id, node in state.nodes.items()}
             self.placement.on_tick(core)
@@ -121,6 +130,15 @@ class Checkers:
         elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
             self._heard[state.incarnation, command.node_id] = world.now_s
         self._check_cordons(core, command, reply)
+        for job in (state.jobs[key] for key in cancelled_jobs(core) - self._cancelled):
+            step_ids = {step.step_id for step in job.steps}
+            for node in state.nodes.values():
+                agent = self._sim.agent_of(node.node_id)
+                stream = agent.stream if agent is not None else None
+                if agent is None or stream is None or stream.master.core is not core or stream.number != node.stream:
+                    continue
+                serves = step_ids.intersection(agent.steps)
+                require(not serves, 22, f"{job.job_id} is cancelled while {agent.incarnation} serves {serves}")
         if isinstance(command, commands.AdoptJob):
             self.adopting -= 1
         if isinstance(command, (commands.RegisterNode, commands.OpenWork)):

@@ -12,8 +12,8 @@ from windrow_master.core import attempts, blame, budgets, commands, nodes, recov
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.records import Dirty, NodeRow
-from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.core.state import CoreState, Job, Node, Step
+from windrow_master.core.states import Cause, JobState, NodeState, StepState
 
 
 @fault(13)
@@ -214,6 +214,20 @@ def step_ends_only_where_this_stream_offered_it() -> Iterator[None]:
         ]
 
     with patch.object(steps, "_end_step", end):
+        yield
+
+
+@fault(22)
+def cancelled_at_once() -> Iterator[None]:
+    """A job is CANCELLED when its nodes are told to end its workers, not when they have."""
+
+    def settle(state: CoreState, job: Job, now: Moment) -> None:
+        for step in job.steps if job.state == JobState.CANCELLING else ():
+            step.workers.ending_on.clear()
+        original(state, job, now)
+
+    original = steps.settle_job
+    with patch.object(steps, "settle_job", settle):
         yield
 
 

@@ -27,6 +27,7 @@ from windrow_master.core import (
 )
 from windrow_master.core.commands import UNANSWERED, Command, Moment, StepsRaised
 from windrow_master.core.effects import Effect
+from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.settings import Timing
 from windrow_master.core.state import CoreState
@@ -83,7 +84,15 @@ class Core:
 
         Raises StepsRaised for a bug that it met at some steps only.
         """
-        reply = HANDLERS[type(command)](self.state, command, now)
+        try:
+            reply = HANDLERS[type(command)](self.state, command, now)
+        except StepsRaised:
+            raise
+        except Exception as error:
+            if not self.state.raised:
+                raise
+            at = getattr(command, "step_id", StepId(0))
+            raise StepsRaised({**self.state.take_raised(), at: error}, UNANSWERED) from error
         if self.state.raised:
             raise StepsRaised(self.state.take_raised(), reply)
         return reply

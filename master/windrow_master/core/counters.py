@@ -79,6 +79,16 @@ class Counters:
         ):
             raise InvariantBroken(f"counters that do not add up: {self}")
 
+    def end_broken(self) -> None:
+        """Make the numbers of a step that is cancelled add up, whatever is wrong with them."""
+        for name in ("planned", "succeeded", "failed", "items_total", "items_ok", "items_failed", "rows"):
+            setattr(self, name, max(0, getattr(self, name)))
+        self.leased = 0
+        self.planned = max(self.planned, self.succeeded + self.failed)
+        self.cancelled = self.planned - self.succeeded - self.failed
+        self.items_total = max(self.items_total, self.items_ok + self.items_failed)
+        self.items_cancelled = self.items_total - self.items_ok - self.items_failed
+
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0
     ) -> None:

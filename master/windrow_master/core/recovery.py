@@ -34,7 +34,8 @@ SettingsOf = Callable[[bytes], JobSettings]
 
 
 def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Moment) -> None:
-    """Enter a snapshot into an empty state, and gather the effects that are still owed."""
+    """Enter a snapshot into an empty state, and gather the effects that are still owed. What a bug raises at one step
+    is kept for the first command, which pauses its job."""
     state.tick_s = now.monotonic_s
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
@@ -58,7 +59,11 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
 def on_adopt_job(state: CoreState, command: AdoptJob, now: Moment) -> JobKey:
     """Take over a job that had ended and was opened again in the store, as a new master would."""
     (row,) = command.snapshot.jobs
+    had_workers = {step_id: step.workers.may_be_on for step_id, step in state.steps.items()}
     job = _enter(state, row, command.snapshot, command.settings, now)
+    for step in job.steps:
+        # A node may still be ending its workers of the earlier generation.
+        step.workers.may_be_on |= had_workers.get(step.step_id, set()) & state.nodes.keys()
     state.touch_job(job)
     state.add_event(now, job.job_key, "retried", f"generation {job.generation}")
     _owe_effects(state, job, now)
@@ -76,7 +81,8 @@ def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSetti
         job.steps.append(step)
         state.steps[step.step_id] = step
         if step.state not in ENDED_STEPS:
-            _restore_attempts(state, job, step, loaded, now)
+            with state.contained(step):
+                _restore_attempts(state, job, step, loaded, now)
     return job
 
 
@@ -190,10 +196,11 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
         go_on_cancelling(state, job, now)
         return
     for step in job.steps:
-        if step.state == StepState.RUNNING:
-            prepare_step(state, step)
-            if step.plan.is_done:
-                settle_step(state, step, now)
-        elif step.state == StepState.CONCATENATING:
-            conclude_step(state, step)
+        with state.contained(step):
+            if step.state == StepState.RUNNING:
+                prepare_step(state, step)
+                if step.plan.is_done:
+                    settle_step(state, step, now)
+            elif step.state == StepState.CONCATENATING:
+                conclude_step(state, step)
     begin_steps(state, job, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
@@ -56,25 +57,30 @@ def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None
             state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
 
 
-def placement_due_s(state: CoreState) -> float:
-    """When (monotonic) time alone allows what it did not at the last `pick`; inf: it will not.
+def placement_due_s(state: CoreState, step: Step) -> float:
+    """When (monotonic) time alone allows for a step what it did not at the last `pick`; inf: it will not.
 
-    A retry has waited long enough for another node, a node has been set aside or doubted long enough, or one has had
-    its time to give leases back.
+    A retry has waited long enough for another node, or a node has been set aside or doubted long enough.
     """
     timing = state.timing
-    moments: list[float] = []
-    for step in state.steps.values():
-        moments += [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
-        for node_id in step.nodes.doubted:
-            standing = step.nodes.standings[node_id]
-            if standing.doubted_s is not None:
-                moments.append(standing.doubted_s + timing.retry_wait_s)
-            if standing.aside_until_s is not None:
-                moments.append(standing.aside_until_s)
-    for node in state.nodes.values():
-        for asked_s in node.recalled_s.values():
-            moments += [asked_s + timing.recall_answer_s, asked_s + timing.recall_answer_s * RARELY]
+    moments = [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
+    for node_id in step.nodes.doubted:
+        standing = step.nodes.standings[node_id]
+        if standing.doubted_s is not None:
+            moments.append(standing.doubted_s + timing.retry_wait_s)
+        if standing.aside_until_s is not None:
+            moments.append(standing.aside_until_s)
+    return _next_after_pick(state, moments)
+
+
+def recall_due_s(state: CoreState) -> float:
+    """When (monotonic) a node has had its time to give leases back; inf: none was asked."""
+    wait_s = state.timing.recall_answer_s
+    asked = [asked_s for node in state.nodes.values() for asked_s in node.recalled_s.values()]
+    return _next_after_pick(state, [asked_s + pause_s for asked_s in asked for pause_s in (wait_s, wait_s * RARELY)])
+
+
+def _next_after_pick(state: CoreState, moments: Iterable[float]) -> float:
     return min((moment for moment in moments if moment > state.picked_s), default=math.inf)
 
 

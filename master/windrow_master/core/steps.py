@@ -308,13 +308,34 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
 
 
 def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
-    """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it."""
+    """End the steps of a job that is CANCELLING, and wait for the nodes that may have workers of it.
+
+    A held master has one node at most, on its own machine. If that is known from an earlier master and has not been
+    heard of, its process was most likely killed, and no other would come: a held master does not wait for it.
+    """
     for step in job.steps:
         ending_on = step.workers.ending_on | _nodes_with_workers(state, step)
-        if step.state not in ENDED_STEPS:
-            _end_step(state, step, StepState.CANCELLED, now)
+        if state.held:
+            ending_on = {name for name in ending_on if state.nodes[name].has_reported}
+        with state.contained(step):
+            if step.state not in ENDED_STEPS:
+                _end_step(state, step, StepState.CANCELLED, now)
+            else:
+                # Nodes were told when it ended, but an answer may have been lost with an earlier stream.
+                _ask_to_end(state, step, ending_on)
+                step.counters.check()  # what ended it may have raised half-way
+        if step.step_id in state.raised or step.lease_ids or len(step.mini_batches):
+            _end_broken_step(state, step, now)
         step.workers.ending_on = ending_on
     settle_job(state, job, now)
+
+
+def _ask_to_end(state: CoreState, step: Step, node_ids: set[NodeId]) -> None:
+    """Have these nodes confirm that they have no worker of a step (any more)."""
+    for node_id in sorted(node_ids):
+        node = state.nodes[node_id]
+        if node.stream:
+            state.effects.append(fx.EndStep(node_id, node.stream, step.step_id))
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
@@ -352,6 +373,30 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
     step.workers.ending_on.clear()
+    _leave_nodes(state, step)
+
+
+def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
+    """End a step of a cancelled job at which `_end_step` raised: drop what the nodes and the queue have of it, and make
+    its counters add up. A job whose books are broken can be cancelled, too, and its nodes go on with others."""
+    if step.state not in ENDED_STEPS:
+        step.become(StepState.CANCELLED)
+    step.end_time = now.wall_s
+    for lease in [lease for lease in state.leases.values() if lease.step_id == step.step_id]:
+        del state.leases[lease.lease_id]
+        node = state.nodes.get(lease.node_id)
+        if node is not None:
+            node.lease_ids.discard(lease.lease_id)
+            node.claims[lease.lease_id] = (step.step_id, -1)
+    step.lease_ids.clear()
+    step.counters.end_broken()
+    step.ready.clear()
+    step.mini_batches = type(step.mini_batches)()
+    step.nodes.standings.clear()
+    step.nodes.doubted.clear()
+    state.dirty.cancelled_steps.append(step.step_id)
+    state.touch_step(step)
+    state.effects.append(fx.StopStepWork(step.step_id))
     _leave_nodes(state, step)
 
 

@@ -12,9 +12,9 @@ from windrow_master.core.commands import Moment, Tick
 from windrow_master.core.endings import announce_ending, ending_announced_s
 from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
-from windrow_master.core.scheduling import placement_due_s
-from windrow_master.core.state import ENDED_JOBS, CoreState, Job
-from windrow_master.core.states import AttemptState, NodeState
+from windrow_master.core.scheduling import placement_due_s, recall_due_s
+from windrow_master.core.state import ENDED_JOBS, CoreState, Job, Step
+from windrow_master.core.states import AttemptState, JobState, NodeState
 
 STALL_S = 0.25
 """A tick that comes later than this after its moment means that the process stood still."""
@@ -43,10 +43,10 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             fail_if_never_ready(state, step, now)
             fail_if_overdue(state, step, now)
             announce_ending(state, step, now)
-            if step.ready.release_due(now.monotonic_s):
+            if step.ready.release_due(now.monotonic_s) or placement_due_s(state, step) <= now.monotonic_s:
                 state.scheduling_wanted = True
     _forget_ended_jobs(state, now)
-    if placement_due_s(state) <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
+    if recall_due_s(state) <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
         state.scheduling_wanted = True
 
 
@@ -56,7 +56,7 @@ def next_due(state: CoreState, now: Moment) -> float:
     Looks at each node and step: not for every command.
     """
     _drop_stored(state)
-    due_s = placement_due_s(state)
+    due_s = recall_due_s(state)
     if state.unstored:
         due_s = min(due_s, state.leases[state.unstored[0]].granted_s + state.timing.store_leases_after_s)
     if state.settle_until_s:
@@ -66,16 +66,29 @@ def next_due(state: CoreState, now: Moment) -> float:
         if node.state == NodeState.QUARANTINED:
             due_s = min(due_s, node.quarantined_until_s)
     for step in state.steps.values():
-        if is_given_up(state, step):
-            return -math.inf
-        due_s = min(due_s, never_ready_s(state, step), overdue_s(state, step), ending_announced_s(step))
-        if step.ready.delayed:
-            due_s = min(due_s, step.ready.delayed[0][0])
+        try:
+            due_s = min(due_s, _due_s(state, step))
+        except Exception:  # a bug: the tick meets it as well, and pauses the job
+            if state.jobs[step.job_key].state != JobState.PAUSED:
+                return -math.inf
     for job in state.jobs.values():
         if job.state in ENDED_JOBS:
             # One that a commit still needs is looked at again when that has begun.
             due_s = min(due_s, job.forget_s if _may_be_forgotten(state, job) else now.monotonic_s + STALL_S)
     return due_s
+
+
+def _due_s(state: CoreState, step: Step) -> float:
+    """When (monotonic) a tick will have something to do for a step."""
+    if is_given_up(state, step):
+        return -math.inf
+    return min(
+        placement_due_s(state, step),
+        never_ready_s(state, step),
+        overdue_s(state, step),
+        ending_announced_s(step),
+        step.ready.delayed[0][0] if step.ready.delayed else math.inf,
+    )
 
 
 def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
@@ -119,7 +132,9 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
         lease = state.leases[state.unstored[0]]
         if lease.granted_s > oldest:
             return
-        state.store_attempt(lease, AttemptState.RUNNING, now)
+        with state.contained(state.steps[lease.step_id]):
+            state.store_attempt(lease, AttemptState.RUNNING, now)
+        state.unstored.popleft()
         _drop_stored(state)
 
 

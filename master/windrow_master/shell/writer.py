@@ -199,8 +199,9 @@ class Writer:
             errors, reply = error.errors, error.reply
         for step_id, at_step in errors.items():
             step = self.core.state.steps.get(step_id)
-            if step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED:
-                continue  # told already
+            paused = step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED
+            if paused and isinstance(command, commands.Tick):
+                continue  # told already, and each tick meets it
             _report(
                 at_step,
                 "a command raised inside the core: please report this",
