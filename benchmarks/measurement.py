@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """A measured row."""
+    """A measured row. Not a table of data."""
 
     row: Row
     lines: list[Line]

@@ -23,6 +23,8 @@ WINDROW = str(Path(sys.executable).parent / "windrow")
 class Link:
     """A relay on loopback between an agent and the master. Once cut, it takes bytes and passes none on, as a dead
     network does: nobody gets an error.
+
+    Not the agent's `Link`, which is its channel to the master.
     """
 
     def __init__(self, host: str, port: int) -> None:

@@ -50,7 +50,7 @@ jobs:
 
 @dataclass(frozen=True)
 class Job:
-    """One job in a folder of its own."""
+    """One job in a folder of its own. Not `windrow.Job`, which is what a master answers about a job."""
 
     folder: Path
 

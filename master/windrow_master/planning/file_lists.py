@@ -78,6 +78,8 @@ def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
 class TakenOver:
     """Mini-batches of an earlier job whose files are all in these lists and unchanged. They come first.
 
+    Not the core's `TakenOver`, which is the outcome of one.
+
     The rest of the lists is divided after them. `recipes_bytes`: where they end in the recipes; `names`: their files. A
     file is taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What
     an earlier planner took over stays taken over, whatever this planner is asked.

@@ -54,7 +54,10 @@ LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
 class JobService(MiniBatchCalls, NodeCalls):
-    """Turns calls into commands for the writer, and rows into messages."""
+    """Turns calls into commands for the writer, and rows into messages.
+
+    Not the `JobService` of `windrow.ml`, which is a setting of Azure ML.
+    """
 
     def __init__(
         self,

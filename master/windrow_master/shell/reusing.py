@@ -37,7 +37,10 @@ NOTHING_LIKE_IT = (
 
 
 class Begun(NamedTuple):
-    """A step that may be reused some time. `generation`: of its job."""
+    """A step that may be reused some time. `generation`: of its job.
+
+    Not the client's `Begun`, which is a run of `windrow run`.
+    """
 
     job_id: str
     step_id: int

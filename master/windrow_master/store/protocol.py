@@ -176,6 +176,8 @@ class AttemptLinesReader(Protocol):
 class Store(Protocol):
     """The durable state, owned by one master incarnation.
 
+    Not a store of data (`s3://…`), which `windrow.storage` reads and writes.
+
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
     2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset` and `prune` of an older one raise

@@ -123,7 +123,10 @@ class AppendFile:
 
 
 class Journal:
-    """Both files of a step, cut to a checkpoint."""
+    """Both files of a step, cut to a checkpoint.
+
+    Not the journal of a process (`windrow.common.journal`), which is its log.
+    """
 
     def __init__(self, files: StepFiles, start: Checkpoint) -> None:
         self._folder = files.folder

@@ -20,7 +20,10 @@ from windrow_master.planning.tables.window import BLOCK_MAX, Window
 
 class Found(NamedTuple):
     """Where the next record begins (None: nowhere), and how many records lie before it, the one that the search began
-    at included (0: the cutter has not looked at what lies between)."""
+    at included (0: the cutter has not looked at what lies between).
+
+    Not the `Found` of `windrow.storage`, which is an object of a store.
+    """
 
     begin: int | None
     records: int
