@@ -46,7 +46,10 @@ LEASE_PREFIX_BITS = 31
 
 
 class SqliteStore:
-    """See protocol.Store. `commit` is meant for one thread; the other writes may come from any (they take turns)."""
+    """Implements `store.protocol.Store`, which says what each method promises.
+
+    `commit` is meant for one thread. The other writes may come from any thread: they take turns.
+    """
 
     def __init__(self, database: Database, name: str) -> None:
         """Take the store over: from now on, earlier incarnations cannot write. Raises StateError.
@@ -93,23 +96,20 @@ class SqliteStore:
         return cls(database, ":memory:")
 
     def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
-        """See protocol.Store."""
         self._on_damage = listener
         if isinstance(self._database, FileDatabase) and self._database.check is not None:
             self._database.check.tell(listener)
 
     @property
     def incarnation(self) -> int:
-        """See protocol.Store."""
         return self._incarnation
 
     @property
     def lease_prefix(self) -> int:
-        """See protocol.Store."""
         return self._lease_prefix
 
     def load(self) -> Snapshot:
-        """See protocol.Store. Raises StoreBroken."""
+        """The snapshot that a new master starts from. Raises StoreBroken."""
         with self._turn:
             try:
                 return load_snapshot(self._connection)
@@ -117,18 +117,15 @@ class SqliteStore:
                 raise self._classified(error) from error
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
-        """See protocol.Store."""
         with self._turn:
             writes = writes_of(dirty, ranges, segments, self._written)
             self._write_all([*writes, *self._count_up(dirty)])
             self._remember(dirty)
 
     def record_output(self, row: OutputRow) -> None:
-        """See protocol.Store."""
         self._write_all([Write(sql.OUTPUTS, [with_crc(row)])])
 
     def reopen(self, job: ReopenedJob) -> Snapshot:
-        """See protocol.Store."""
         with self._turn:
             self._write(lambda: reopen(self._connection, job))
             try:
@@ -137,13 +134,11 @@ class SqliteStore:
                 raise self._classified(error) from error
 
     def record_asset(self, row: AssetRow) -> AssetRow:
-        """See protocol.Store."""
         made: list[AssetRow] = []
         self._write(lambda: made.append(add_asset(self._connection, row)))
         return made[0]
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
-        """See protocol.Store."""
         deleted = 0
 
         def work() -> None:
@@ -157,11 +152,9 @@ class SqliteStore:
         return deleted >= rows_max
 
     def reader(self) -> SqliteReader:
-        """See protocol.Store."""
         return SqliteReader(self._database, self._classified)
 
     def close(self) -> None:
-        """See protocol.Store."""
         with self._turn:
             if self._closed:
                 return
