@@ -33,7 +33,7 @@ _NOTES = {
     "untold": "an equal run begins anew, as if the end of the last one had been told",
     "agent/incarnation.json": "of what an earlier agent left running, only recorded processes are looked for",
 }
-"""What damage to a note means, by the folder of the note."""
+"""What damage to a note means, by the pattern of its path."""
 
 
 def check_planning(state: DamagedState) -> Iterator[Damage]:

@@ -1,4 +1,4 @@
-"""Answers readers from connections of their own."""
+"""Answers the queries of readers, over connections of their own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FIGURE_COLUMNS = [
     "peak_rss_kib",
 ]
 ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message")
-# Two lookups each, since each of the two partial indexes of attempts knows half of the states.
+# Two lookups each, because each of the two partial indexes of attempts covers only some states.
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
 TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
 LAST_NODE = (
@@ -94,7 +94,7 @@ LAST_NODE = (
 ATTEMPTS_HELD = " AND ".join(
     f"coalesce((SELECT min({ATTEMPTS.holds('a')}) {_OF_OUTCOME} {states}), 1)" for states in ("= 2", "<> 2")
 )
-"""Whether the rows that the two above read are what was written."""
+"""The condition that the rows read by TRIES and LAST_NODE are what was written."""
 FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
     *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE),
@@ -148,14 +148,14 @@ class SqliteReader(Pages):
             "ORDER BY m.key",
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
-        self.segments_of(step_id)  # their names are verified
+        self.segments_of(step_id)  # this verifies the names of the segments
         return [ResultRow._make(row) for row in _held(rows, partial(_damaged_mini_batch, step_id))]
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
     ) -> list[int]:
         if cause is not None:
-            # From the side where there is less: failures are few, and have an index.
+            # Start from the smaller side: failures are few, and have an index.
             found = (
                 "SELECT DISTINCT mini_batch FROM attempt INDEXED BY attempt_other "
                 "WHERE step_id = :step AND mini_batch > :after AND state <> 2 AND cause = :cause"
@@ -210,7 +210,7 @@ class SqliteReader(Pages):
         return found
 
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
-        # Two lookups each, since each of the two partial indexes knows half of the states.
+        # Two lookups each, because each of the two partial indexes covers only some states.
         wanted = "FROM json_each(:indices) AS w CROSS JOIN attempt AS a ON a.step_id = :step AND a.mini_batch = w.value"
         rows = self._rows(
             f"SELECT {UNTOLD_COLUMNS}, message_crc32, {ATTEMPTS.holds('found')} FROM ("
@@ -233,7 +233,7 @@ class SqliteReader(Pages):
             yield typed(AttemptRow, page)
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
-        # Two lookups, since each of the two partial indexes knows half of the states.
+        # Two lookups, because each of the two partial indexes covers only some states.
         rows = self._rows(
             f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds('found')} FROM ("
             "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state = 2 UNION ALL "

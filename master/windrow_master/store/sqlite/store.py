@@ -54,7 +54,7 @@ class SqliteStore:
     def __init__(self, database: Database, name: str) -> None:
         """Take the store over: from now on, earlier incarnations cannot write. Raises StateError.
 
-        `name` is what messages call it.
+        `name`: what messages call the store.
         """
         self._database = database
         self._name = name
@@ -71,8 +71,8 @@ class SqliteStore:
 
     @classmethod
     def open(cls, path: Path, traces: Traces = NO_TRACES) -> SqliteStore:
-        """The store in a database file, made where it is not there. Nobody else may open it until `close`: for that its
-        folder is locked.
+        """The store in a database file, which is made if it does not exist. Nobody else may open it until `close`; the
+        lock of its folder sees to that.
 
         Raises SchemaTooNew, StateUnusable, DatabaseDamaged, StoreBusy, StoreFull.
         """
@@ -147,7 +147,7 @@ class SqliteStore:
 
         self._write(work)
         with self._turn, contextlib.suppress(sqlite3.Error):
-            # Pages left over go back to the file system. No harm when they cannot: they are used again.
+            # Return unused pages to the file system. If that fails, they are used again later.
             self._connection.execute(f"PRAGMA incremental_vacuum({rows_max})").fetchall()
         return deleted >= rows_max
 
@@ -162,7 +162,7 @@ class SqliteStore:
             self._database.close()
 
     def _take_over(self) -> tuple[int, int]:
-        """Count the incarnation up and draw its lease prefix, in one transaction."""
+        """Raise the incarnation by one and draw its lease prefix, in one transaction."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -189,7 +189,7 @@ class SqliteStore:
         return incarnation, prefix
 
     def _count_up(self, dirty: Dirty) -> list[Write]:
-        """The highest numbers given so far, where the group raises them."""
+        """The writes of the highest numbers given so far, if the group raises them."""
         last = {
             "job_key": max((int(row.job_key) for row in dirty.jobs), default=0),
             "step_id": max((int(row.step_id) for row in dirty.steps), default=0),
@@ -198,7 +198,7 @@ class SqliteStore:
         return [Write(sql.COUNTED, raised)] if raised else []
 
     def _remember(self, dirty: Dirty) -> None:
-        """Note what is written of the large columns, as long as it may come again."""
+        """Note the written values of the large columns, as long as they may come again."""
         for job in dirty.jobs:
             self._counted["job_key"] = max(self._counted["job_key"], job.job_key)
             if job.state >= JobState.COMPLETED:
@@ -229,7 +229,8 @@ class SqliteStore:
                 )
 
     def _write(self, work: Callable[[], object]) -> None:
-        """Run `work` in a transaction that is ours, durable on return. See the state machine above."""
+        """Run `work` in a transaction of this incarnation, durable on return. The module's docstring has the state
+        machine."""
         connection = self._connection
         with self._turn:
             if self._closed:
@@ -255,9 +256,9 @@ class SqliteStore:
             reach("store.committed")
 
     def _roll_back(self, cause: BaseException) -> None:
-        """Raise StoreBroken when it fails: then nothing is certain."""
+        """Roll back. Raise StoreBroken if that fails: then nothing is certain."""
         try:
-            # SQLite rolls back by itself after some errors.
+            # After some errors, SQLite has rolled back by itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -266,7 +267,7 @@ class SqliteStore:
             ) from error
 
     def _classified(self, error: sqlite3.Error) -> StateError:
-        """What an error of SQLite means for the group in hand, or for what was asked."""
+        """The error to raise for an error of SQLite's, in a write or a read."""
         if is_damage(error):
             found = damaged_database(self._name, error)
             if self._on_damage is not None:
@@ -286,7 +287,7 @@ class SqliteStore:
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, incarnation_seen: int) -> None:
-    """Raise DatabaseDamaged where masters have worked over the folder that its database does not know of."""
+    """Raise DatabaseDamaged if masters have worked over the folder that its database does not know."""
     try:
         known: int = connection.execute("SELECT coalesce(max(incarnation), 0) FROM master").fetchone()[0]
     except sqlite3.Error as error:
