@@ -58,7 +58,7 @@ class Output:
 
 
 class Emitter:
-    """One step's stream of mini-batches."""
+    """Sends the mini-batches of one step."""
 
     def __init__(self, output: Output, journal: Journal, places: PlacesNoted, start: Checkpoint | None) -> None:
         self._output = output

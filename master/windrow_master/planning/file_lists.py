@@ -28,7 +28,7 @@ from windrow_master.planning.listing.stamps import through
 from windrow_master.planning.request import DividedInput, Request
 
 if TYPE_CHECKING:
-    # It brings YAML along, which lists of files start without.
+    # This imports YAML, which lists of files start without.
     from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
