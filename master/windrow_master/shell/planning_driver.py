@@ -64,8 +64,7 @@ class PlanningDriver:
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
     ) -> None:
-        """`request`: as in docs/contracts.md, section 3, without its checkpoint, which `checkpoint()` returns as
-        stored.
+        """`request`: as in docs/contracts.md, section 3, without its checkpoint. `checkpoint()` returns the stored one.
 
         `processes`: limits how many planners run at once.
         `earlier`: turns pairs of a new mini-batch and the equal one of an earlier job into outcomes (`shell.earlier`);

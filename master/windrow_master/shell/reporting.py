@@ -72,8 +72,7 @@ class Reporter:
         self._ended_before: dict[JobKey, asyncio.Task[None]] = {}
         """For jobs that run again: the task that still writes the reports of their earlier end."""
         self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
-        """For jobs whose logs were copied to the root: the copies, made once more for logs that agents brought later.
-        """
+        """For jobs whose logs were copied to the root: what to copy once more, for logs that agents bring later."""
         self._problems: dict[JobKey, list[str]] = {}
         self._closed = False
         self._recovery: asyncio.Task[None] | None = None

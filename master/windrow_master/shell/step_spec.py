@@ -95,8 +95,8 @@ def _spec(
 
 
 def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:
-    """The local paths of outputs that are single files. Those in remote storage are left out: only the script knows
-    whether it wrote them (mode `direct`)."""
+    """The places of outputs that are single files. A remote output with mode `direct` is left out: only the script
+    knows whether it is there."""
     found = {name: places[name] for name, wanted in effective.outputs.items() if wanted.type == "uri_file"}
     return {name: place for name, place in found.items() if not is_remote(place)}
 

@@ -58,7 +58,8 @@ CLIENT_CHANGES = (
     commands.CordonNode,
     commands.RemoveNode,
 )
-"""Commands that are refused while the disk is full. AdoptJob is not among them: what it adopts is durable already."""
+"""Commands that are refused while nothing can be committed, or space is short. AdoptJob is not among them: what it
+adopts is durable already."""
 
 LOUD_EVENTS = ("node_lost", "node_quarantined", "node_set_aside", "rows_lost", "shutdown_lost", "paused")
 """Kinds of events that may need somebody to act; they are logged as warnings."""
