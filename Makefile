@@ -1,16 +1,16 @@
-# Everything a developer or CI runs has a target here; each sets up `.venv` by itself.
+# Everything that a developer or CI runs has a target here. Each target sets up `.venv` by itself.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; exit; }; done; echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(shell cd proto && find . -name '*.proto' | sed 's,^\./,,' | sort)
-# pytest's own choice of tests and switches, as in: make test PYTEST="tests/worker -x"
+# Arguments for pytest, as in: make test PYTEST="tests/worker -x"
 PYTEST ?=
-# Of pages and code, without containers.
+# The tests that compare pages with the code; those that need containers are left out.
 DOCUMENTATION_TESTS := $(filter-out tests/containers/%,$(wildcard tests/*/test_*_documentation.py)) tests/reference tests/core/test_core_transitions.py
-# The order of the tests: a number of its own each time. To have an order again: make test SEED=<the number that was told>
+# The number that decides the order of the tests, drawn anew each time. To repeat an order: make test SEED=<the printed number>
 SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
-# Test processes side by side: most tests wait for processes of their own.
+# How many test processes run at the same time. Most tests wait for processes that they started.
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
@@ -24,12 +24,12 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV) (once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@# By paths that hold only ASCII, wherever this folder is: Python 3.11 starts nowhere else with LC_ALL=C.
+	@# The paths are relative, so that they hold only ASCII wherever this folder is: with others, Python 3.11 does not start with LC_ALL=C.
 	@for site in $(VENV)/lib/python3*/site-packages; do printf '../../../../%s\n' client master agent worker >$$site/_windrow.pth; done
 	@touch $@
 
-# Bytecode is written here, because Python does not where PYTHONDONTWRITEBYTECODE is set: each start of `windrow` would
-# compile all that it imports, and `windrow run` take half as long again until the first run().
+# Bytecode is written here, because Python writes none if PYTHONDONTWRITEBYTECODE is set. Without it, each start of `windrow`
+# compiles all that it imports, and `windrow run` takes half as long again until the first run().
 .PHONY: setup
 setup: $(VENV)/.ready ## Set up .venv
 	@$(BIN)/python -m compileall -q client master agent worker || echo "Windrow starts slowly: no bytecode can be written beside its modules" >&2
@@ -45,7 +45,7 @@ demo: setup ## Run an example end to end and show the first lines of its output
 demo-cluster: setup ## Run a cluster in containers, kill its master in the middle of a job, and check the output
 	@$(BIN)/python examples/cluster/demo.py
 
-# Side by side; what each says stays together.
+# Runs targets at the same time. The output of each stays together.
 side-by-side = $(MAKE) --no-print-directory --jobs --output-sync=target $(1)
 
 .PHONY: check

@@ -1,3 +1,4 @@
-"""Measures what Windrow costs, beside what a user would otherwise pick: `python -m benchmarks` or `make bench`."""
+"""Measures what Windrow costs, beside the tools that a user would otherwise choose: `python -m benchmarks` or `make
+bench`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [ROW…]`: measures and prints tables; `--write` puts them into benchmarks/README.md."""
+"""`python -m benchmarks [ROW…]` measures rows and prints tables. `--write` puts them into benchmarks/README.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in containers, from the docker-compose.yml that users start, for the length of a measurement."""
+"""A cluster in containers, from the docker-compose.yml that users start. It runs for the length of a measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks.waiting import wait_until
 
 
 def compose_command() -> list[str] | None:
-    """`docker compose`, else `docker-compose`; None where neither can be used."""
+    """The command of Compose: `docker compose`, else `docker-compose`; None: neither can be used."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) and not subprocess.call(
             [*command, "ps"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -29,7 +29,8 @@ def compose_command() -> list[str] | None:
 
 
 class Cluster:
-    """A project of its own; its context takes everything away again. The images are built already."""
+    """A cluster in a Compose project of its own. Its context removes everything at the end. The images must be built
+    already."""
 
     def __init__(self, folder: Path, agents: int) -> None:
         self.data = folder / "data"
@@ -47,7 +48,7 @@ class Cluster:
             "WINDROW_AGENTS": str(self._agents),
         }
         self.up_s = 0.0
-        """From `up` to the registration of the last agent."""
+        """Seconds from `up` to the registration of the last agent."""
 
     def __enter__(self) -> Cluster:
         begun = time.time()
@@ -68,21 +69,21 @@ class Cluster:
         self.compose("down", "-v", "-t", "15")
 
     def compose(self, *arguments: str) -> str:
-        """Run Compose; return what it prints. Raises subprocess.CalledProcessError."""
+        """Run Compose; return its output. Raises subprocess.CalledProcessError."""
         command = [*(compose_command() or ["docker", "compose"]), "-p", self._project, *arguments]
         return subprocess.check_output(command, cwd=ROOT, env=self._environment, text=True, stderr=subprocess.DEVNULL)
 
     def all_ready(self) -> bool:
-        """All agents are here and connected."""
+        """Whether all agents are registered and connected."""
         nodes = list(self.client.list_nodes())
         return len(nodes) == self._agents and all(node.state == "ready" for node in nodes)
 
     def containers(self, service: str) -> list[str]:
-        """Ids of a service's containers."""
+        """The ids of the containers of a service."""
         return self.compose("ps", "-q", service).split()
 
     def kill(self, service: str) -> None:
-        """kill -9 of the first container's process; the restart policy brings it back."""
+        """Kill the process of a service's first container with SIGKILL. The restart policy starts it again."""
         container = self.containers(service)[0]
         docker("exec", "--user", "1000", container, "sh", "-c", "kill -9 -1")
 

@@ -1,4 +1,4 @@
-"""What is measured: rows of contenders, run in turn, so that all meet the same moods of the machine."""
+"""Rows of contenders. They run in turn, so that all meet the same changes in the load of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Metric:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of one contender: metric key to value; the note stands in the table, and values may be missing."""
+    """The result of one run of one contender: values by metric key, some of which may be missing, and a note for the
+    table."""
 
     values: dict[str, float]
     note: str = ""
@@ -30,9 +31,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who does the work.
+    """One program that does the work.
 
-    `run` gets an empty folder of its own. `missing` is the module that is not installed, if one is.
+    `run` gets an empty folder of its own. `missing`: the module that it needs and that is not installed; None: it has
+    all.
     """
 
     name: str
@@ -42,32 +44,33 @@ class Contender:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the aims: the same work done by several contenders. The first metric is the one that is compared."""
+    """One row of the table of aims: several contenders do the same work. The first metric is the one that is
+    compared."""
 
     key: str
     title: str
     aim: str
     metrics: list[Metric]
     contenders: Callable[[Path], list[Contender]]
-    """Prepares the input in the given folder (kept for the whole row) and tells who does the work."""
+    """Prepares the input in a folder, which is kept for the whole row, and returns the contenders."""
     runs: int | None = None
-    """Not more runs than this, for rows that take minutes."""
+    """The most runs, for rows that take minutes; None: no limit."""
 
 
 @dataclass
 class Line:
-    """A contender's line of a table: medians over its runs."""
+    """A contender's line in a table: medians over its runs."""
 
     name: str
     medians: dict[str, float] = field(default_factory=dict)
     spread: tuple[float, float] | None = None
-    """Smallest and largest of the compared metric."""
+    """The smallest and largest value of the compared metric."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A measured row."""
+    """A measured row. Not a table of data."""
 
     row: Row
     lines: list[Line]
@@ -75,7 +78,7 @@ class Table:
 
 
 def measure(row: Row, runs: int, scratch: Path, *, peers: bool = True) -> Table:
-    """Runs all contenders (without `peers`: Windrow only) in turn, `runs` times, each in a folder of its own."""
+    """Run all contenders in turn, `runs` times, each in a folder of its own. `peers` False: Windrow only."""
     folder = scratch / row.key
     folder.mkdir()
     contenders = [one for one in row.contenders(folder) if peers or one.name.startswith("Windrow")]

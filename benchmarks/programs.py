@@ -1,4 +1,4 @@
-"""Runs a contender as a process of its own and reads its times from what it leaves behind."""
+"""Runs a contender as a process of its own, and reads its times from the files that it leaves."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 peers_python = sys.executable
-"""Interpreter of the optional peers (Ray, Dask, Daft)."""
+"""The interpreter that has the optional peers (Ray, Dask, Daft)."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds since the process was started. `output` is when the file of rows stood there whole."""
+    """Times in seconds since the start of the process. `output`: when the complete file of rows was in place."""
 
     first_run: float | None
     output: float | None
     end: float
     exit_code: int | None
-    """None: it had to be killed, because it did not end in time."""
+    """None: it did not end in time, and was killed."""
     errors: str
 
     @property
     def after_start(self) -> float | None:
-        """From the first call of the work to the output."""
+        """Seconds from the first call of the work to the output."""
         return None if self.first_run is None or self.output is None else self.output - self.first_run
 
 
 @functools.cache
 def missing_module(name: str) -> str | None:
-    """The name, when the peers' interpreter lacks the module."""
+    """The name of the module if the peers' interpreter lacks it, else None."""
     found = subprocess.run([peers_python, "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
     return None if found else name
 
 
 def run_program(command: list[str], *, stamps: Path, output: Path, cwd: Path, timeout_s: float = 600) -> Timeline:
-    """Runs the command to its end, or kills its whole session after `timeout_s`."""
+    """Run a command to its end, or kill its whole session after `timeout_s`."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     stderr = cwd / "stderr.txt"
     with stderr.open("wb") as errors:
@@ -64,7 +64,7 @@ def run_program(command: list[str], *, stamps: Path, output: Path, cwd: Path, ti
 
 def timeline(start_ns: int, end_ns: int, exit_code: int | None, stamps: Path, output: Path, errors: str) -> Timeline:
     firsts = [int(path.read_text()) for path in stamps.glob("first-*")]
-    # A rename sets the time of the inode's change: the moment at which the file stood there whole.
+    # A rename sets the ctime: the moment at which the complete file was in place.
     done_ns = output.stat().st_ctime_ns if output.exists() else None
     return Timeline(
         first_run=(min(firsts) - start_ns) / 1e9 if firsts else None,
@@ -76,18 +76,18 @@ def timeline(start_ns: int, end_ns: int, exit_code: int | None, stamps: Path, ou
 
 
 def free_space(folder: Path) -> int:
-    """Bytes free where a folder is."""
+    """The free bytes on the disk of a folder."""
     return shutil.disk_usage(folder).free
 
 
 def peer(module: str, run: Path, options: dict[str, object], *, optional: bool, timeout_s: float = 600) -> Timeline:
-    """Runs `benchmarks.peers.<module>` with options, `--output` and `--stamps` in the run's folder."""
+    """Run `benchmarks.peers.<module>` with options, and `--output` and `--stamps` in the folder of the run."""
     command = peer_command(module, run, options, optional=optional)
     return run_program(command, stamps=run / "stamps", output=run / "rows.txt", cwd=run, timeout_s=timeout_s)
 
 
 def peer_command(module: str, run: Path, options: dict[str, object], *, optional: bool) -> list[str]:
-    """The command of a peer in the run's folder, in which this makes the folder of stamps."""
+    """The command of a peer. Makes the stamps folder in the folder of the run."""
     (run / "stamps").mkdir()
     command = [peers_python if optional else sys.executable, "-m", f"benchmarks.peers.{module}"]
     for key, value in (options | {"output": run / "rows.txt", "stamps": run / "stamps"}).items():

@@ -1,4 +1,4 @@
-"""Tables of what was measured, as Markdown: the same on the terminal and in README.md."""
+"""Writes measurements as Markdown tables: the same on the terminal and in README.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PEER_DISTRIBUTIONS = ("distributed", "ray", "daft", "pandas")
 
 
 def table(measured: Table) -> str:
-    """A heading, the aim, a line a contender. Ratios are to Windrow's median of the first metric."""
+    """A table with a heading, the aim, and a line for each contender. Ratios are to Windrow's median of the first
+    metric."""
     row = measured.row
     compared = row.metrics[0]
     base = next((line.medians.get(compared.key) for line in measured.lines), None)
@@ -65,7 +66,7 @@ def _ratio(line: Line, key: str, base: float | None) -> str:
 
 
 def machine() -> str:
-    """What it was measured on: machine and versions."""
+    """The machine and the versions that were measured."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in DISTRIBUTIONS)
     return (
@@ -101,7 +102,7 @@ def _peer_versions() -> str:
 
 
 def write(tables: list[Table]) -> None:
-    """Puts the tables between the marks of README.md; those of rows that were not measured now stay as they are."""
+    """Put the tables between the marks of README.md. Tables of rows that were not measured now stay as they are."""
     text = README.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]

@@ -1,4 +1,4 @@
-"""A served master and its agents, each a command of its own, with a link between them that can be cut."""
+"""A served master and its agents, each a process of its own, with links between them that can be cut."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ WINDROW = str(Path(sys.executable).parent / "windrow")
 
 
 class Link:
-    """A relay on loopback between an agent and the master. Once cut, it takes bytes and passes none on, as a dead
-    network does: nobody gets an error.
+    """A relay on loopback between an agent and the master. Once cut, it accepts bytes and passes none on, like a dead
+    network: nobody gets an error.
+
+    Not the agent's `Link`, which is its channel to the master.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -34,7 +36,7 @@ class Link:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """From now on nothing arrives, in either direction."""
+        """Let nothing more arrive, in either direction."""
         self._cut.set()
 
     def close(self) -> None:
@@ -66,7 +68,7 @@ class Link:
 
 
 class Served:
-    """A master in `folder` for the data in `data`, and agents. Its context leaves no process behind."""
+    """A master in `folder` for the data in `data`, with agents. Its context leaves no process behind."""
 
     def __init__(self, folder: Path, data: Path) -> None:
         self._folder = folder
@@ -99,7 +101,7 @@ class Served:
                 process.stdout.close()
 
     def add_agent(self, name: str, slots: int, *, through: Link | None = None) -> psutil.Popen:
-        """An agent with so many workers, on a link of its own where one is given."""
+        """Start an agent with so many workers. `through`: a link of its own."""
         address = through.address if through is not None else self.address
         folder = self._folder / name
         command = ["agent", "--master", address, "--folder", str(folder), "--node-id", name, "--slots", str(slots)]

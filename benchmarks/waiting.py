@@ -1,4 +1,4 @@
-"""Waiting for what a measurement needs to have happened."""
+"""Waits for what a measurement needs to have happened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEADLINE_S = 120.0
 
 
 def wait_until(what: str, condition: Callable[[], object]) -> None:
-    """Wait for a condition. Raises RuntimeError when it does not hold within DEADLINE_S."""
+    """Wait for a condition. Raises RuntimeError if it does not hold within DEADLINE_S."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > end:

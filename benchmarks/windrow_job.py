@@ -1,4 +1,4 @@
-"""Windrow as a contender: a job file of its own, run by the real command, with a state folder of its own."""
+"""Windrow as a contender: a job file that the real command runs, with a state folder of its own."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ jobs:
 
 @dataclass(frozen=True)
 class Job:
-    """One job in a folder of its own."""
+    """One job in a folder of its own. Not `windrow.Job`, which is what a master answers about a job."""
 
     folder: Path
 
     @property
     def stamps(self) -> Path:
-        """Where the work leaves its times."""
+        """The folder in which the work leaves its times."""
         return self.folder / "stamps"
 
     @property
@@ -71,12 +71,12 @@ class Job:
 
     @property
     def command(self) -> list[str]:
-        """`windrow run` of this job."""
+        """The command `windrow run` for this job."""
         windrow = str(Path(sys.executable).parent / "windrow")
         return [windrow, "run", str(self.folder / "job.yml"), "--state", str(self.state)]
 
     def executions(self) -> list[tuple[int, int, str]]:
-        """What `logged_spin` left: time (ns), process, first file of the mini-batch."""
+        """The executions that `logged_spin` recorded: time (ns), process, first file of the mini-batch."""
         log = self.stamps / "executions"
         if not log.exists():
             return []
@@ -84,7 +84,7 @@ class Job:
         return [(int(at), int(pid), name) for at, pid, name in rows]
 
     def run(self, timeout_s: float = 600) -> Timeline:
-        """To its end. Raises RuntimeError with the command's words when it fails."""
+        """Run the job to its end. Raises RuntimeError with the output of the command if it fails."""
         times = run_program(self.command, stamps=self.stamps, output=self.output, cwd=self.folder, timeout_s=timeout_s)
         if times.exit_code != 0:
             raise RuntimeError(f"windrow run ended with {times.exit_code}:\n{times.errors}")
@@ -92,19 +92,19 @@ class Job:
 
 
 def files_job(folder: Path, *, work: str, input_path: Path, mini_batch_size: int) -> Job:
-    """The work on files (`work/entry.py`)."""
+    """A job for the work on files (`work/entry.py`)."""
     arguments = f"--work {work} --stamps {folder / 'stamps'}"
     return _job(folder, "uri_folder", input_path, str(mini_batch_size), "entry.py", arguments)
 
 
 def table_job(folder: Path, *, input_path: Path, mini_batch_size: str, give: str = "frame") -> Job:
-    """The table through DataFrames (`work/table_entry.py`), which come back (`frame`) or are counted (`count`)."""
+    """A job for a table (`work/table_entry.py`): its DataFrames are returned (`frame`) or counted (`count`)."""
     arguments = f"--stamps {folder / 'stamps'} --give {give} --append_row_dataframe_header True"
     return _job(folder, "mltable", input_path, mini_batch_size, "table_entry.py", arguments)
 
 
 def partition_job(folder: Path, *, input_path: Path, key: str) -> Job:
-    """A line a group of a table."""
+    """A job that returns one line for each group of a table."""
     job = table_job(folder, input_path=input_path, mini_batch_size="1", give="group")
     file = folder / "job.yml"
     file.write_text(file.read_text().replace('mini_batch_size: "1"', f"partition_keys: [{key}]"))
@@ -125,7 +125,7 @@ def _job(
 
 
 class RunningJob:
-    """A `windrow run` that is looked at, or shot at, while it runs. Its context leaves no process behind."""
+    """A `windrow run` to observe, or to kill processes of, while it runs. Its context leaves no process behind."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -146,7 +146,7 @@ class RunningJob:
         if self.process.poll() is not None:
             return
         family = [self.process, *self.process.children(recursive=True)]
-        # Twice: at once, without finishing what runs.
+        # The second signal ends it at once, without finishing what runs.
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(1)
@@ -158,7 +158,7 @@ class RunningJob:
         psutil.wait_procs(alive)
 
     def roles(self) -> dict[str, psutil.Process]:
-        """Processes by module: `windrow_master`, `windrow_master.planning`, `windrow_agent`."""
+        """Its processes by module: `windrow_master`, `windrow_master.planning`, `windrow_agent`."""
         found: dict[str, psutil.Process] = {}
         for process in self.process.children(recursive=True):
             try:
@@ -171,7 +171,7 @@ class RunningJob:
         return found
 
     def wait_until(self, what: str, condition: Callable[[], object], deadline_s: float = 120) -> None:
-        """Polls each millisecond. Raises RuntimeError when the command ends before, or at the deadline."""
+        """Poll each millisecond. Raises RuntimeError if the command ends first, or at the deadline."""
         end = time.monotonic() + deadline_s
         while not condition():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -180,7 +180,7 @@ class RunningJob:
             time.sleep(0.001)
 
     def finish(self) -> Timeline:
-        """Waits for the end. Raises RuntimeError when it failed."""
+        """Wait for the end. Raises RuntimeError if the job failed."""
         code = self.process.wait(600)
         end_ns = time.time_ns()
         errors = self._errors.read_text(errors="replace")

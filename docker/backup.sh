@@ -1,9 +1,9 @@
-# The service `backup` of docker-compose.yml: writes a tar of authority and state to stdout; with --restore, reads one from
-# stdin. A tar is unpacked beside what is there, and takes its place only when it is whole.
+# The service `backup` of docker-compose.yml. Writes a tar of authority and state to stdout; with --restore, reads one from
+# stdin. It unpacks a tar beside the present files, and replaces them only if the tar is complete.
 set -eu
 cd /backup
 say() { echo "backup: $*" >&2; }
-# A master holds this lock as long as it runs.
+# A running master holds this lock.
 if [ -e state/lock ]; then
   exec 9< state/lock
   flock -n 9 || { say "the master is running; first: docker compose stop master"; exit 1; }
@@ -13,13 +13,13 @@ case "${1-}" in
   "")
     [ ! -t 1 ] || { say "this would write a tar to your terminal; docs/how-to/back-up-and-restore.md has the command"; exit 2; }
     [ -e state/windrow.db ] || { say "the volume 'state' holds no database; no master has run here yet"; exit 1; }
-    # Last comes this script, as a mark: tar takes a file that was cut between two members for whole.
+    # This script comes last, as a mark: tar does not notice a file that was cut between two members.
     tar -c authority state -C / backup.sh
     say "done"
     ;;
   --restore)
     for part in authority state; do rm -rf "$part/.unpacked"; mkdir "$part/.unpacked"; done
-    # Each part is unpacked in its own volume, so that moving it into place copies nothing.
+    # Each part is unpacked in its own volume, so that no move has to copy it.
     tar -x --transform 's,^\(authority\|state\),\1/.unpacked,;s,^backup.sh$,state/.unpacked/.whole,' || unpacked=no
     if [ "${unpacked-}" = no ] || [ ! -e state/.unpacked/.whole ]; then
       rm -rf authority/.unpacked state/.unpacked
@@ -28,7 +28,7 @@ case "${1-}" in
       exit 1
     fi
     rm state/.unpacked/.whole
-    # From here on nothing is whole until the end: no master starts beside this name.
+    # From here to the end, the state is incomplete. No master starts while a folder of this name is there.
     for part in state authority; do rm -rf "$part/.restored"; mv "$part/.unpacked" "$part/.restored"; done
     sync
     for part in authority state; do

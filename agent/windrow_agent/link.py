@@ -49,7 +49,10 @@ class LinkLost(Exception):
 
 
 class Link:
-    """One connection to a master. `credential` is set once the node is admitted."""
+    """One connection to a master. `credential` is set once the node is admitted.
+
+    Not the benchmarks' `Link`, which is a relay that can be cut.
+    """
 
     def __init__(self, address: str, tls_ca_file: Path | None, credential: str = "") -> None:
         """Raises OSError when the file of certificates cannot be read."""

@@ -1,4 +1,4 @@
-"""Arguments that all peers take, the sorted listing, and the file of rows."""
+"""The arguments that all peers take, the sorted listing, and the file of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.work import batch_work
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to do."""
+    """The arguments of one run."""
 
     work: str
     folder: str
@@ -34,7 +34,7 @@ def parse() -> Arguments:
 
 
 def mini_batches(arguments: Arguments) -> Iterable[list[str]]:
-    """Sorted paths, `batch_size` at a time."""
+    """The sorted paths of the folder, `batch_size` at a time."""
     with os.scandir(arguments.folder) as entries:
         paths = sorted(entry.path for entry in entries)
     size = arguments.batch_size
@@ -42,7 +42,7 @@ def mini_batches(arguments: Arguments) -> Iterable[list[str]]:
 
 
 def write_rows(rows_of_batches: Iterable[list[str]], output: str) -> None:
-    """One line a row; the file appears when it is whole."""
+    """Write one line for each row. The file appears when it is complete."""
     with open(output + ".partial", "w") as file:
         for rows in rows_of_batches:
             file.writelines(row + "\n" for row in rows)

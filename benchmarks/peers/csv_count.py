@@ -1,4 +1,4 @@
-"""Rows of a CSV counted DataFrame by DataFrame, in ranges of 10 MiB: `--by pool`, `--by dask`."""
+"""Counts the rows of a CSV, a DataFrame for each range of 10 MiB: `--by pool`, `--by dask`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CSV by Daft: its own reader and writer, no pandas in between, a folder of files as output."""
+"""Rewrites the CSV with Daft: its own reader and writer, no pandas, a folder of files as output."""
 
 from __future__ import annotations
 

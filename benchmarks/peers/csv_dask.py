@@ -1,4 +1,4 @@
-"""The CSV by Dask's DataFrame on a local cluster of single-threaded processes."""
+"""Rewrites the CSV with Dask's DataFrame, on a local cluster of single-threaded processes."""
 
 from __future__ import annotations
 

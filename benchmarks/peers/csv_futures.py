@@ -1,4 +1,4 @@
-"""The CSV by concurrent.futures.ProcessPoolExecutor."""
+"""Rewrites the CSV with concurrent.futures.ProcessPoolExecutor."""
 
 from __future__ import annotations
 

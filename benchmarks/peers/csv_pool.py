@@ -1,4 +1,4 @@
-"""The CSV by multiprocessing.Pool."""
+"""Rewrites the CSV with multiprocessing.Pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CSV cut into byte ranges at line ends, each read into a DataFrame and written to text, by hand on top of a pool."""
+"""Cuts a CSV into byte ranges at line ends; a pool reads each into a DataFrame and writes it as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_ROWS = 200
 
 @dataclass(frozen=True)
 class CsvRange:
-    """Bytes of a file, with what is needed to read them alone."""
+    """A range of bytes of a file, with what is needed to read it alone."""
 
     path: str
     start: int
@@ -28,7 +28,7 @@ class CsvRange:
 
 
 def parse(by: Iterable[str] = ()) -> argparse.Namespace:
-    """`--input`, `--output`, `--stamps`, `--workers`, and `--by` one of the ways, where there are several."""
+    """Parse `--input`, `--output`, `--stamps`, `--workers`, and `--by` if there are several ways."""
     parser = argparse.ArgumentParser()
     for name in ("--input", "--output", "--stamps"):
         parser.add_argument(name, required=True)
@@ -53,7 +53,7 @@ def ranges(path: str) -> Iterator[CsvRange]:
 
 
 def frame(part: CsvRange) -> pd.DataFrame:
-    """The rows of the range."""
+    """The rows of a range."""
     with open(part.path, "rb") as file:
         file.seek(part.start)
         content = file.read(part.end - part.start)
@@ -61,7 +61,7 @@ def frame(part: CsvRange) -> pd.DataFrame:
 
 
 def rewritten(part: CsvRange) -> str:
-    """The range as CSV text, after a DataFrame."""
+    """A range as CSV text, by way of a DataFrame."""
     batch_work.stamped(list, [])
     return str(frame(part).to_csv(index=False, header=False))
 
@@ -69,7 +69,7 @@ def rewritten(part: CsvRange) -> str:
 def rewrite(
     mapped: Callable[[Callable[[CsvRange], str], Iterable[CsvRange]], Iterable[str]], options: argparse.Namespace
 ) -> None:
-    """Writes header and ranges, in order; the file appears when it is whole."""
+    """Write the header and all ranges, in order. The file appears when it is complete."""
     parts = list(ranges(options.input))
     with open(options.output + ".partial", "w", newline="") as file:
         file.write(",".join(parts[0].columns) + "\n")

@@ -1,4 +1,4 @@
-"""Dask's distributed client on a local cluster of single-threaded processes."""
+"""The work on files with Dask's distributed client, on a local cluster of single-threaded processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""concurrent.futures.ProcessPoolExecutor."""
+"""The work on files with concurrent.futures.ProcessPoolExecutor."""
 
 from __future__ import annotations
 

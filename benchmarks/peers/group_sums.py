@@ -1,5 +1,7 @@
-"""A line a group of a table, by pandas in a pool of processes: `--by pandas` groups in memory, `--by duckdb` has DuckDB
-write a file a group first (`COPY … PARTITION_BY`)."""
+"""One line for each group of a table, with pandas in a pool of processes.
+
+`--by pandas` groups in memory. With `--by duckdb`, DuckDB first writes a file for each group (`COPY … PARTITION_BY`).
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,23 @@ CHUNK = 256
 
 
 def line_of(group: tuple[str, pd.DataFrame]) -> str:
-    """Key, rows and sum."""
+    """The line of a group: key, number of rows, sum."""
     key, rows = group
     batch_work.stamped(list, [])
     return f"{key},{len(rows)},{rows['amount'].sum()}"
 
 
 def line_of_folder(folder: str) -> str:
-    """The same for the file that DuckDB wrote into a folder named `key=…`."""
+    """The line of a group, from the file that DuckDB wrote into a folder named `key=…`."""
     (file,) = os.scandir(folder)
     return line_of((os.path.basename(folder).partition("=")[2], pd.read_parquet(file.path)))
 
 
 def folders(path: str, place: str) -> Iterator[str]:
-    """DuckDB's folders, in the order of their keys."""
+    """Have DuckDB write its folders; yield them in the order of their keys."""
     import duckdb
 
-    # What it does not hold in memory would else go to the working folder, until the disk is full.
+    # Otherwise what DuckDB does not hold in memory goes to the working folder, until the disk is full.
     duckdb.sql(f"SET temp_directory = '{place}.temporary'; SET max_temp_directory_size = '20GB'")
     copy = f"COPY (FROM read_csv('{path}')) TO '{place}' (FORMAT parquet, PARTITION_BY (key))"
     duckdb.sql(copy)

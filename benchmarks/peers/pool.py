@@ -1,4 +1,4 @@
-"""multiprocessing.Pool."""
+"""The work on files with multiprocessing.Pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray tasks, a bounded number in flight, as Ray's own design patterns advise."""
+"""The work on files with Ray tasks, a bounded number at a time, as Ray's own design patterns advise."""
 
 from __future__ import annotations
 

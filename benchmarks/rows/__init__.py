@@ -1,4 +1,5 @@
-"""One module a row of the table of aims (docs/explanation/architecture.md, what it must cost); each offers `ROW`."""
+"""One module for each row of the table of aims (docs/explanation/architecture.md, what it must cost). Each has a
+`ROW`."""
 
 from __future__ import annotations
 

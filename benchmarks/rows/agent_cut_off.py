@@ -1,4 +1,4 @@
-"""The network between one of two agents and the master dies without a word: how soon its work runs elsewhere."""
+"""The network between one of two agents and the master fails silently: how soon its work runs elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A CSV of 10 GB divided by size: until the first run(), what was read before it, and in which memory it is all done.
+"""A CSV of 10 GB divided by size: the time until the first run(), what was read before it, and the memory for the whole
+job.
 
 WINDROW_BENCH_GIGABYTES (default 10) makes it smaller.
 """
@@ -25,7 +26,7 @@ PEERS = {"multiprocessing.Pool": ("pool", None), "Dask": ("dask", "dask.datafram
 
 
 def make_big_csv(path: Path) -> int:
-    """The table of 200 MB, again and again under one header. Returns its rows."""
+    """Repeat the table of 200 MB under one header. Returns the number of rows."""
     rows = make_csv(path)
     header = len(path.read_bytes()[:1000].partition(b"\n")[0]) + 1
     body = path.stat().st_size - header
@@ -36,7 +37,7 @@ def make_big_csv(path: Path) -> int:
             left = body
             while left:
                 left -= target.write(source.read(min(left, 1 << 24)))
-        # What is measured must not wait for the disk to take all this.
+        # The measurement must not wait until all this is on the disk.
         os.fsync(target.fileno())
     return rows * times
 
@@ -56,7 +57,7 @@ def _largest_mb(family: list[psutil.Process]) -> float:
 
 
 def _read_mb(family: list[psutil.Process]) -> float:
-    """Read by these processes and by those of their children that have ended."""
+    """Megabytes read by these processes and by those of their children that have ended."""
     read = 0
     for one in family:
         with contextlib.suppress(psutil.Error):
@@ -74,7 +75,7 @@ def _contenders(folder: Path) -> list[Contender]:
     gigabytes = source.stat().st_size / 1e9
 
     def watched(process: psutil.Popen, stamps: Path) -> dict[str, float]:
-        """Waits for the end. Looks at the processes only from the first run() on: looking takes time of theirs."""
+        """Wait for the end. Look at the processes only after the first run(), because looking takes their time."""
         while process.poll() is None and not any(stamps.glob("first-*")):
             time.sleep(0.01)
         read = _read_mb(_family(process))

@@ -1,4 +1,4 @@
-"""Four agents in containers, a job of 2,000 mini-batches of 10 ms, and what is killed or cut off in its middle."""
+"""Four agents in containers run 2,000 mini-batches of 10 ms; in the middle, something is killed or cut off."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.waiting import wait_until
 AGENTS = 4
 COUNT = 2000
 DISTURB_AT = 0.3
-"""This share of the items is done when it happens."""
+"""The share of the items that is done when the disturbance begins."""
 
 SCRIPT = """\
 import os, time
@@ -51,7 +51,7 @@ def _contenders(folder: Path) -> list[Contender]:
                 (cluster.data / "input").mkdir()
                 for number in range(COUNT):
                     (cluster.data / "input" / f"{number:04d}").touch()
-                _job_s(cluster, folder / "job.yml", lambda _: None)  # the first one warms caches
+                _job_s(cluster, folder / "job.yml", lambda _: None)  # the first job warms the caches
                 plain = _job_s(cluster, folder / "job.yml", lambda _: None)
                 disturbed = _job_s(cluster, folder / "job.yml", disturb)
                 return Outcome({"later": disturbed - plain, "plain": plain, "up": cluster.up_s})
@@ -71,7 +71,7 @@ def _cut_off(cluster: Cluster) -> None:
 
 
 def _job_s(cluster: Cluster, file: Path, disturb: Disturb) -> float:
-    """Run the job, check its output, and return how long it took from its first to its last moment on the master."""
+    """Run the job, check its output, and return its duration by the clock of the master."""
     wait_until("all agents are ready", cluster.all_ready)
     client = cluster.client
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""From the start of the command to the first call of the user's function."""
+"""The time from the start of the command to the first call of the user's function."""
 
 from __future__ import annotations
 

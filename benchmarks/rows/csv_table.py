@@ -1,4 +1,4 @@
-"""A CSV of 200 MB through DataFrames into a CSV: byte for byte what `DataFrame.to_csv` writes."""
+"""A CSV of 200 MB goes through DataFrames into a CSV, byte for byte what `DataFrame.to_csv` writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ CITIES = np.array(["Aachen", "Bern", "Cádiz", "Delft", "Évora", "Faro", "Ghent
 
 
 def make_csv(path: Path) -> int:
-    """Whole numbers, floats of all kinds, text: written by pandas, so that it is its own result. Returns its rows."""
+    """Write integers, floats of all kinds and text with pandas, so that the file is its own result. Returns the number
+    of rows."""
     random = np.random.default_rng(1)
     first = 1_000_000
     with path.open("w", newline="") as file:

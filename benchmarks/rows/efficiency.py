@@ -1,4 +1,5 @@
-"""200 mini-batches that burn 50 ms of processor time each, on two workers: how much of two processors the work gets."""
+"""200 mini-batches burn 50 ms of processor time each, on two workers: the share of two processors that the work
+gets."""
 
 from __future__ import annotations
 

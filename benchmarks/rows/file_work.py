@@ -1,4 +1,4 @@
-"""Contenders of the rows that do work on a folder of files."""
+"""The contenders for rows that work on a folder of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.programs import Timeline, missing_module, peer
 from benchmarks.windrow_job import files_job
 
 Reading = Callable[[Timeline], dict[str, float]]
-"""From times to metrics."""
+"""A function from times to metrics."""
 
 PEERS = {
     "multiprocessing.Pool": ("pool", None),
@@ -22,7 +22,7 @@ PEERS = {
 
 
 def make_files(folder: Path, count: int, content: bytes = b"") -> list[str]:
-    """Files `000000`, `000001`, …; returns their names."""
+    """Make the files `000000`, `000001`, …; return their names."""
     width = len(str(count - 1))
     folder.mkdir()
     names = [f"{number:0{width}d}" for number in range(count)]
@@ -37,7 +37,7 @@ def make_files(folder: Path, count: int, content: bytes = b"") -> list[str]:
 
 
 def million_files(folder: Path) -> tuple[Path, list[str]]:
-    """1,000,000 empty files, made once for all rows of this command; their folder and their names."""
+    """A folder of 1,000,000 empty files, made once for all rows of a command, and their names."""
     shared = folder.parent / "million-files"
     if not shared.exists():
         return shared, make_files(shared, 1_000_000)

@@ -1,4 +1,4 @@
-"""A folder of 1,000,000 files: how long until the first mini-batch runs, beside a plain sorted listing of it."""
+"""A folder of 1,000,000 files: the time until the first mini-batch runs, beside a plain sorted listing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1,000,000 mini-batches: memory of master and planner, and how fast the job answers for itself meanwhile."""
+"""1,000,000 mini-batches: the memory of master and planner, and how fast the master answers meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _contenders(folder: Path) -> list[Contender]:
                     stub.GetJob(job_service_pb2.GetJobRequest(job_id=job_id), timeout=30)
                     answers_s.append(time.perf_counter() - start)
                 except Exception:
-                    break  # the run has ended and taken its master with it
+                    break  # the run has ended, and its master with it
                 time.sleep(PAUSE_S)
             times = running.finish()
         check_rows(job.output, names)

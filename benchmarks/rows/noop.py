@@ -1,4 +1,4 @@
-"""20,000 mini-batches that do nothing, each of one file: what the system itself costs."""
+"""20,000 mini-batches of one file do nothing: the cost of the system itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _reading(times: Timeline) -> dict[str, float]:
 
 
 def _syncs(folder: Path, run: Path) -> Outcome:
-    """Counts fsync and fdatasync of all processes in a run that is not timed: tracing slows it."""
+    """Count fsync and fdatasync of all processes, in a run that is not timed, because tracing slows it."""
     job = files_job(run, work="noop", input_path=folder, mini_batch_size=1)
     report = run / "strace.txt"
     trace = [

@@ -1,6 +1,7 @@
-"""A table divided by a column of its data: a million groups over ten million rows, one line a group.
+"""A table divided by a column of its data: a million groups over ten million rows, one line for each group.
 
-WINDROW_BENCH_GROUPS (default 1,000,000) makes it smaller; there are ten rows a group, the largest ones far more.
+WINDROW_BENCH_GROUPS (default 1,000,000) makes it smaller. There are ten rows for each group on average; the largest
+groups have far more.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SKEW = 3.0
 
 
 def make_table(path: Path) -> None:
-    """Keys of text, each at least once, small numbers far more often."""
+    """Write text keys: each at least once, low numbers far more often."""
     random = np.random.default_rng(1)
     with path.open("w", newline="") as file:
         file.write("key,amount,note\n")
@@ -59,7 +60,7 @@ def _contenders(folder: Path) -> list[Contender]:
 
             def ended() -> bool:
                 nonlocal peak
-                # Processes end while they are looked at.
+                # Processes may end while they are looked at.
                 with contextlib.suppress(psutil.Error):
                     planner = running.roles().get("windrow_master.planning")
                     peak = max(peak, planner.memory_info().rss if planner is not None else 0)

@@ -1,4 +1,4 @@
-"""Steps in a chain, each of which does nothing but read the one before: what a step of a pipeline costs by itself."""
+"""A chain of steps, each of which only reads the one before: the cost of a step itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(mini_batch):
 
 
 def _outcome(folder: Path, files: list[Path]) -> Outcome:
-    """From the first step's work to the last one's, for each step between."""
+    """The time from the work of the first step to that of the last, for each step between."""
     stamps = [int(file.read_text()) for file in files]
     if stamps != sorted(stamps):
         raise RuntimeError(f"the steps in {folder} did not run one behind the other: {stamps}")

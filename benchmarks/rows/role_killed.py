@@ -1,4 +1,4 @@
-"""Master or agent killed by SIGKILL in the middle: how long no mini-batch begins, and what runs twice."""
+"""SIGKILL ends the master or the agent in the middle: how long no mini-batch begins, and what runs twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker dies by SIGKILL in the middle of the work: how much later it is done, and what runs twice."""
+"""SIGKILL ends a worker in the middle: how much later the work is done, and what runs twice."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ _stamped = False
 
 
 def stamp_into(folder: str) -> None:
-    """Stamps of this process go into `folder` from now on."""
+    """Put the stamps of this process into `folder` from now on."""
     global stamps_folder
     stamps_folder = folder
 
 
 def stamped(work: BatchWork, paths: list[str]) -> list[str]:
-    """Does the work; the first time in a process, leaves a file with the time before it (ns of the wall clock)."""
+    """Do the work. The first time in a process, leave a file with the time before it (ns of the wall clock)."""
     global _stamped
     if not _stamped:
         _stamped = True
@@ -34,19 +34,20 @@ def stamped(work: BatchWork, paths: list[str]) -> list[str]:
 
 
 def _log_execution(paths: list[str]) -> None:
-    """One line an execution, in one write to a file opened for appending: whole, whoever else writes."""
+    """Record an execution as one line, written at once to a file opened for appending. So it stays whole, whoever else
+    writes."""
     handle = os.open(os.path.join(stamps_folder, "executions"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(handle, f"{time.time_ns()} {os.getpid()} {os.path.basename(paths[0])}\n".encode())
     os.close(handle)
 
 
 def noop(paths: list[str]) -> list[str]:
-    """Only names what came: the cost is the system's alone."""
+    """Return only the names of the files: the cost is that of the system."""
     return [os.path.basename(path) for path in paths]
 
 
 def read_files(paths: list[str]) -> list[str]:
-    """Reads each file and checks it."""
+    """Read each file and check its content."""
     rows = []
     for path in paths:
         with open(path, "rb") as file:
@@ -55,7 +56,7 @@ def read_files(paths: list[str]) -> list[str]:
 
 
 def spin(paths: list[str]) -> list[str]:
-    """Burns 50 ms of processor time."""
+    """Burn 50 ms of processor time."""
     end = time.process_time() + SPIN_S
     while time.process_time() < end:
         pass
@@ -63,13 +64,14 @@ def spin(paths: list[str]) -> list[str]:
 
 
 def logged_spin(paths: list[str]) -> list[str]:
-    """As `spin`, and leaves a line for each execution."""
+    """Like `spin`, and record each execution."""
     _log_execution(paths)
     return spin(paths)
 
 
 def spin_and_die_once(paths: list[str]) -> list[str]:
-    """As `logged_spin`; the first time that a file named `…-kill` is in the mini-batch, dies half-way as by kill -9."""
+    """Like `logged_spin`. The first time that a mini-batch holds a file named `…-kill`, the process dies half-way, as
+    by kill -9."""
     _log_execution(paths)
     marker = os.path.join(stamps_folder, "killed")
     if any(path.endswith("-kill") for path in paths) and not os.path.exists(marker):

@@ -1,4 +1,4 @@
-"""Windrow's entry script for tables: gives back the DataFrame that it gets, or, with `--give`, one line about it."""
+"""Windrow's entry script for tables: returns the DataFrame that it gets, or one line about it (`--give`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def count(mini_batch: pd.DataFrame, context: typing.Any) -> Rows:
 
 
 def group(mini_batch: pd.DataFrame, context: typing.Any) -> Rows:
-    """A group's key, rows and sum."""
+    """The line of a group: key, number of rows, sum."""
     return [f"{context.partition_key_value['key']},{len(mini_batch)},{mini_batch['amount'].sum()}"]
 
 

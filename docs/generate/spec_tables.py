@@ -53,7 +53,7 @@ class Key(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The keys of one mapping."""
+    """The keys of one mapping. Not a table of data."""
 
     name: str
     keys: dict[str, Key]

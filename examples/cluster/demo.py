@@ -1,6 +1,7 @@
-"""A cluster in containers, a job, and its master killed in the middle: `make demo-cluster`.
+"""Starts a cluster in containers, runs a job, and kills its master in the middle: `make demo-cluster`.
 
-Every command is shown before it runs; all of them can be typed by hand. What was started is taken away at the end.
+Every command is shown before it runs; you can type all of them by hand. Everything that was started is removed at the
+end.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ BASE_IMAGE = "python:3.11-slim-bookworm"
 
 
 def succeeds(*command: str) -> bool:
-    """Whether a command is there and goes well; what it says is of no interest."""
+    """Whether a command exists and succeeds. Its output is discarded."""
     return shutil.which(command[0]) is not None and not subprocess.call(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 
 
 def compose() -> list[str]:
-    """`docker compose`, else `docker-compose`. Ends the demo where there is neither, or no engine."""
+    """The command of Compose. Ends the demo if there is none, or no Docker engine."""
     if not succeeds("docker", "info"):
         sys.exit("make demo-cluster needs Docker, and no engine answers here. `make demo` runs without.")
     for command in (["docker", "compose"], ["docker-compose"]):
@@ -38,18 +39,18 @@ def compose() -> list[str]:
 
 
 def show(*command: str) -> None:
-    """A command as one would type it."""
+    """Print a command as you would type it."""
     print(f"\n$ {shlex.join(command)}", flush=True)
 
 
 def run(*command: str) -> None:
-    """Show and run a command; ends the demo when it fails."""
+    """Show and run a command. The demo ends if it fails."""
     show(*command)
     subprocess.run(command, cwd=ROOT, check=True)
 
 
 def need_base_image() -> None:
-    """The base image: here, pulled, or made of Debian packages."""
+    """Make sure that the base image exists: pull it, or make it from Debian packages."""
     found = subprocess.run(["docker", "images", "-q", BASE_IMAGE], capture_output=True, text=True, check=True).stdout
     if not found and not succeeds("docker", "pull", "-q", BASE_IMAGE):
         print(f"{BASE_IMAGE} cannot be pulled; making it from Debian packages.")
@@ -57,7 +58,7 @@ def need_base_image() -> None:
 
 
 def make_numbers() -> Path:
-    """The input: files with a number each, bigger ones later."""
+    """Make the input: files with one number each, larger ones last."""
     folder = HERE / "numbers"
     folder.mkdir(exist_ok=True)
     for number in range(NUMBERS):
@@ -66,7 +67,7 @@ def make_numbers() -> Path:
 
 
 def items_ended(job_id: str) -> int:
-    """How far the job is."""
+    """The number of items of a job that have ended."""
     import windrow
 
     with windrow.Client() as client:
@@ -74,10 +75,9 @@ def items_ended(job_id: str) -> int:
 
 
 def main() -> None:
-    """The whole demo."""
     docker_compose = compose()
     os.environ.setdefault("COMPOSE_PROJECT_NAME", "windrow-demo")
-    # The demo's context is in use for the demo alone.
+    # Keep the demo's context apart from those of the user.
     os.environ["WINDROW_CONTEXTS"] = str(ROOT / "build" / "demo-contexts.json")
     for name in ("WINDROW_MASTER", "WINDROW_STATE"):
         os.environ.pop(name, None)
@@ -90,7 +90,7 @@ def main() -> None:
         show("export", f"WINDROW_AGENTS={AGENTS}")
         os.environ["WINDROW_AGENTS"] = str(AGENTS)
         run(*docker_compose, "up", "-d")
-        # What the build has replaced, and nothing uses any more: docs/how-to/deploy-with-containers.md.
+        # Remove images that the build has replaced and nothing uses: docs/how-to/free-disk-space.md.
         run("docker", "image", "prune", "--force", "--filter", "label=org.opencontainers.image.title=windrow")
         export = [*docker_compose, "run", "--rm", "-T", "client", "context", "export"]
         show(*export, "|", "windrow", "context", "add", "demo", "-")

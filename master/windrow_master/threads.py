@@ -1,4 +1,4 @@
-"""Work that blocks on the disk, in threads beside the event loop."""
+"""Runs work that blocks on the disk in threads, beside the event loop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 async def in_thread(work: Callable[..., T], *arguments: object) -> T:
     """Run `work` in a thread and return its result.
 
-    A cancelled call (its peer died) ends only when the thread has ended. So the caller can close a file afterwards:
-    nobody writes to it any more, nor to the next file that gets its descriptor.
+    A cancelled call (its peer died) ends only when the thread has ended. So the caller can close a file afterwards: the
+    thread writes no more to it, nor to the next file that gets its descriptor.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
     try:
@@ -25,5 +25,5 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
             except asyncio.CancelledError:
                 continue
         if not running.cancelled():
-            running.exception()  # nobody is left to be told
+            running.exception()  # fetched so that asyncio does not log it: nobody waits for it any more
         raise

@@ -13,7 +13,7 @@ from windrow_master.core.ids import JobKey
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """What one watcher waits for."""
+    """What one watcher of a job waits for."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at each change; cleared by the watcher."""
@@ -28,14 +28,14 @@ class Watch:
 
 
 class Watchers:
-    """All watches; `notify` is called after every commit that changed a job."""
+    """All watches. The shell calls `notify` after every commit that changed a job."""
 
     def __init__(self) -> None:
         self._watches: defaultdict[JobKey, set[Watch]] = defaultdict(set)
 
     @contextmanager
     def watch(self, job_key: JobKey) -> Iterator[Watch]:
-        """A watch of a job, for as long as the context lasts."""
+        """Watch a job for as long as the context lasts."""
         watch = Watch()
         self._watches[job_key].add(watch)
         try:

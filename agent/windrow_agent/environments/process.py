@@ -21,6 +21,8 @@ class Abandoned(Exception):
 class Process:
     """One process, the leader of its group. `output`: for stdout and stderr; `kept_open`: a descriptor that it
     inherits.
+
+    Not the embedded mode's `Process`, which is a role of Windrow's.
     """
 
     def __init__(

@@ -73,7 +73,10 @@ def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[
 
 
 class Environments:
-    """Provides the environments that steps ask for. `python`: the configured interpreter, if any."""
+    """Provides the environments that steps ask for. `python`: the configured interpreter, if any.
+
+    Not the client's `Environments`, which is the value of an option.
+    """
 
     def __init__(
         self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], uv_cache: Path

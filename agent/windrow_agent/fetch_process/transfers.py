@@ -33,7 +33,10 @@ NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE,
 
 
 class Failure(NamedTuple):
-    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a message for people."""
+    """Why something could not be fetched: a cause of docs/contracts.md, section 4, and a message for people.
+
+    Not the `Failure` of `windrow.rpc`, which is a failed call.
+    """
 
     cause: str
     message: str

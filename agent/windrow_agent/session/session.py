@@ -75,7 +75,10 @@ class SessionLost(Exception):
 
 
 class Session:
-    """Talks to whichever master is reachable. `last_contact`: when it was last heard, in monotonic seconds."""
+    """Talks to whichever master is reachable. `last_contact`: when it was last heard, in monotonic seconds.
+
+    Not the client's `Session`, which is a state folder of `windrow run` in use.
+    """
 
     def __init__(
         self,

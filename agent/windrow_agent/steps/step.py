@@ -55,7 +55,7 @@ _WORKER_LOGS = WORKER_LOGS.keys() - {rpc.LOG_KIND_ENVIRONMENT}
 
 
 class StepState(IntEnum):
-    """Where a step stands on this node."""
+    """Where a step stands on this node. Not the master's `StepState`, which is about the step on all nodes."""
 
     PREPARING = 1
     SERVING = 2
@@ -68,7 +68,10 @@ class BadStep(ValueError):
 
 @dataclass(slots=True)
 class LogFile:
-    """One log file of one worker, and its name for the master."""
+    """One log file of one worker, and its name for the master.
+
+    Not the client's `LogFile`, which is a file that the master keeps.
+    """
 
     kind: rpc.LogKind.ValueType
     process_number: int
@@ -96,6 +99,8 @@ class Lineage:
 @dataclass(slots=True, eq=False)
 class Step:
     """One (step, generation) on this node.
+
+    Not the master's `Step`, which spans all nodes.
 
     `target`: how many workers it should have now. `reported`: the capacity that the master knows: leases wanted,
     workers, given up. `given_up_for`: the failure after which no more workers are started.

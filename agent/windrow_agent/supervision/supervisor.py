@@ -58,6 +58,8 @@ _MISSING = (
 class Supervisor:
     """`on_change` is called when a worker has ended or its step's pace has changed: shares may change. `renew_code` is
     called when a worker has found its step's code changed on the disk.
+
+    Not the embedded mode's `Supervisor`, which keeps master and agent alive.
     """
 
     def __init__(

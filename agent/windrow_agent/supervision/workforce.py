@@ -43,7 +43,10 @@ class NodeFacts:
 
 
 class Workforce:
-    """All worker processes of this node. `inline_rows_bytes_max` is the master's, once that is known."""
+    """All worker processes of this node. Not a pool, which is a name for some nodes.
+
+    `inline_rows_bytes_max` is the master's, once that is known.
+    """
 
     def __init__(self, config: AgentConfig, node: NodeFacts, gpus: GpuIndices, environment: Mapping[str, str]) -> None:
         self.node = node

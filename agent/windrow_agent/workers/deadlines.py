@@ -9,7 +9,7 @@ from windrow_agent.workers.page import Look, Phase
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits of one step, in seconds."""
+    """Time limits of one step, in seconds. Not the limits of a dry run, which bound its planner."""
 
     run_s: float
     load_s: float

@@ -41,7 +41,10 @@ class Stamp(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A listing of the folder: all files; those to save; and why something cannot be saved, "" if everything can."""
+    """A listing of the folder: all files; those to save; and why something cannot be saved, "" if everything can.
+
+    Not the listing of an input, which the planner writes.
+    """
 
     stamps: dict[str, Stamp]
     new: list[Save]

@@ -15,7 +15,10 @@ _VERSION = struct.Struct("<Q")
 
 
 class Phase(IntEnum):
-    """What a worker is doing. NONE: it has not written yet."""
+    """What a worker is doing. NONE: it has not written yet.
+
+    Not the core's `Phase`, which is of attempts that have ended.
+    """
 
     NONE = 0
     STARTING = 1
@@ -33,7 +36,10 @@ BUSY = frozenset({Phase.LOADING, Phase.RUNNING, Phase.RETURNING})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the page. `items`: of the mini-batch in work. `phase_start_ns`: CLOCK_MONOTONIC."""
+    """One reading of the page. `items`: of the mini-batch in work. `phase_start_ns`: CLOCK_MONOTONIC.
+
+    Not the validation's `Look`, which examines a script.
+    """
 
     phase: Phase
     items: int
@@ -47,7 +53,10 @@ NOTHING = Look(Phase.NONE, 0, 0, 0, 0, 0)
 
 
 class Page:
-    """The agent's side of one worker's page."""
+    """The agent's side of one worker's page.
+
+    Not a page of a list (`windrow.rpc`), but memory that agent and worker share.
+    """
 
     def __init__(self, path: Path) -> None:
         """Makes the file with its block allocated, so that a full disk is no SIGBUS later. Raises OSError."""

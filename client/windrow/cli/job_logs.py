@@ -53,7 +53,10 @@ class Choice(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """One entry of the error logs. `time`: as written there (UTC)."""
+    """One entry of the error logs. `time`: as written there (UTC).
+
+    Not the `Failure` of `windrow.rpc`, which is a failed call.
+    """
 
     time: str
     step: str

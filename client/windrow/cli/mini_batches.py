@@ -32,7 +32,10 @@ MiniBatchName = Annotated[
 
 
 class MiniBatchState(StrEnum):
-    """What `--only` takes: `windrow.sdk.mini_batch.STATES`."""
+    """What `--only` takes: `windrow.sdk.mini_batch.STATES`.
+
+    Not the core's `MiniBatchState`, whose numbers are stored.
+    """
 
     QUEUED = "queued"
     LEASED = "leased"

@@ -41,7 +41,7 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
 
 
 class Environments(str, Enum):  # noqa: UP042  as above
-    """What happens to the environments that steps ask for."""
+    """What happens to the environments that steps ask for. Not the agent's `Environments`, which builds them."""
 
     BUILD = "build"
     OWN = "own"

@@ -18,7 +18,10 @@ AREA = "Access"
 
 class Store(NamedTuple):
     """Variables that open a store; `pairs`: those of which one is nothing without the other; `files`: variables that
-    name files, and files that are looked for."""
+    name files, and files that are looked for.
+
+    Not the master's `Store`, which is its durable state.
+    """
 
     name: str
     variables: tuple[str, ...]

@@ -49,7 +49,7 @@ _OF_PARALLEL = frozenset(
 
 
 class Code:
-    """What is packed of a code folder."""
+    """What is packed of a code folder. Not the core's `Code`, which names reasons."""
 
     def __init__(self, files: int, content_bytes: int, digest: str) -> None:
         self.files, self.bytes, self.digest = files, content_bytes, digest

@@ -16,7 +16,10 @@ POLL_S = 0.005
 
 
 class Process:
-    """A started process. `pidfd` becomes readable when it ends (-1 where the kernel has none)."""
+    """A started process. `pidfd` becomes readable when it ends (-1 where the kernel has none).
+
+    Not the agent's `Process`, which leads a process group and builds an environment.
+    """
 
     def __init__(self, name: str, pid: int, output: int, log: str, log_start: int) -> None:
         self.name = name

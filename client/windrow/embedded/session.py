@@ -31,7 +31,7 @@ POLL_S = 0.01
 
 
 class Session:
-    """An open state folder. Close it."""
+    """An open state folder. Close it. Not an agent's session with a master, which `windrow_agent.session` holds."""
 
     def __init__(
         self,

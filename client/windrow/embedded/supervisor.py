@@ -59,7 +59,10 @@ class _Role:
 
 
 class Supervisor:
-    """Starts master and agent in its constructor. `watch`, in a thread, keeps them alive; `end` ends them."""
+    """Starts master and agent in its constructor. `watch`, in a thread, keeps them alive; `end` ends them.
+
+    Not the agent's `Supervisor`, which looks after workers.
+    """
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ Response = TypeVar("Response")
 
 
 class Page(Protocol):
-    """One page of a list."""
+    """One page of a list. Not a worker's page, which is memory that it shares with the agent."""
 
     @property
     def next_page_token(self) -> str:

@@ -61,7 +61,10 @@ INTERNAL: Final = "INTERNAL"
 
 
 class Failure(NamedTuple):
-    """A failed call as its caller sees it."""
+    """A failed call as its caller sees it.
+
+    Not a failed fetch or mini-batch, for which the agent and the command line have classes of this name.
+    """
 
     code: grpc.StatusCode
     reason: str

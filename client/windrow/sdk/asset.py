@@ -24,6 +24,8 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 class Asset(NamedTuple):
     """One version of a data asset or model (`kind`); it never changes.
 
+    Not the base class of `windrow.ml`'s entities, which are written before they are registered.
+
     `path`: absolute on the machines of master and agents, or the address of a store or datastore. `job_id`, `step` and
     `output`: what has written it, if a job has.
     """

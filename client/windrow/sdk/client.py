@@ -47,7 +47,10 @@ WATCH_TIMEOUT_S = 60.0
 
 
 class LogFile(NamedTuple):
-    """A log file of a job: its path below the job's logs folder, its length in bytes."""
+    """A log file of a job: its path below the job's logs folder, its length in bytes.
+
+    Not the agent's `LogFile`, which is a file of a worker on its node.
+    """
 
     path: str
     length: int

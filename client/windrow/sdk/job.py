@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobState(StrEnum):
-    """States of jobs, as in proto/windrow/rpc/v1/job.proto."""
+    """States of jobs, as in proto/windrow/rpc/v1/job.proto. Not the core's `JobState`, whose numbers are stored."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -168,7 +168,10 @@ class StepReason(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Where an output is, as a path on the master's machine. `append_row`: it holds the rows."""
+    """Where an output is, as a path on the master's machine. `append_row`: it holds the rows.
+
+    Not `windrow.ml.Output`, by which a step asks for an output.
+    """
 
     name: str
     path: str
@@ -177,7 +180,10 @@ class Output(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a job."""
+    """One step of a job.
+
+    Not the `Step` of `windrow.ml`, which is under construction, nor the master's record (`windrow_master.core.state`).
+    """
 
     name: str
     state: str
@@ -221,7 +227,10 @@ class Step(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job at one moment. `seq` grows with each change."""
+    """A job at one moment. `seq` grows with each change.
+
+    Not the master's record of it (`windrow_master.core.state`), which changes.
+    """
 
     job_id: str
     display_name: str

@@ -72,7 +72,7 @@ class Attempt(NamedTuple):
 
 
 class MiniBatch(NamedTuple):
-    """One mini-batch of a step."""
+    """One mini-batch of a step. Not what `run()` gets, which is the worker's `MiniBatch`."""
 
     step: str
     mini_batch_index: int

@@ -22,6 +22,8 @@ _BUILDING = 9
 class Node(NamedTuple):
     """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
 
+    Not the master's record of it (`windrow_master.core.state`), nor a node of a YAML tree (`windrow.spec.reading`).
+
     What it uses and runs is as of its last heartbeat, `silent_s` ago; None: none has come since the start of the master
     or of the node.
     """

@@ -32,6 +32,8 @@ NAME_MAX = 64
 class Begun(NamedTuple):
     """The chosen run. `continued`: it began before, and may have ended unreported. `others`: unfinished runs that
     continue as well.
+
+    Not the master's `Begun`, which is a step.
     """
 
     job: Job

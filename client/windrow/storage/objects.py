@@ -16,7 +16,10 @@ _NO_HEAD = ("405 Method Not Allowed", "501 Not Implemented")
 
 
 class Found(NamedTuple):
-    """An object: its name relative to the prefix, its size in bytes, and the store's mark of its content."""
+    """An object: its name relative to the prefix, its size in bytes, and the store's mark of its content.
+
+    Not the planner's `Found`, which is a place in a text.
+    """
 
     name: str
     size: int

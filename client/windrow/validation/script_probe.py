@@ -26,7 +26,10 @@ _FORGIVING = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException"
 
 
 class Look:
-    """One look at a script. `findings` is what comes of it."""
+    """One look at a script. `findings` is what comes of it.
+
+    Not the agent's `Look`, which is a reading of a worker's page.
+    """
 
     def __init__(self, folder: str, provided: list[str]) -> None:
         self.folder = folder

@@ -207,6 +207,8 @@ class RemoveNode(NamedTuple):
 class TakenOver(NamedTuple):
     """The outcome of a mini-batch of an earlier job that counts for one of this: every item had a result.
 
+    Not the planner's `TakenOver`, which finds such mini-batches in lists of files.
+
     `source`, `offset`, `length`, `crc32`: where its rows lie, in a segment (an absolute path); no source: it has none.
     """
 

@@ -20,7 +20,10 @@ class HeaderMisfit(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a Parquet file: the text of its Arrow type, and the type itself, packed by the worker."""
+    """A column of a Parquet file: the text of its Arrow type, and the type itself, packed by the worker.
+
+    Not the worker's `Column`, which tells how text becomes values.
+    """
 
     name: str
     type: str

@@ -6,7 +6,10 @@ from windrow_master.core.ids import LeaseId, NodeId, StepId
 
 
 class Lease:
-    """One lease. Its id is its token: never given twice, so that a late result cannot be taken for another's."""
+    """One lease. Its id is its token: never given twice, so that a late result cannot be taken for another's.
+
+    Not the agent's lease, which has a state on its node and never expires.
+    """
 
     __slots__ = (
         "attempt",

@@ -2,7 +2,8 @@
 
 A node is in the pools that its agent names (`windrow agent --pool`). A node in no pool works on any step. A node in
 pools works on steps that name one of them, and on those that name none. So a job file that names a `compute` runs
-unchanged on nodes without pools; machines are kept apart where their agents are started.
+unchanged on nodes without pools; machines are kept apart where their agents are started. A pool is not the set of
+worker processes of a node, which its agent calls the workforce.
 Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (compute, resources.instance_count).
 """
 

@@ -22,7 +22,10 @@ QUIET_S = 60.0
 
 
 class Code(StrEnum):
-    """For programs: never renamed. Those of a step that has ended are the names of its states."""
+    """For programs: never renamed. Those of a step that has ended are the names of its states.
+
+    Not the `Code` of a dry run, which describes a code folder.
+    """
 
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"

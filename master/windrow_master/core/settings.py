@@ -38,6 +38,8 @@ INIT_FAILURES_AFTER_S = 120.0
 class StepSettings:
     """Settings of one step, validated before they get here.
 
+    Not the client's `StepSettings`, which reads them from a job file.
+
     Counts and thresholds as in Azure ML; -1 switches a threshold off; all compare with "greater than".
     """
 

@@ -45,7 +45,10 @@ ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCEL
 
 @dataclass(slots=True)
 class Step:
-    """One step of a job. Its row is `row()`; arrays are dropped when the step has ended."""
+    """One step of a job. Its row is `row()`; arrays are dropped when the step has ended.
+
+    Not the agent's `Step`, which is one node's part of it, nor the client's, which is a copy of one moment.
+    """
 
     step_id: StepId
     job_key: JobKey
@@ -119,7 +122,7 @@ class Step:
 
 @dataclass(slots=True)
 class Job:
-    """One job."""
+    """One job. Not the client's `Job`, which is a copy of one moment."""
 
     job_key: JobKey
     job_id: str
@@ -169,7 +172,10 @@ class Job:
 
 @dataclass(slots=True)
 class Node:
-    """One node, in its present incarnation."""
+    """One node, in its present incarnation.
+
+    Not the client's `Node`, which is a copy of one moment, nor a node of a YAML tree (`windrow.spec.reading`).
+    """
 
     node_id: NodeId
     node_incarnation: str

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class JobState(IntEnum):
-    """Equal to windrow.rpc.v1.JobState."""
+    """Equal to windrow.rpc.v1.JobState. Not the client's `JobState`, which holds names."""
 
     QUEUED = 1
     RUNNING = 2
@@ -19,7 +19,7 @@ class JobState(IntEnum):
 
 
 class StepState(IntEnum):
-    """Equal to windrow.rpc.v1.StepState."""
+    """Equal to windrow.rpc.v1.StepState. Not the agent's `StepState`, which is of one node."""
 
     WAITING = 1
     RUNNING = 2
@@ -32,7 +32,7 @@ class StepState(IntEnum):
 class MiniBatchState(IntEnum):
     """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED.
 
-    LEASED is never stored: leases are volatile.
+    LEASED is never stored: leases are volatile. Not the client's `MiniBatchState`, which is an option's value.
     """
 
     QUEUED = 0
@@ -84,7 +84,10 @@ class Cause(IntEnum):
 
 
 class Phase(IntEnum):
-    """What was being done when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase."""
+    """What was being done when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase.
+
+    Not the agent's `Phase`, which is what a worker does now.
+    """
 
     UNKNOWN = 0
     LOADING = 4

@@ -59,7 +59,10 @@ class StepWorkers:
 
 @dataclass(slots=True)
 class StepNodes:
-    """How nodes do with it. Volatile: a new master learns it anew."""
+    """How nodes do with it. Volatile: a new master learns it anew.
+
+    Not the `StepNodes` of `windrow.spec.job`, which holds nodes of a YAML tree.
+    """
 
     standings: dict[NodeId, Standing] = field(default_factory=dict)
     doubted: set[NodeId] = field(default_factory=set)

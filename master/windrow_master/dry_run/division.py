@@ -27,7 +27,10 @@ STDERR_TAIL = 2000
 
 
 class Limits(NamedTuple):
-    """How far a division is followed; beyond that, counts are lower bounds ("at least")."""
+    """How far a division is followed; beyond that, counts are lower bounds ("at least").
+
+    Not the time limits of a step, which agents watch.
+    """
 
     seconds: float = 10.0
     mini_batches: int = 200_000

@@ -1,6 +1,6 @@
 """Content-addressed archives on the master's disk: received in pieces, verified, then durable under their digest.
 
-Whoever uses one verifies it first (`verified`): one that is damaged is removed, so that the next upload mends it.
+Verify an archive before you use it (`verified`). A damaged one is removed, so that the next upload replaces it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from windrow_master.files.durable import sync_folder
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ARTIFACT_BYTES_MAX = 16 << 30
 SPARE_BYTES = 128 << 20
-"""So much room on its disk an upload leaves to the master's state (a small one: as much as itself)."""
+"""An upload leaves so much room on the disk for the master's state; a small one leaves as much as its own size."""
 PARTIAL_KEPT_S = 7 * 86400.0
-"""Looked at when a master starts."""
+"""A master that starts removes older partial uploads."""
 
 
 class ArtifactError(Exception):
-    """An upload that cannot be taken; `reason` is an ErrorInfo reason of the protocol."""
+    """The upload or archive cannot be accepted. `reason`: an ErrorInfo reason of the protocol."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -33,31 +33,31 @@ class ArtifactError(Exception):
 
 
 class ArtifactFolder:
-    """`state/artifacts`. All methods block on the disk."""
+    """The folder of archives. All methods block on the disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Uploads that nobody has gone on with for PARTIAL_KEPT_S are removed."""
+        """Removes partial uploads that nobody has continued for PARTIAL_KEPT_S."""
         self._folder = folder
         self._finished: dict[str, tuple[int, ...]] = {}
-        """Of those that this process has verified as they came: the marks of their files then."""
+        """For archives that this process verified on arrival: the marks of their files at that time."""
         folder.mkdir(parents=True, exist_ok=True)
         for partial in folder.glob("*.partial"):
             if time.time() - partial.stat().st_mtime > PARTIAL_KEPT_S:
                 partial.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path | None:
-        """Where a complete artifact is; None when there is none. What is in it is not looked at."""
+        """The path of a complete artifact; None: there is none. Its content is not checked."""
         if not DIGEST.fullmatch(digest):
             return None
         path = self._folder / digest
         return path if path.exists() else None
 
     def verified(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
-        """Where a complete artifact is, all of it read and compared; None when there is none.
+        """The path of a complete artifact whose content was read and compared; None: there is none.
 
-        `unless_just_here`: one that has come while this process lives, and was not touched since, is not read once
-        more: what is about to be unpacked may be large. Raises ArtifactError: it is damaged, and removed. Raises
-        OSError.
+        `unless_just_here`: skip the reading if the artifact arrived during the life of this process and was not touched
+        since, because a large one takes long to read. Raises ArtifactError for a damaged artifact, which is removed.
+        Raises OSError.
         """
         path = self.path(digest)
         if path is None or (unless_just_here and self._finished.get(digest) == _marks(path)):
@@ -80,7 +80,7 @@ class ArtifactFolder:
         self._finished.pop(digest, None)
 
     def length(self, digest: str) -> tuple[int, bool]:
-        """(bytes received, whether that is all)."""
+        """How many bytes have been received, and whether the artifact is complete."""
         path = self.path(digest)
         if path is not None:
             return path.stat().st_size, True
@@ -90,9 +90,9 @@ class ArtifactFolder:
             return 0, False
 
     def begin(self, digest: str, length: int, offset: int) -> int:
-        """Open an upload at `offset`; return a file descriptor, to be closed. Raises ArtifactError.
+        """Open an upload at `offset`; return a file descriptor, which the caller closes. Raises ArtifactError.
 
-        One upload of a digest at a time: a second one could change what the first has verified already.
+        Only one upload of a digest at a time: a second one could change what the first has verified.
         """
         if length > ARTIFACT_BYTES_MAX:
             raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; at most 16 GiB are taken.")
@@ -113,11 +113,12 @@ class ArtifactFolder:
         return descriptor
 
     def give_up(self, digest: str) -> None:
-        """Remove what has arrived of an artifact: the disk is full, and the master's state needs the room."""
+        """Remove a partial upload: the disk is full, and the master's state needs the room."""
         self._partial(digest).unlink(missing_ok=True)
 
     def finish(self, digest: str, length: int) -> None:
-        """Verify a whole upload and make it durable under its digest. Raises ArtifactError; then it is gone."""
+        """Verify a whole upload and make it durable under its digest. If it is wrong, remove it and raise
+        ArtifactError."""
         partial = self._partial(digest)
         with partial.open("rb") as file:
             found, size = hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
@@ -139,7 +140,7 @@ class ArtifactFolder:
 
 
 def _marks(path: Path) -> tuple[int, ...]:
-    """Others once somebody has written to a file."""
+    """Marks of a file that change when somebody writes to it."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -1,7 +1,7 @@
-"""Files of records that are written once, in order: each record has a checksum that goes on from the one before.
+"""Files of records that are written once, in order. The checksum of each record continues that of the one before.
 
-So a record that was changed, moved, left out or put in is noticed, and nothing behind it is believed. A file that is
-cut between two records says less, and nothing wrong.
+So a record that was changed, moved, removed or inserted is noticed, and nothing behind it is used. A file that is cut
+between two records is shorter, but not wrong.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import BinaryIO
 from zlib import crc32
 
 HEAD = struct.Struct("<II")
-"""Length of a record, and the crc32 of this length and the record, which goes on from that of the record before."""
+"""The length of a record, and a crc32 over this length and the record, which continues that of the record before."""
 
 
 class RecordWriter:
     """Writes the records of one file."""
 
     def __init__(self, out: BinaryIO) -> None:
-        """`out`: empty, and closed by who opened it."""
+        """`out`: an empty file, which the caller closes."""
         self._out = out
         self._checksum = 0
 
     def write(self, record: bytes) -> None:
-        """Append one. Raises OSError."""
+        """Append a record. Raises OSError."""
         self._checksum = _checksum(record, self._checksum)
         self._out.write(HEAD.pack(len(record), self._checksum) + record)
 
@@ -32,8 +32,10 @@ class RecordWriter:
 def read_records(
     file: BinaryIO, bytes_max: int, damaged: Callable[[str], object] = lambda what: None
 ) -> Iterator[bytes]:
-    """The records of a file up to the first that is damaged. `bytes_max`: no record is longer. `damaged`: called where
-    the file does not end behind a record that is sound, with how that shows. Raises OSError.
+    """The records of a file up to the first damaged one.
+
+    `bytes_max`: no record is longer. `damaged`: called with a description if the file does not end behind a sound
+    record. Raises OSError.
     """
     checksum, number = 0, 0
     while head := file.read(HEAD.size):
@@ -51,5 +53,5 @@ def read_records(
 
 
 def _checksum(record: bytes, before: int) -> int:
-    # With its length: else a hole of zeros would be records without content.
+    # The length is included: otherwise a hole of zeros would pass as records without content.
     return crc32(record, crc32(len(record).to_bytes(4, "little"), before))

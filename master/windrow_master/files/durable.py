@@ -1,4 +1,4 @@
-"""Folders whose names are synced to the disk: without that, a loss of power takes them, and all that is in them.
+"""Makes folders whose names are synced to the disk. Without that, a loss of power takes a folder with all its content.
 
 Also tells a full disk from a broken one.
 """
@@ -12,19 +12,19 @@ from pathlib import Path
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
-"""What file systems answer that keep no folders of their own (shares, FUSE): there is nothing to bring to a disk."""
+"""The errors of file systems without folders of their own (shares, FUSE): there is nothing to sync."""
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error means that there is no room: nothing is broken."""
+    """Whether an error means that the disk is full, not broken."""
     return isinstance(error, OSError) and error.errno in _FULL_ERRORS
 
 
 def make_durable(folder: Path, root: Path | None = None) -> None:
-    """Make a folder, with those above it; on return their names are on the disk. Raises OSError.
+    """Make a folder and its parents. On return, their names are on the disk. Raises OSError.
 
-    `root`: a folder above it that is durable; names below it are synced even where they are there already: the
-    process that made them may have been killed before it could. None: the first folder that is there.
+    `root`: a parent that is durable already. All names below it are synced, even existing ones, because the process
+    that made them may have been killed before it could sync. None: the nearest existing folder counts as durable.
     """
     top = root or next(place for place in (folder, *folder.parents) if place.is_dir())
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,11 +34,11 @@ def make_durable(folder: Path, root: Path | None = None) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk. Raises OSError, but not where the system has no way to do it."""
+    """Sync the names in a folder to the disk. Raises OSError, but not if the file system has no way to do it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        # A folder that may be written, but not read, cannot be synced.
+        # A folder that can be written but not read cannot be synced.
         return
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What can go wrong with durable state, each with a text for people: what happened, to what, why, what to do next."""
+"""The errors of durable state. Each has a text for people: what happened, to what, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class StateError(Exception):
 
 
 class StateDamaged(StateError):
-    """A durable byte is not what was written: a disk, a copy or a person has changed it. A restart does not repair it.
+    """A durable byte is not what was written: a disk, a copy or a person changed it. A restart does not repair it.
 
-    Code that reads durable state raises this instead of using what it read. Its text is the only message for such
-    damage, wherever it is found.
+    Code that reads durable state raises this instead of using what it read. All messages about such damage come from
+    here.
     """
 
     consequence = (
@@ -19,11 +19,11 @@ class StateDamaged(StateError):
         "folder as it is, and look at all of it: windrow state check DIR. Then bring the whole folder back from a "
         "backup, or save what can still be read: windrow state salvage DIR --to OUT"
     )
-    """What follows from such damage, and what to do."""
+    """What follows from the damage, and what to do."""
 
     def __init__(self, where: str, what: str) -> None:
-        """`where`: the file, or the table and row, as a person would look for it. `what`: how the damage shows, without
-        a full stop."""
+        """`where`: the file, or the table and row, in words that a person can search for. `what`: how the damage shows,
+        without a full stop."""
         super().__init__(f"{where} is damaged: {what}. {self.consequence}")
         self.where = where
         self.what = what
@@ -34,13 +34,13 @@ class StateUnusable(StateError):
 
 
 class StateFolderInUse(StateUnusable):
-    """A live master holds the state folder."""
+    """Another master, which is alive, holds the state folder."""
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
         self.pid = pid
-        """Process id of the other master, on its machine; None when it is not known."""
+        """The process id of the other master, on its machine; None: unknown."""
 
 
 class NetworkFileSystem(StateUnusable):
-    """The state folder lies on a file system that cannot keep the promises of locks and shared memory."""
+    """The state folder is on a file system that cannot keep the promises of locks and shared memory."""

@@ -1,10 +1,10 @@
-"""Whether a folder's file system can keep what the store needs: flock, shared memory maps, and syncs that mean it.
+"""Checks that a folder's file system can keep what the store needs: flock, shared memory maps, and real syncs.
 
 Network file systems are refused: their locks may be lost or not shared, and SQLite's WAL needs one shared memory
 between all processes that open it. The magic number of statfs cannot tell FUSE file systems apart (sshfs from a local
-disk), so the type's name is read from the mount table. 9p is refused although it is sometimes local (a virtual
-machine's or WSL's view of its host): it has no shared maps that can be trusted. virtiofs and overlay are local and
-pass; so do FUSE file systems not named here.
+disk), so the name of the type is read from the mount table. 9p is refused although it is sometimes local (a virtual
+machine's or WSL's view of its host): its shared maps cannot be trusted. virtiofs and overlay are local and pass; so do
+FUSE file systems that are not named here.
 """
 
 from __future__ import annotations

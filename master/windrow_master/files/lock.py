@@ -1,4 +1,4 @@
-"""One live master a state folder: flock on `lock`, held until the process ends, however it ends."""
+"""Allows one live master for each state folder: a flock on the file `lock`, held until the process ends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from windrow_master.files.state_files import StateFiles
 
 
 class StateLock:
-    """Holds a state folder. The kernel lets go of it with the process; a file left behind means nothing.
+    """Holds a state folder. The kernel releases it with the process, so a file left behind means nothing.
 
-    The file is never removed: a lock on a file that somebody unlinks would exclude nobody.
+    The file is never removed: a lock on an unlinked file would exclude nobody.
     """
 
     def __init__(self, descriptor: int, incarnation_before: int) -> None:
         self._descriptor = descriptor
         self.incarnation_before = incarnation_before
-        """The last incarnation that noted itself here; 0: none did."""
+        """The last incarnation that was noted here; 0: none was."""
 
     @classmethod
     def acquire(cls, files: StateFiles) -> StateLock:
@@ -53,24 +53,26 @@ class StateLock:
         return lock
 
     def note(self, incarnation: int) -> None:
-        """Write down who holds the folder. `incarnation`: durable in the database that is here, so that an older one
-        in its place is found out."""
+        """Note who holds the folder.
+
+        `incarnation`: that of the database here, which is durable, so that an older database in its place is found out.
+        """
         content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "incarnation": incarnation}).encode()
-        # Written over, then cut: a process that is killed in between leaves no empty file.
+        # Overwrite, then cut: if the process is killed in between, the file is not empty.
         with contextlib.suppress(OSError):
             # The disk may be full. The lock itself stands; only its holder's name is missing.
             os.pwrite(self._descriptor, content, 0)
             os.ftruncate(self._descriptor, len(content))
 
     def release(self) -> None:
-        """Let go. Repeatable."""
+        """Release the folder. May be repeated."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def incarnation_in(lock: Path) -> int:
-    """The last incarnation that noted itself in a lock that is this file; 0: none did."""
+    """The last incarnation noted in a lock file; 0: none was."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         found = json.loads(lock.read_bytes()).get("incarnation")
         return found if isinstance(found, int) else 0
@@ -78,7 +80,7 @@ def incarnation_in(lock: Path) -> int:
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether a process holds the lock that is this file."""
+    """Whether a process holds this lock file."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

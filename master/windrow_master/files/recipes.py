@@ -1,4 +1,4 @@
-"""Reading the recipes of a step: each is verified against the crc32 that its mini-batch was planned with."""
+"""Reads the recipes of a step. Each is verified against the crc32 with which its mini-batch was planned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow_master.files.step_damage import StepDamaged, read_part
 
 
 class RecipePlace(NamedTuple):
-    """Where the recipe of a mini-batch lies in its step's `recipes`, and its crc32."""
+    """Where the recipe of a mini-batch is in its step's `recipes`, and its crc32."""
 
     mini_batch: int
     offset: int
@@ -22,10 +22,10 @@ class RecipePlace(NamedTuple):
 
 
 class Recipes:
-    """The recipes of one step, open for reading. Close it."""
+    """The open recipes file of one step. Close it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises StepDamaged where there is no such file, OSError where it cannot be opened."""
+        """Raises StepDamaged if there is no such file, OSError if it cannot be opened."""
         self._path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -39,7 +39,7 @@ class Recipes:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def read(self, place: RecipePlace) -> bytes:
@@ -48,8 +48,9 @@ class Recipes:
         return recipe
 
     def read_all(self, places: Sequence[tuple[int, int, int, int]], bytes_max: int) -> Iterator[bytes]:
-        """The recipe of each RecipePlace (plain tuples will do). Recipes that stand one behind the other are read at
-        once, up to about `bytes_max`. Raises StepDamaged.
+        """The recipe at each RecipePlace (plain tuples will do). Raises StepDamaged.
+
+        Neighbouring recipes are read at once, up to about `bytes_max`.
         """
         at = 0
         while at < len(places):

@@ -1,7 +1,7 @@
-"""Disk space kept back, so that work in hand can be brought to a durable end when the disk is full.
+"""Disk space held in reserve, so that work in hand can end durably when the disk is full.
 
-On the first "disk full" the committer releases the reserve and tries its group again; nothing new is taken on until
-`restore` succeeds, which needs twice the space, so that the two do not take turns.
+On the first "disk full", the committer releases the reserve and tries its group again. Nothing new is accepted until
+`restore` succeeds. That needs twice the space, so that release and restore do not alternate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RESERVE_BYTES = 64 << 20
 
 
 class Reserve:
-    """A file of real blocks."""
+    """The reserve: a file of allocated blocks."""
 
     def __init__(self, path: Path, size: int = RESERVE_BYTES) -> None:
         self._path = path
@@ -22,14 +22,14 @@ class Reserve:
 
     @property
     def held(self) -> bool:
-        """Whether the space is kept back now."""
+        """Whether the space is reserved now."""
         try:
             return self._path.stat().st_size >= self._size
         except OSError:
             return False
 
     def release(self) -> bool:
-        """Give the space back to the file system; return whether there was any to give."""
+        """Return the space to the file system; return whether there was any."""
         try:
             had = self._path.stat().st_size > 0
             self._path.unlink()
@@ -38,7 +38,7 @@ class Reserve:
         return had
 
     def restore(self) -> bool:
-        """Keep the space back (again); return whether it is held. False while less than twice the space is free."""
+        """Reserve the space (again); return whether it is reserved. False if less than twice the space is free."""
         if self.held:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Every place in a state folder (docs/contracts.md, section 2). Nobody else joins a path below it."""
+"""Every place in a state folder (docs/contracts.md, section 2). No other module joins a path below it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ class StepFiles(NamedTuple):
 
     @property
     def recipes(self) -> Path:
-        """What each mini-batch reads: `recipes.Recipes`."""
+        """What each mini-batch reads (`recipes.Recipes`)."""
         return self.folder / "recipes"
 
     @property
     def listing(self) -> Path:
-        """Of a table: its files, as they were when it was divided."""
+        """For a table: its files, as they were when it was divided."""
         return self.folder / "listing"
 
     @property
     def places(self) -> Path:
-        """What the folders and links of the input led to: `planning.journal.places_seen`."""
+        """What the folders and links of the input led to (`planning.journal.places_seen`)."""
         return self.folder / "places"
 
     @property
     def earlier(self) -> Path:
-        """The mini-batches of an earlier job that may be taken over: `planning.earlier`."""
+        """The mini-batches of an earlier job that may be taken over (`planning.earlier`)."""
         return self.folder / "earlier"
 
     @property
     def sorted_rows(self) -> Path:
-        """Embedded mode: the folder of rows that were sorted by partition keys."""
+        """In embedded mode: the folder of rows that were sorted by partition keys."""
         return self.folder / "rows"
 
     @property
     def segments(self) -> Path:
-        """The folder of result rows: `output.segments`."""
+        """The folder of result rows (`output.segments`)."""
         return self.folder / "segments"
 
     @property
@@ -61,22 +61,22 @@ class StateFiles:
 
     @property
     def database(self) -> Path:
-        """The store's database, where it keeps one here. Its name marks a folder as a state folder."""
+        """The database of a store that keeps one here. Its name marks a folder as a state folder."""
         return self.folder / STATE_MARK
 
     @property
     def lock(self) -> Path:
-        """Held by the live master: `lock.StateLock`."""
+        """The lock of the live master (`lock.StateLock`)."""
         return self.folder / "lock"
 
     @property
     def reserve(self) -> Path:
-        """Room that is kept back: `reserve.Reserve`."""
+        """Disk space in reserve (`reserve.Reserve`)."""
         return self.folder / "reserve"
 
     @property
     def unfinished_restore(self) -> Path:
-        """There while a backup is being restored, and where that broke off (docker/backup.sh)."""
+        """A mark: a backup is being restored here, or its restoring broke off (docker/backup.sh)."""
         return self.folder / ".restored"
 
     @property
@@ -86,22 +86,22 @@ class StateFiles:
 
     @property
     def artifacts(self) -> Path:
-        """The folder of archives, by digest: `artifacts.ArtifactFolder`."""
+        """The folder of archives, by digest (`artifacts.ArtifactFolder`)."""
         return self.folder / "artifacts"
 
     @property
     def uploads(self) -> Path:
-        """The folder of lists of clients' data, by digest: `upload_lists`."""
+        """The folder of lists of clients' data, by digest (`upload_lists`)."""
         return self.folder / "uploads"
 
     @property
     def made(self) -> Path:
-        """The folder of notes on what steps have made, so that later jobs may reuse it: `reuse.notes`."""
+        """The folder of notes on what steps made, so that later jobs may reuse it (`reuse.notes`)."""
         return self.folder / "reuse" / "made"
 
     @property
     def digests(self) -> Path:
-        """The folder of the cache of files' digests: `reuse.digest_cache`."""
+        """The folder of the cache of files' digests (`reuse.digest_cache`)."""
         return self.folder / "reuse" / "listings"
 
     @property
@@ -123,13 +123,13 @@ class StateFiles:
         return StepFiles(self.jobs / job_id / "steps" / str(step_id))
 
     def steps_found(self) -> Iterator[tuple[str, int, StepFiles]]:
-        """Job, number and files of every step that has a folder."""
+        """The job, number and files of every step that has a folder."""
         for path in sorted(self.jobs.glob("*/steps/*")):
             if path.name.isdecimal():
                 yield path.parts[-3], int(path.name), StepFiles(path)
 
     def signs_of_use(self) -> str:
-        """What beside the database tells that it was in use, in words; "" where nothing does."""
+        """What beside the database shows that the folder was in use, in words; "": nothing."""
         for name in _MADE_AFTER_THE_DATABASE:
             with contextlib.suppress(OSError):
                 if next((self.folder / name).iterdir(), None) is not None:

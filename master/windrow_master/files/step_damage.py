@@ -1,4 +1,4 @@
-"""A damaged file of one step: what is said of it. The step fails, and everything else goes on."""
+"""A damaged file of one step. The step fails, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windrow_master.files.errors import StateDamaged
 
 
 class StepDamaged(StateDamaged):
-    """A file that belongs to one step is not what was written to it."""
+    """A file of one step is not what was written to it."""
 
     consequence = (
         "Nothing that fails its checksum is used, so the step cannot go on. Check that disk. Then run the job again "
@@ -18,9 +18,9 @@ class StepDamaged(StateDamaged):
 
 
 def read_part(descriptor: int, path: str, begin: int, end: int) -> bytes:
-    """The bytes from `begin` to `end` of an open file of a step, `path`; fewer only where the file ends.
+    """The bytes from `begin` to `end` of `path`, an open file of a step; fewer only if the file ends.
 
-    Raises StepDamaged where the disk does not give them.
+    Raises StepDamaged if the disk does not return them.
     """
     parts = []
     while begin < end:

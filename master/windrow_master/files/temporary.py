@@ -1,4 +1,4 @@
-"""Temporary folders of the processes that answer one question: gone when the process ends, but for SIGKILL."""
+"""Temporary folders of short-lived processes. A folder goes when its process ends, unless SIGKILL ends it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def temporary_folder(
     prefix: str, parent: Path | None = None, *, before_removal: Callable[[], object] = lambda: None
 ) -> Iterator[Path]:
-    """A new folder for this user alone, below `parent` (None: where temporary files go). Raises OSError.
+    """A new folder that only this user can read, below `parent` (None: the usual place of temporary files). Raises
+    OSError.
 
-    Signals that ask the process to end do so at once, and remove it, `before_removal` first. They raise no exception:
-    one that came between the making of the folder and the block it is for, or while it is removed, would leave it
-    behind. For the main thread; not nested.
+    Signals that ask the process to end do so at once; before that, `before_removal` is called and the folder removed.
+    They raise no exception, because one between the making of the folder and its block, or during its removal, would
+    leave the folder behind. Use it in the main thread, and do not nest it.
     """
     folder = Path(parent or tempfile.gettempdir(), f"{prefix}{secrets.token_hex(8)}")
 

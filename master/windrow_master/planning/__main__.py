@@ -30,12 +30,12 @@ STDOUT, STDERR = 1, 2
 
 
 def main() -> None:
-    """Plan one step, then leave without ceremony: the watcher's blocked read would hold up an orderly end."""
+    """Plan one step, then exit at once: the watcher's blocked read would hold up an orderly end."""
     # Until the end: names and records are made by the million and hold no cycles. Looking for some costs a third of the
     # time of a listing.
     garbage_collector.pause()
     hide_credentials()
-    # Whatever prints must not get into the stream of messages.
+    # Nothing that is printed may get into the stream of messages.
     stdout = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     line = read_request()
@@ -69,7 +69,7 @@ def _plan(request: Request, journal: Journal, emitter: Emitter) -> None:
     if request.earlier is not None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):
-        # Tables bring YAML and the reader of tables along; file lists start without.
+        # Tables import YAML and a reader of tables; file lists start without them.
         from windrow_master.planning.mltable_inputs import plan_tables
 
         plan_tables(request, journal, emitter)

@@ -1,4 +1,4 @@
-"""Progress of `take` and `skip`: how many of the rows or files that reach them pass."""
+"""The progress of `take` and `skip`: how many of the rows or files that reach them pass."""
 
 from __future__ import annotations
 

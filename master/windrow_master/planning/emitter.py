@@ -41,7 +41,10 @@ WARNINGS_MAX = 100
 
 
 class Output:
-    """The planner's end of the pipe. Writing blocks while the master is busy, which paces the planner."""
+    """The planner's end of the pipe. Writing blocks while the master is busy, which paces the planner.
+
+    Not an output of a step, which holds rows.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -55,7 +58,7 @@ class Output:
 
 
 class Emitter:
-    """One step's stream of mini-batches."""
+    """Sends the mini-batches of one step."""
 
     def __init__(self, output: Output, journal: Journal, places: PlacesNoted, start: Checkpoint | None) -> None:
         self._output = output

@@ -28,7 +28,7 @@ from windrow_master.planning.listing.stamps import through
 from windrow_master.planning.request import DividedInput, Request
 
 if TYPE_CHECKING:
-    # It brings YAML along, which lists of files start without.
+    # This imports YAML, which lists of files start without.
     from windrow_master.planning.file_steps import FileSteps
 
 FILES_DEFAULT = 10
@@ -77,6 +77,8 @@ def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
 
 class TakenOver:
     """Mini-batches of an earlier job whose files are all in these lists and unchanged. They come first.
+
+    Not the core's `TakenOver`, which is the outcome of one.
 
     The rest of the lists is divided after them. `recipes_bytes`: where they end in the recipes; `names`: their files. A
     file is taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What

@@ -64,7 +64,7 @@ class FileSteps:
         )
 
     def _sampled(self, step: Sample, folder: bytes, names: list[bytes]) -> list[bytes]:
-        # Only where there is a sample, since it needs numpy.
+        # Imported only for samples, which need numpy.
         import numpy
         from windrow_worker.tables.steps.sampling import sampled
 
@@ -79,8 +79,8 @@ def sample_document(step: Sample, number: int) -> dict[str, object]:
 
 
 def salt_of(name: bytes, base: bytes) -> int:
-    """What stands for a file in samples: its name, relative to `base` where it lies below, so that a folder that is
-    moved gives the same sample."""
+    """The bytes that decide whether a file is in a sample: its name, relative to `base` if it lies below. So a folder
+    that is moved gives the same sample."""
     relative = name.removeprefix(os.path.join(base, b""))
     return int.from_bytes(hashlib.blake2b(relative, digest_size=8).digest(), "little")
 

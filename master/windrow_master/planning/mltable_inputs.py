@@ -48,9 +48,11 @@ BYTES_DEFAULT = 1024 * 1024
 
 
 def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
-    """Plan a step of which an input is of type mltable, or that gets its JSON lines files as lists of dicts
-    (docs/reference/azure-ml/parallel-job.md#undocumented-arguments, `--amlbi_file_format jsonl`). Raises
-    PlanningError."""
+    """Plan a step with an input of type mltable, or one that gets its JSON lines files as lists of dicts
+    (docs/reference/azure-ml/parallel-job.md#undocumented-arguments, `--amlbi_file_format jsonl`).
+
+    Raises PlanningError.
+    """
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is not None and request.several:
@@ -74,7 +76,7 @@ def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
 
     def emit_input(given: DividedInput, section: Section, position: dict[str, Any]) -> None:
         _emit_input(given, section, position, request, journal, emitter)
-        # Rows that were sorted are not read there again.
+        # Sorted rows are not read from remote storage again.
         for url in () if "recipe" in position else copied():
             if url not in told:
                 told.add(url)
@@ -229,7 +231,7 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
             pinned["reader"] = {"kind": "records", **told}
         pinned["slice_rows"] = request.mini_batch_rows
     unmatched.tell(emitter.warn)
-    # Footers tell rows, and so does cutting by rows.
+    # Footers tell the number of rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
     _pin_steps(source, given, request, pinned, counts_known=known)
     listing.append_pinned(journal.listing, pinned)
@@ -243,7 +245,7 @@ _ROW_GROUPS = "Parquet is cut at its row groups; mini_batch_size has no effect."
 def _list_delta(
     source: Source, read: ReadDelta, given: DividedInput, request: Request, journal: Journal, emitter: Emitter
 ) -> int:
-    # Few have the package that this needs.
+    # Imported here: few installations have the package.
     from windrow_master.planning.tables.delta import DeltaSource
 
     if source.mltable is not None and source.mltable.before:
@@ -284,8 +286,11 @@ def _pin_steps(
     counts_known: bool,
     constants: Sequence[str] = (),
 ) -> None:
-    """Add columns from paths and the steps on rows; whether the index of rows is exact: what such a step leaves is
-    known only by counting; and how partition keys divide the table. `constants`: columns with one value a file."""
+    """Add columns from paths, the steps on rows, and how partition keys divide the table.
+
+    Also note whether the index of rows is exact: after a step on rows, only counting tells what is left. `constants`:
+    columns with one value for each file.
+    """
     steps: list[dict[str, Any]] = []
     reader = pinned["reader"]
     before = path_columns(source.mltable.before if source.mltable is not None else ())
@@ -360,8 +365,9 @@ def _names(
 
 
 def _is_mark(name: bytes, read: Read | None, every_marker: bool) -> bool:
-    """Whether a file is what Spark and others leave beside data: beside text, where nobody means them, only the hidden
-    ones; `x.crc` may be somebody's text.
+    """Whether a file is a by-product that Spark and others leave beside data.
+
+    Beside text, only hidden files count: nobody means to read those, while `x.crc` may be somebody's text.
     """
     hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
     return (every_marker or hidden) and is_marker(name)

@@ -1,4 +1,4 @@
-"""Mini-batches without input, in the form in which a planner process sends others. They need no process: there is
+"""Makes mini-batches without input, in the messages that a planner would send. It needs no process, because there is
 nothing to list.
 
 Reference: docs/reference/azure-ml/parallel-job.md#program-arguments (`--rank_mini_batch_count`); docs/contracts.md,
@@ -17,9 +17,9 @@ _NOTHING = RECORD.pack(0, 0, 0, 0, 0)
 
 
 def groups_without_input(count: int, stored: Any) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Messages with their records, from the stored checkpoint (None: from the beginning) to the end.
+    """The messages with their records, from the stored checkpoint (None: the beginning) to the end.
 
-    Raises PlanningError if it is none.
+    Raises PlanningError if the stored value is not a checkpoint.
     """
     start = None if stored is None else Checkpoint.from_json(stored)
     done = 0 if start is None else start.mini_batches

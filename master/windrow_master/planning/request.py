@@ -41,14 +41,18 @@ class DividedInput(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A step to plan. `inputs`: what is divided, one after the other; a step without any takes no planner
-    (`no_input`).
-    `mini_batch_size`: files for a file list, bytes for a table; `mini_batch_rows`: records, where `file_format` is
-    jsonl; `exact_row_index`: count the records of tables; `mixed_types`: columns of JSON lines keep values of several
-    kinds; `roots`: where everything that is read must lie, None:
-    anywhere; `datastores`: what their addresses in MLTable files mean; `rows_folder`: where
-    sorted rows go, so that agents can read them, None: there is no such place; `earlier`: whose results are taken over.
-    Source: docs/contracts.md, section 3."""
+    """A step to plan. Source: docs/contracts.md, section 3.
+
+    - `inputs`: what is divided, one after the other. A step without any needs no planner (`no_input`).
+    - `mini_batch_size`: files for a file list, bytes for a table. `mini_batch_rows`: records, if `file_format` is
+      jsonl.
+    - `exact_row_index`: count the records of tables.
+    - `mixed_types`: columns of JSON lines keep values of several kinds.
+    - `roots`: everything that is read must lie below these; None: anywhere.
+    - `datastores`: resolves their addresses in MLTable files.
+    - `rows_folder`: a folder for sorted rows that agents can read; None: there is none.
+    - `earlier`: the step whose results are taken over.
+    """
 
     files: StepFiles
     inputs: tuple[DividedInput, ...]

@@ -21,8 +21,11 @@ from windrow_master.planning.request import DividedInput, Request
 
 
 class Section(NamedTuple):
-    """The part of an input in the journal: [begin, end) of the listing and of the recipes written with it. `position`:
-    where its first mini-batch begins, in the strategy's terms."""
+    """The part of the journal that belongs to one input: [begin, end) of the listing, and of the recipes written with
+    it.
+
+    `position`: where its first mini-batch begins, in the strategy's terms.
+    """
 
     listing: tuple[int, int]
     recipes: tuple[int, int]
@@ -43,8 +46,11 @@ def plan_sections(
     journal: Journal,
     emitter: Emitter,
 ) -> None:
-    """Plan the whole step. `list_input(number)` lists an input; `emit_input(given, section, position)` emits its
-    mini-batches from a position on. Raises PlanningError."""
+    """Plan the whole step. Raises PlanningError.
+
+    `list_input(number)` lists an input. `emit_input(given, section, position)` emits its mini-batches from a position
+    on.
+    """
     start = request.checkpoint
     if not request.several:
         if start is None:

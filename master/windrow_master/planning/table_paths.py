@@ -12,7 +12,7 @@ FILE_NAME = b"MLTable"
 
 
 def definition_of(path: bytes) -> bytes | None:
-    """The MLTable file of an input, which may be named itself or lie in the folder that is named; None: it has none."""
+    """The MLTable file of an input: the named file itself, or the one in the named folder; None: there is none."""
     if os.path.basename(path) == FILE_NAME and os.path.isfile(path):
         return path
     definition = os.path.join(path, FILE_NAME)
@@ -20,11 +20,12 @@ def definition_of(path: bytes) -> bytes | None:
 
 
 def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
-    """Its entries, each with its key and the absolute path of the folder or file in which all that it names lies.
+    """The entries of an MLTable file, each with its key and the absolute path of the folder or file that holds all it
+    names.
 
-    Nothing if the file has errors: they are reported when the data is read.
+    A file with errors yields nothing: they are reported when the data is read.
     """
-    # Most inputs are no tables, and need no YAML.
+    # Imported here: most inputs are not tables, and need no YAML.
     from windrow.spec.naming.locations import is_elsewhere
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import read_mltable
@@ -33,9 +34,9 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
     for index, entry in enumerate(table.paths if table is not None else ()):
         text = os.fsencode(entry.text)
         if is_elsewhere(entry.text):
-            # Below which names a pattern's files lie is the planner's concern: the place before the first wildcard.
+            # The planner finds out which files a pattern names; here, the part before the first wildcard will do.
             fixed = re.split(rb"[*?\[]", text)[0] if entry.kind == "pattern" else text
-            # With the slash: without it azureml://datastores/data/paths/ is no address.
+            # Keep the slash: without it, azureml://datastores/data/paths/ would not be an address.
             yield f"paths[{index}].{entry.kind}", fixed if fixed == text else fixed[: fixed.rindex(b"/") + 1]
             continue
         if entry.kind == "pattern" and is_wild(text):
@@ -44,10 +45,11 @@ def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
-    """The columns that it takes from the paths of files, by which input can be divided without sorting its rows.
+    """The columns that the MLTable file takes from the paths of files, by which input can be divided without sorting
+    rows.
 
-    None when the file has errors, or where it names a list of files, or a Delta table, whose log tells more of them:
-    planning tells what there is to tell.
+    None if the file has errors, names a list of files, or names a Delta table, whose log has more such columns:
+    planning reports on these.
     """
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.delta import ReadDelta

@@ -29,7 +29,10 @@ RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 
 
 class Marks(NamedTuple):
-    """Tell whether a file's content is the one that it had before."""
+    """Tell whether a file's content is the one that it had before.
+
+    Not the `Marks` of `planning.journal`, which tell where a path leads.
+    """
 
     size: int
     mtime_ns: int

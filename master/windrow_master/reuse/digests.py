@@ -33,7 +33,10 @@ class NoDigest(Exception):
 
 
 class Place(NamedTuple):
-    """`type`: uri_file, uri_folder or mltable; `path`: absolute, or the address of a store."""
+    """`type`: uri_file, uri_folder or mltable; `path`: absolute, or the address of a store.
+
+    Not a place in a job file (`windrow.spec.reading`), which is a line.
+    """
 
     type: str
     path: str

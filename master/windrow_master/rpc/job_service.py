@@ -61,7 +61,10 @@ def watch_interval_s(took_s: float) -> float:
 
 
 class JobService(MiniBatchCalls, NodeCalls):
-    """Turns calls into commands for the writer, and rows into messages."""
+    """Turns calls into commands for the writer, and rows into messages.
+
+    Not the `JobService` of `windrow.ml`, which is a setting of Azure ML.
+    """
 
     def __init__(
         self,

@@ -26,7 +26,10 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A mini-batch with its attempts, oldest first."""
+    """A mini-batch with its attempts, oldest first.
+
+    Not the `Found` of `windrow.storage`, which is an object of a store.
+    """
 
     row: MiniBatchRow
     attempts: list[AttemptRow]

@@ -33,7 +33,7 @@ _NO_ROOM = "it has no room for a copy of the database, which is looked at"
 
 
 def main(arguments: list[str]) -> dict[str, Any]:
-    """The answer."""
+    """Run one command and return its answer."""
     what, folder = arguments[0], Path(arguments[1])
     if not folder.is_dir():
         return {"trouble": f"{folder} is no folder."}
@@ -76,7 +76,7 @@ def _check(files: StateFiles) -> dict[str, Any]:
 
 
 def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase | None:
-    """A copy of the database; None where nothing of it can be had, which `damage` says then. Raises OSError."""
+    """Copy the database; None if nothing of it can be read, which is then added to `damage`. Raises OSError."""
     try:
         return SavedDatabase(database, place)
     except StoreBroken as error:

@@ -1,7 +1,7 @@
-"""Everything durable in a state folder against what it must be.
+"""Checks everything durable in a state folder.
 
-A check is a function of a `DamagedState` that yields what it finds. Whoever gives a kind of file, or a table, check
-values of its own adds a check to CHECKS: it is then part of `windrow state check` and `windrow doctor --deep`.
+A check is a function of a `DamagedState` that yields what it finds. If you give a kind of file, or a table, check
+values of its own, add a check to CHECKS: `windrow state check` and `windrow doctor --deep` then run it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TOGETHER_BYTES = 1 << 20
 
 
 def check_rows(state: DamagedState) -> Iterator[Damage]:
-    """The rows of the small tables against their check values."""
+    """Check the rows of the small tables against their check values."""
     tell = Meanings(state)
     for table, row, damage in state.records.damaged_rows():
         yield Damage(damage.where, f"{damage.what}; {tell.of_row(table, row)}")
 
 
 def check_attempts(state: DamagedState) -> Iterator[Damage]:
-    """Attempts, and items that failed, against their check values and those of their texts."""
+    """Check attempts and failed items against their check values and those of their texts."""
     tell = Meanings(state)
     for damage, step_id in state.records.damaged_attempts():
         yield Damage(damage.where, f"{damage.what}; an attempt {tell.of_step(step_id)}")
@@ -50,7 +50,7 @@ def check_attempts(state: DamagedState) -> Iterator[Damage]:
 
 
 def check_jobs(state: DamagedState) -> Iterator[Damage]:
-    """Documents, states, and whether steps and jobs name one another."""
+    """Check documents and states, and that steps and jobs name one another."""
     records = state.records
     keys, documents = records.job_keys(), records.documents()
     for job in records.jobs():
@@ -82,8 +82,8 @@ def check_jobs(state: DamagedState) -> Iterator[Damage]:
 
 
 def check_mini_batches(state: DamagedState) -> Iterator[Damage]:
-    """Mini-batches against their check values and number, their recipes, and every committed row against the checksum
-    that it was committed with."""
+    """Check mini-batches against their check values and number, their recipes, and every committed row against the
+    checksum with which it was committed."""
     for job, step in steps_of(state):
         yield from _check_step(state, job, step)
 
@@ -95,7 +95,7 @@ def _check_step(state: DamagedState, job: FoundJob, step: FoundStep) -> Iterator
     segments = state.records.segments_of(step.step_id)
     reader = SegmentReader(files.segments, {number: one.name for number, one in segments.items()}.get)
     count = 0
-    # Once a step has ended, its rows are in its output; its segments may be gone.
+    # Once a step has ended, its rows are in its output, and its segments may be gone.
     with_rows = not has_ended(step) or not has_ended(job) or files.segments.is_dir()
     try:
         batches = state.records.mini_batches_of(step.step_id)
@@ -145,7 +145,7 @@ def _check_range(
 
 
 def damaged_recipes(path: Path, batches: Sequence[FoundMiniBatch]) -> Iterator[StepDamaged]:
-    """What is wrong with the recipes of mini-batches, one after the other; nothing of those that are sound."""
+    """What is wrong with the recipes of mini-batches, one by one. Sound recipes yield nothing."""
     places = [
         RecipePlace(batch.number, batch.recipe_offset, batch.recipe_length, batch.recipe_crc32)
         for batch in batches
@@ -171,7 +171,7 @@ def damaged_recipes(path: Path, batches: Sequence[FoundMiniBatch]) -> Iterator[S
 
 
 def rows_are_sound(reader: SegmentReader, row: CommittedRange) -> bool:
-    """Whether the rows of a mini-batch can be read and have their checksum."""
+    """Whether the rows of a mini-batch can be read and match their checksum."""
     crc32, length = 0, 0
     try:
         for piece in reader.pieces(row):

@@ -1,4 +1,4 @@
-"""What a check finds, and what damage means for the jobs and steps that it is of."""
+"""What a check finds, and what the damage means for the job and step concerned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEANS_STEP = {
     False: f"the step cannot go on; {AGAIN}",
     True: "its output is not touched, but reports, retries and `--since` that need this are refused",
 }
-"""By whether it has ended."""
+"""What damage to a step means, by whether the step has ended."""
 _MEANS_JOB = {
     False: "no master starts with it; salvage saves the rows of its mini-batches",
     True: "it has ended, and its output is not touched; no master shows or retries it",
@@ -31,11 +31,11 @@ _MEANS = {
     "output": "the file is not known as Windrow's any more; a step that is to write there fails",
     "asset": "it cannot be used; all others can",
 }
-"""By table: what damage of a row means."""
+"""What damage to a row means, by table."""
 
 
 class Damage(NamedTuple):
-    """What a check finds. `where`: the file, or the table and row; `what`: how the damage shows."""
+    """One finding. `where`: the file, or the table and row; `what`: how the damage shows."""
 
     where: str
     what: str
@@ -48,24 +48,24 @@ def has_ended(found: FoundJob | FoundStep | None) -> bool:
 
 
 def means_for_step(step: FoundStep) -> str:
-    """What damage of something means that a step needs."""
+    """What damage to something that this step needs means."""
     return _MEANS_STEP[has_ended(step)]
 
 
 def means_for_job(job: FoundJob | None) -> str:
-    """The same for a job."""
+    """What damage to something that this job needs means."""
     return _MEANS_JOB[has_ended(job)]
 
 
 class Meanings:
-    """Says which job and step a row is of, as far as that can be read, and what its damage means."""
+    """Says which job and step a row belongs to, as far as that can be read, and what its damage means."""
 
     def __init__(self, state: DamagedState) -> None:
         self._jobs = {job.job_key: job for job in state.records.jobs()}
         self._steps = {step.step_id: step for step in state.records.steps()}
 
     def of_row(self, table: str, row: Sequence[Any]) -> str:
-        """Of one of WHOLE_ROWS."""
+        """The meaning of a damaged row of one of the tables in WHOLE_ROWS."""
         if table == "job_document":
             job = self._jobs.get(row[0])
             name = f"job {job.job_id!r}" if job is not None else f"job number {row[0]}"
@@ -81,7 +81,7 @@ class Meanings:
         return f"{row[0]}: {_MEANS[table]}" if table in ("output", "asset") else _MEANS[table]
 
     def of_step(self, step_id: int, meaning: str | None = None) -> str:
-        """Of what belongs to a step."""
+        """The meaning of damage to something that belongs to a step."""
         step = self._steps.get(step_id)
         job = None if step is None else self._jobs.get(step.job_key)
         name = f"step {step_id}" if step is None or job is None else named(job, step)
@@ -89,7 +89,7 @@ class Meanings:
 
 
 def steps_of(state: DamagedState) -> Iterator[tuple[FoundJob, FoundStep]]:
-    """Those whose rows are sound, with their jobs."""
+    """The steps whose rows are sound, each with its job."""
     jobs = {job.job_key: job for job in state.records.jobs()}
     for step in (*state.records.steps(), *state.lost_steps()):
         if step.job_key in jobs:
@@ -97,10 +97,10 @@ def steps_of(state: DamagedState) -> Iterator[tuple[FoundJob, FoundStep]]:
 
 
 def named(job: FoundJob, step: FoundStep) -> str:
-    """A step and its job, for people."""
+    """The names of a step and its job, for messages."""
     return f"step {step.name!r} of job {job.job_id!r}"
 
 
 def unread(error: OSError) -> str:
-    """How it shows that a file cannot be read."""
+    """The words for a file that cannot be read."""
     return "it is gone" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error.strerror}"

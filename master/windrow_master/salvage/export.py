@@ -50,13 +50,13 @@ _NOT_RUN = {
 _UNREADABLE = "its rows cannot be read, or fail their checksum"
 COLUMNS = ("mini_batch", "items", "why", "names")
 NAMES_MAX = 1000
-"""Items named of one mini-batch."""
+"""So many items of one mini-batch are named."""
 
 
 def export(files: StateFiles, out: Path) -> dict[str, Any]:
-    """Save what can be read into `out`, a folder that is empty; return what `salvage.json` says.
+    """Save what can be read into the empty folder `out`; return the content of `salvage.json`.
 
-    `salvage.json` comes last: a folder without it is not whole. Raises OSError.
+    `salvage.json` is written last: a folder without it is incomplete. Raises OSError.
     """
     told: dict[str, Any] = {"state": str(files.folder), "jobs": [], "notes": []}
     told["artifacts"] = _artifacts(files.artifacts, out / "artifacts", told["notes"])
@@ -94,7 +94,7 @@ def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
     jobs, steps = state.records.jobs(), [*state.records.steps(), *state.lost_steps()]
     told["notes"] += [f"{damage.where} was left out: {damage.what}." for _, _, damage in state.records.damaged_rows()]
     known = {job.job_key for job in jobs}
-    # A job whose own row is lost: its steps, and the folder's name, still tell of it.
+    # The row of a job may be lost. Its steps and the folder's name still tell of it.
     for number in sorted({step.job_key for step in steps} - known):
         name = _name_of(state.files, {step.step_id for step in steps if step.job_key == number})
         jobs.append(FoundJob(number, name or f"job-{number}", 0, 0, "", b""))
@@ -142,7 +142,9 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
             for batch in state.records.mini_batches_of(step.step_id):
                 if not batch.sound:
                     entry["damaged"] += 1
-                    if batch.number == count:  # else its number is damaged, too, and its own one will be missing
+                    if (
+                        batch.number == count
+                    ):  # otherwise its number is damaged, too, and the right one will be reported missing
                         missing.writerow((count, "", "its record in the database does not have its check value", ""))
                         entry["missing"] += 1
                         count += 1
@@ -174,7 +176,7 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
 
 
 class _Sink:
-    """The file of rows, begun with the first."""
+    """The file of rows. It is made with the first row."""
 
     def __init__(self, path: Path, step: FoundStep) -> None:
         self.written = False
@@ -184,7 +186,7 @@ class _Sink:
         self._parquet: Any = None
 
     def put(self, pieces: Callable[[], Any]) -> None:
-        """The rows of a mini-batch, which are sound. Raises OSError."""
+        """Append the rows of a mini-batch, which are sound. Raises OSError."""
         file = self._begin()
         if self._parquet is not None:
             self._parquet.append(io.BytesIO(b"".join(pieces())))
@@ -213,7 +215,7 @@ class _Sink:
 
 
 def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step: FoundStep) -> str:
-    """Why the rows of a mini-batch are not there; "" where they are."""
+    """Append the rows of a mini-batch; return why they are missing, "" if they are not."""
     if batch.state != MiniBatchState.SUCCEEDED:
         return next((why for state, why in _NOT_RUN.items() if state == batch.state), f"it has state {batch.state}")
     row = batch.range
@@ -228,7 +230,7 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
 
 
 def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Callable[[FoundMiniBatch], str]:
-    """What is in a mini-batch, in words, as far as its recipe can be read. `opened` closes what that takes."""
+    """A function that names the items of a mini-batch, as far as its recipe can be read. `opened` closes its files."""
     try:
         describe = describer(json.loads(step.reader or b"{}")).items
         held = opened.enter_context(Recipes(recipes))
@@ -248,7 +250,7 @@ def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Call
 
 
 def _ending(job: FoundJob, step: FoundStep) -> str:
-    """Of the file of rows, by their format."""
+    """The ending of the name of the file of rows, by their format."""
     written = Path(step.append_row or "").suffix[1:]
     try:
         steps = json.loads(job.document)["steps"]
@@ -301,10 +303,10 @@ def _copy_segments(files: StateFiles, out: Path, told: dict[str, Any]) -> None:
 
 
 def _name_of(files: StateFiles, step_ids: set[int]) -> str:
-    """The job whose folder holds these steps."""
+    """The name of the job whose folder holds these steps."""
     return next((job_id for job_id, number, _ in files.steps_found() if number in step_ids), "")
 
 
 def _plain(name: str) -> str:
-    """A name from a damaged database as one of a folder."""
+    """A name from a damaged database, made safe as a name of a folder."""
     return re.sub(r"[^\w.-]", "_", name)[:120].lstrip(".") or "_"

@@ -1,4 +1,4 @@
-"""The files of a state folder against their checksums: what planning has written, archives, notes and lists."""
+"""Checks the files of a state folder against their checksums: what planning wrote, archives, notes and lists."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _NOTES = {
     "untold": "an equal run begins anew, as if the end of the last one had been told",
     "agent/incarnation.json": "of what an earlier agent left running, only recorded processes are looked for",
 }
-"""Where they are: what damage means."""
+"""What damage to a note means, by the pattern of its path."""
 
 
 def check_planning(state: DamagedState) -> Iterator[Damage]:
-    """What planning has written: recipes and listing against the checkpoint, places, and sorted rows."""
+    """Check what planning wrote: recipes and listing against the checkpoint, places, and sorted rows."""
     for job, step in steps_of(state):
         files, name_of_step = state.step_files(job, step), named(job, step)
         means = means_for_step(step)
@@ -95,7 +95,7 @@ def _damaged_sorted_rows(step: FoundStep) -> Iterator[Damage]:
 
 
 def check_artifacts(state: DamagedState) -> Iterator[Damage]:
-    """Archives are named by their digest."""
+    """Check archives against the digests that are their names."""
     for path in _entries(state.files.artifacts):
         if DIGEST.fullmatch(path.name):
             try:
@@ -109,7 +109,7 @@ def check_artifacts(state: DamagedState) -> Iterator[Damage]:
 
 
 def check_notes(state: DamagedState) -> Iterator[Damage]:
-    """Notes against their checksums."""
+    """Check notes against their checksums."""
     for pattern, meaning in _NOTES.items():
         for path in sorted(state.files.folder.glob(pattern)):
             try:
@@ -121,7 +121,7 @@ def check_notes(state: DamagedState) -> Iterator[Damage]:
 
 
 def check_lists(state: DamagedState) -> Iterator[Damage]:
-    """Lists of uploads, and of digests of files, against the checksums of their records."""
+    """Check the lists of uploads and the cached digests of files against the checksums of their records."""
     for folder, bytes_max, meaning in (
         (
             state.files.uploads,
@@ -132,7 +132,7 @@ def check_lists(state: DamagedState) -> Iterator[Damage]:
     ):
         for path in _entries(folder):
             if path.name.startswith("."):
-                continue  # of one that is being written
+                continue  # a list that is being written
             told: list[str] = []
             try:
                 with path.open("rb") as file:

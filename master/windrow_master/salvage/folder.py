@@ -10,7 +10,7 @@ from windrow_master.store.sqlite.saved_records import SavedRecords
 
 
 class DamagedState:
-    """Where the files of jobs are, and the records of them."""
+    """A state folder that may be damaged: where its files are, and what can be read of its database."""
 
     def __init__(self, files: StateFiles, records: SavedRecords) -> None:
         self.files = files
@@ -21,9 +21,10 @@ class DamagedState:
         return self.files.step(job.job_id, step.step_id)
 
     def lost_steps(self) -> list[FoundStep]:
-        """Steps whose row cannot be used, as their folders and the rest of the records still tell of them.
+        """Steps whose row is damaged, as far as their folders and the other records tell.
 
-        One is named as in its job's document where it is the only one that is lost, else by its number.
+        If only one step of a job is lost, it gets its name from the job's document; otherwise it is named by its
+        number.
         """
         jobs = {job.job_id: job for job in self.records.jobs()}
         steps = self.records.steps()

@@ -1,6 +1,6 @@
-"""Carries the core's effects out: to the agents' streams, to planners, to concatenation, to watchers.
+"""Carries out the core's effects: messages to agents, planners, concatenation, wake-ups of watchers.
 
-Called by the writer only, on the event loop's thread; never raises and never blocks (what takes time becomes a task).
+Only the writer calls it, on the event loop's thread. It never raises and never blocks: what takes time becomes a task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from windrow_master.watchers import Watchers
 
 
 class Carrier:
-    """Knows every open stream, planner and recipes file. `attach` must be called before the first effect."""
+    """Holds every open stream and recipes file. Call `attach` before the first effect."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Carrier:
         sorted_rows: SortedRows,
         reporter: Reporter | None = None,
     ) -> None:
-        """`reporter`: writes the logs of jobs; None: nobody does."""
+        """`reporter` writes the reports of jobs; None: no reports are written."""
         self._core = core
         self._jobs = jobs
         self._starter = starter
@@ -68,9 +68,9 @@ class Carrier:
         self._recipes: dict[StepId, Recipes] = {}
         self._reporter = reporter
         self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
-        """Lists of failed items that are being made."""
+        """Running tasks that list the failed items of a job. Not listings of inputs."""
         self._keeping: dict[StepId, asyncio.Task[Any]] = {}
-        """Finished steps whose inputs and outputs are being read, so that later jobs can reuse them."""
+        """Tasks that digest the inputs and outputs of a finished step, so that later jobs can reuse it."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
@@ -88,13 +88,13 @@ class Carrier:
         }
 
     def attach(self, submit: Submit, on_fatal: Callable[[BaseException], None]) -> None:
-        """Say where commands go (the writer, made after the carrier), and what ends the process."""
+        """`submit`: takes commands (the writer is made after the carrier); `on_fatal`: ends the process."""
         self._submit = submit
         self._starter.attach(submit)
         self._on_fatal = on_fatal
 
     def carry_out(self, effects: list[fx.Effect]) -> None:
-        """Carry effects out, in order."""
+        """Carry out effects, in order."""
         for effect in effects:
             try:
                 self._handlers[type(effect)](effect)
@@ -110,18 +110,18 @@ class Carrier:
                     self._submit(commands.FailStep(step_id, message))
 
     def _fail_damaged(self, effect: fx.Effect, error: StateDamaged) -> None:
-        """Fail a step one of whose files is damaged. All other steps go on."""
+        """Fail the step whose file is damaged. All other steps go on."""
         step_id: StepId | None = getattr(effect, "step_id", None)
         log.error("state is damaged", extra={"fields": {"step": step_id, "where": error.where, "what": error.what}})
         if step_id is not None:
             self._submit(commands.FailStep(step_id, str(error), SYSTEM_ERROR))
 
     def clear_up(self, reader: StoreReader) -> None:
-        """Remove what an earlier master has left behind, in the background."""
+        """Remove sorted rows that an earlier master left, in the background."""
         self._keep(asyncio.create_task(asyncio.to_thread(self._sorted_rows.remove_left, reader)))
 
     async def close(self) -> None:
-        """Stop planners, end streams."""
+        """Stop planners, end streams, cancel tasks and close recipes."""
         for session in self._sessions.values():
             session.close()
         await self._starter.close()
@@ -135,24 +135,24 @@ class Carrier:
     # Streams (rpc.agent_service.Sessions)
 
     def open_session(self, node_id: NodeId, session: WorkSession) -> None:
-        """A Work stream begins; an older one of the node ends."""
+        """Register a Work stream. An older one of the node ends."""
         older = self._sessions.get(node_id)
         if older is not None:
             older.close()
         self._sessions[node_id] = session
 
     def close_session(self, node_id: NodeId, session: WorkSession) -> None:
-        """A Work stream ended."""
+        """Forget a Work stream that has ended, unless a newer one has taken its place."""
         if self._sessions.get(node_id) is session:
             del self._sessions[node_id]
 
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
-        """Where large rows of a live lease are staged."""
+        """The folder in which large rows of a lease are staged; None: the lease is not live."""
         lease = self._core.state.leases.get(lease_id)
         return None if lease is None else self._jobs.files(self._core.state.steps[lease.step_id]).segments
 
     def logs_of(self, step_id: int) -> Path | None:
-        """`logs/<step>` of a step, by number."""
+        """The folder `logs/<step>` of a step; None: there is no such step."""
         step = self._core.state.steps.get(StepId(step_id))
         return None if step is None else self._jobs.logs(step)
 
@@ -166,7 +166,7 @@ class Carrier:
         session = self._session(effect.node_id, effect.stream)
         step = self._core.state.steps[effect.step_id]
         if session is None or not effect.leases:
-            return  # the stream broke meanwhile: the next one's hello shows that these leases never arrived
+            return  # the stream broke meanwhile: the hello of the next one shows that these leases never arrived
         generation = effect.leases[0].generation
         part: list[work_pb2.Assignment] = []
         size = 0
@@ -190,7 +190,7 @@ class Carrier:
         session.send_assignments(step.step_id, generation, part, size)
 
     def _with_recipes(self, step: Step, leases: list[Lease]) -> list[tuple[Lease, bytes]]:
-        """Each lease with its recipe. Raises StepDamaged."""
+        """Pair each lease with its recipe. Raises StepDamaged."""
         table = step.mini_batches
         offsets, lengths, crcs = table.recipe_offsets, table.recipe_lengths, table.recipe_crcs
         numbers = [lease.mini_batch for lease in leases]
@@ -238,7 +238,7 @@ class Carrier:
 
     def _prepare_step(self, effect: fx.PrepareStep) -> None:
         step = self._core.state.steps.get(effect.step_id)
-        # It waited for a commit, and StopStepWork does not: the step may have ended meanwhile.
+        # The effect waited for a commit, and StopStepWork does not wait: the step may have ended meanwhile.
         if step is not None and step.state not in ENDED_STEPS:
             self._starter.begin(step)
 
@@ -255,7 +255,7 @@ class Carrier:
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
         step = self._core.state.steps[effect.step_id]
-        # As with PrepareStep.
+        # This effect waited for a commit, too: the step may have ended, or been retried, meanwhile.
         if step.state != StepState.CONCATENATING or self._core.state.jobs[step.job_key].generation != effect.generation:
             return
         work = self._finish_of(effect.step_id, effect.generation)
@@ -296,7 +296,7 @@ class Carrier:
         )
 
     def _reusable(self, step: Step) -> Begun | None:
-        """A step that has done all it could, and may stand for others from now on; None: it may not."""
+        """The step, if later jobs may reuse it: it asked for that and nothing in it failed. Else None."""
         settings, counters = self._jobs.document(step).steps[step.ordinal], step.counters
         failures = counters.failed or counters.items_failed or step.workers.shutdown_failures
         if not settings.reuse or settings.resume_from is not None or failures:
@@ -304,7 +304,7 @@ class Carrier:
         try:
             return Begun.of(self._jobs, step)
         except UnknownDatastore:
-            return None  # this master has lost one that the step began with
+            return None  # the master no longer knows a datastore that the step began with
 
     async def _finish(self, work: Finish, reusable: Begun | None) -> None:
         try:
@@ -320,14 +320,14 @@ class Carrier:
             self._on_fatal(error)
             return
         except StateDamaged as error:
-            # Rows of this step alone: other jobs go on.
+            # Only rows of this step are damaged: other jobs go on.
             message = f"The output of step {work.step_name!r} was not finished: {error}"
             command = commands.FailStep(work.step_id, message, generation=work.generation)
         except StateError as error:
             self._on_fatal(error)
             return
         except Exception as error:
-            # A bug. Unsaid, the step would wait for its output for ever.
+            # A bug. Without a command, the step would wait for its output for ever.
             log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
             message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
             command = commands.FailStep(work.step_id, message, generation=work.generation)

@@ -1,4 +1,7 @@
-"""Makes one group durable: its rows into segments, synced; then its transaction. Runs in the committer's thread."""
+"""Makes one group durable: appends its rows to segments and syncs them, then commits its transaction.
+
+Runs in the committer's thread.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from windrow_master.store.records import RowRange, SegmentRow
 
 
 class CommitPostponed(Exception):
-    """The group was certainly rolled back and can be committed again; the text says why, and what to do."""
+    """The group was certainly rolled back and can be committed again. The text says why, and what to do."""
 
 
 class Committer:
-    """Called with one group at a time.
+    """Commits one group at a time.
 
-    When the disk is full it first gives back the space it reserved: that ends well what is in hand. It then goes on
-    refusing new work (`short_of_space`) until the reserve could be taken again.
+    When the disk is full, it first releases the reserved space, so that work in hand can end well. After that it
+    refuses new work (`short_of_space`) until it holds the reserve again.
     """
 
     def __init__(self, store: Store, segments: SegmentWriter, reserve: Reserve) -> None:
@@ -26,14 +29,14 @@ class Committer:
         self._reserve = reserve
         self._segments = segments
         self._placed: tuple[Dirty, list[RowRange], list[SegmentRow]] | None = None
-        """The group whose rows are synced but whose transaction is not through: they need not be written again."""
+        """The group whose rows are synced but whose transaction did not succeed: its rows are not written again."""
         self.short_of_space = ""
-        """Why no new work should be accepted, although groups are committed; "" when all is well."""
+        """Why no new work should be accepted, although groups are committed; "": new work is welcome."""
 
     def commit(self, dirty: Dirty) -> None:
         """Make a group durable.
 
-        Raises CommitPostponed (try the same group again), or whatever else went wrong (end, and recover).
+        Raises CommitPostponed if the same group can be tried again. Any other error means: end, and recover.
         """
         try:
             self._commit(dirty)
@@ -50,7 +53,7 @@ class Committer:
         self.take_reserve()
 
     def take_reserve(self) -> None:
-        """Reserve space again, where that was given back and there is room by now: then new work is accepted."""
+        """Take the reserve again if it was released and there is room. New work is accepted from then on."""
         if self.short_of_space and self._reserve.restore():
             self.short_of_space = ""
 

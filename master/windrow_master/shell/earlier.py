@@ -1,8 +1,8 @@
-"""Results of an earlier job's step that another job takes over (`resume_from` of a step, docs/contracts.md, section 3).
+"""Results of a step of an earlier job that this step takes over (`resume_from`; docs/contracts.md, section 3).
 
-What counts is what the earlier job has committed: mini-batches with a result for each of their items. The planner
-decides which of them are mini-batches of the new step, too; here it is told what there is, and its answer is given
-outcomes.
+Only what the earlier job committed counts: mini-batches with a result for each of their items. The planner decides
+which of them are also mini-batches of the new step. This module gives the planner a list to choose from, and turns its
+choice into outcomes.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ LOOKED_UP = 500
 
 
 class NothingToResume(Exception):
-    """A step cannot take over what it is to take over; the text tells the user why and what to do."""
+    """A step cannot take over the results that it asks for. The text tells the user why, and what to do."""
 
 
 class Index(NamedTuple):
-    """A list of mini-batches that may be taken over, for one planner (`EarlierJobs.write_index`)."""
+    """A file that lists the mini-batches that may be taken over, for one planner (`EarlierJobs.write_index`)."""
 
     path: Path
     crc32: int
 
 
 class EarlierStep(NamedTuple):
-    """The step whose results are taken over. `files`: of it.
+    """The step whose results are taken over. `files`: its files.
 
-    `began`: no later than it first looked at any of its files. Its own start is when it first had something to run:
-    what it took over itself was looked at before.
+    `began`: a time before it looked at any of its input. The start time of the step will not do: it is that of its
+    first run, and the step may have taken over results before.
     """
 
     job_id: str
@@ -51,10 +51,10 @@ class EarlierStep(NamedTuple):
     row: StepRow
     files: StepFiles
     uploads: dict[str, str] | None
-    """As `UploadedData.told`."""
+    """What `UploadedData.for_planner` returned; None: the master keeps no uploads."""
 
     def request(self, index: Index, reader: bytes | None) -> dict[str, Any]:
-        """What the planner is told. `reader` is the new step's, if pinned."""
+        """The part of the planning request that is about this step. `reader`: that of the new step, if pinned."""
         return {
             "job": self.job_id,
             "index": str(index.path),
@@ -69,16 +69,19 @@ class EarlierStep(NamedTuple):
 
 
 class EarlierJobs:
-    """Finds steps of earlier jobs, and what they have done."""
+    """Finds the steps of earlier jobs, and their results."""
 
     def __init__(self, reader: StoreReader, files: StateFiles, uploads: UploadedData | None = None) -> None:
-        """`uploads`: data of clients; None: there is none."""
+        """`uploads`: data that clients uploaded; None: the master keeps none."""
         self._uploads = None if uploads is None else uploads.for_planner()
         self._reader = reader
         self._files = files
 
     def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
-        """What a step takes over; None: nothing. `begun`: it has begun to. Raises NothingToResume, StateError."""
+        """The step whose results `step` takes over; None: it takes over nothing.
+
+        `begun`: the new step has begun already. Raises NothingToResume, StateError.
+        """
         if step.resume_from is None:
             return None
         job = self._reader.job_by_id(step.resume_from)
@@ -95,7 +98,7 @@ class EarlierJobs:
         before, row = self._counterpart(job, step)
         made_by = StepPaths.from_json(row.paths).reused_from
         if made_by:
-            # It has no mini-batches; the one that it was reused from has.
+            # A reused step has no mini-batches of its own: the step that it was reused from has them.
             job = self._reader.job_by_id(made_by)
             if job is None:
                 raise NothingToResume(
@@ -124,10 +127,11 @@ class EarlierJobs:
         return Index(path, checksum)
 
     def outcomes(self, earlier: EarlierStep, wanted: Sequence[tuple[int, int]]) -> tuple[TakenOver, ...]:
-        """Outcomes for pairs of a new mini-batch and that of `earlier` that it is, ascending.
+        """The outcomes of new mini-batches. `wanted`: (new mini-batch, the equal one of `earlier`), ascending.
 
-        One whose rows are gone is left out: it runs again. So are all, once that job has been retried: a step of it
-        that begins from nothing divides anew, and its mini-batches are others. Raises StateError.
+        A mini-batch whose rows are gone is left out, so it runs again. All are left out if the earlier job has been
+        retried meanwhile: a step that begins from nothing divides its input anew, so its numbers mean other
+        mini-batches. Raises StateError.
         """
         lengths: dict[str, int] = {}
         found = tuple(self._outcomes(earlier, wanted, lengths))
@@ -151,7 +155,7 @@ class EarlierJobs:
                 yield TakenOver(mini_batch, row.items, row.row_count, source, row.offset, row.length, row.crc32)
 
     def _counterpart(self, job: JobRow, step: EffectiveStep) -> tuple[EffectiveStep, StepRow]:
-        """The step of the same name; the only one with mini-batches of an input, where there is none."""
+        """The step of the same name; if there is none, the only step that divides an input. Raises NothingToResume."""
         document = EffectiveJob.from_json(job.document)
         rows = {row.name: row for row in self._reader.steps_of(job.job_key)}
         divided = [one for one in document.steps if one.input_data]
@@ -168,7 +172,7 @@ class EarlierJobs:
 
 
 def _check_alike(step: EffectiveStep, before: EffectiveStep, job_id: str) -> None:
-    """Raises NothingToResume where old and new results would not go together."""
+    """Raises NothingToResume if old and new results do not fit together."""
     for what, old, new in (
         ("form of its rows", (before.append_row_to is None, before.rows), (step.append_row_to is None, step.rows)),
         ("kind of its input", before.file_format, step.file_format),

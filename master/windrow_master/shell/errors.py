@@ -1,7 +1,10 @@
-"""What whoever submits a command may have to catch."""
+"""The error that the submitter of a command may have to catch."""
 
 from __future__ import annotations
 
 
 class CommandFailed(Exception):
-    """A command raised inside the core: a bug. Its job is paused, the master lives on."""
+    """A command raised inside the core, which is a bug. Its job is paused; the master goes on.
+
+    Not the `CommandFailed` of the worker, which is about the program of a command step.
+    """

@@ -1,4 +1,4 @@
-"""The end of a step: its output from the committed rows, and the list of what failed beside it."""
+"""The end of a step: writes its output from the committed rows, and the list of failed items beside it."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from windrow_master.store.records import AssetRow, CommittedRange, OutputRow
 
 RETRY_S = 2.0
 UPLOADS_MAX = 5
-"""How often the upload of an output is tried, each time with all the tries of its requests."""
+"""So many times the upload of an output is tried; each time, its requests have all their own tries."""
 ASSEMBLED = "assembled"
-"""Folder in a step's own, in which an output is put together that goes to a store."""
+"""The folder below the step's own in which an output for remote storage is assembled before the upload."""
 THREADS = 2
 
 
 @dataclass(frozen=True)
 class Finish:
-    """A step to be finished. Plain values: the core's own objects stay on the event loop's thread."""
+    """A step to finish, as plain values: objects of the core stay on the event loop's thread."""
 
     job_key: JobKey
     job_id: str
@@ -69,11 +69,11 @@ class Finish:
     paths: StepPaths
     files: StepFiles
     logs: Path
-    """`logs/<step>` of the job."""
+    """The folder `logs/<step>` of the job."""
     rows: int | None = None
-    """Committed, as the step has counted them; None: nobody has."""
+    """How many rows the step has counted as committed; None: it did not count them."""
     assets: tuple[AssetRow, ...] = ()
-    """What its outputs are registered as."""
+    """The assets as which its outputs are registered."""
 
 
 @dataclass(eq=False, slots=True)
@@ -85,9 +85,9 @@ class _Making:
 
 
 class Finisher:
-    """Concatenates in threads of its own, again and again until it succeeds or can not.
+    """Concatenates in its own threads, and tries again until it succeeds or cannot succeed.
 
-    The makings of one step's output share its files: each begins when the one before is over.
+    Two makings of one step's output share files, so the second begins when the first is over.
     """
 
     def __init__(
@@ -97,22 +97,25 @@ class Finisher:
         incarnation: int,
         register: Callable[[AssetRow], str] = lambda row: "",
     ) -> None:
-        """`record` makes an OutputRow durable (Store.record_output); `register` an asset (Assets.register)."""
+        """`record` makes an OutputRow durable (Store.record_output). `register` registers an asset
+        (Assets.register)."""
         self._register = register
         self._reader = reader
         self._record = record
         self._incarnation = incarnation
         self._threads = ThreadPoolExecutor(THREADS, "finisher")
         self._makings: dict[StepId, _Making] = {}
-        """The last one of each step, until it is over."""
+        """The newest making of each step, until it is over."""
 
     def need_as_written(self, rows: Path) -> None:
-        """Raise OutputDamaged unless a file of rows that was finished is what was written then. Reads all of it."""
+        """Raise OutputDamaged unless a finished file of rows is still what was written. Reads all of it."""
         need_as_written(rows, self._reader.outputs_at)
 
     def refuse_foreign(self, paths: StepPaths, submitted: float) -> None:
-        """Raise TargetForeign or StorageError, before any work is done, where the output must not or cannot be
-        written. `submitted`: when the job was."""
+        """Check, before any work is done, that the output may and can be written.
+
+        `submitted`: when the job was submitted. Raises TargetForeign, StorageError.
+        """
         for place in paths.outputs.values():
             if is_remote(place):
                 need_bucket(place)
@@ -126,10 +129,10 @@ class Finisher:
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
     ) -> FinishStep | RequeueLostRows | FailStep | None:
-        """Finish a step; the command says how it went (None: it was abandoned).
+        """Finish a step and return the command that tells the core how it went; None: the output was abandoned.
 
-        Waits as long as the output's disk is full, and has that told by `postpone`.
-        Raises StateError, where the master's own state is at fault.
+        While the disk of the output is full, it waits, and says so by `postpone`.
+        Raises StateError if the master's own state is at fault.
         """
         earlier, making = self._makings.get(work.step_id), _Making()
         self._makings[work.step_id] = making
@@ -139,13 +142,13 @@ class Finisher:
                 await earlier.over.wait()
             return await self._finish_until(making.stop, work, postpone)
         finally:
-            making.stop.set()  # a thread goes on when its task is cancelled
+            making.stop.set()  # cancelling the task does not stop its thread
             making.over.set()
             if self._makings.get(work.step_id) is making:
                 del self._makings[work.step_id]
 
     def abandon(self, step_id: StepId) -> None:
-        """The output of a step is not wanted any more. One that is in its place already stays."""
+        """Stop making the output of a step. An output that is already in place stays."""
         making = self._makings.get(step_id)
         if making is not None:
             making.stop.set()
@@ -184,7 +187,7 @@ class Finisher:
         return None
 
     async def report(self, work: Finish) -> None:
-        """List the failed items of a step that failed, in its logs."""
+        """List the failed items of a failed step, in its logs."""
         loop = asyncio.get_running_loop()
         try:
             work.logs.mkdir(parents=True, exist_ok=True)
@@ -193,14 +196,14 @@ class Finisher:
             say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
     def register(self, assets: Sequence[AssetRow]) -> list[str]:
-        """Register outputs; return what there is to tell. Raises StateError. Blocks on the disk."""
+        """Register outputs as assets; return messages for the user. Blocks on the disk. Raises StateError."""
         told = [text for row in assets if (text := self._register(row))]
         if assets:
             reach("assets.registered")
         return told
 
     def close(self) -> None:
-        """Stop what runs: the next master does it again."""
+        """Stop all makings. The next master makes the outputs again."""
         for making in self._makings.values():
             making.stop.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -236,17 +239,18 @@ class Finisher:
                     self._upload(target, row._replace(path=append_row, mtime_ns=0), work, stop)
                 finally:
                     target.unlink(missing_ok=True)
-        # A step that was ended meanwhile may be at work again, with rows that are staged and not committed yet.
+        # If the step was ended meanwhile, it may be running again, with staged rows that are not committed yet.
         _unless_stopped(stop, work)
         remove_orphans(segments, self._incarnation, {row.name for row in self._reader.segments_of(work.step_id)})
         message = self._leave_list(work)
         _unless_stopped(stop, work)
-        # Last: what can be found by a name stands. Should this master die now, the next one finds it registered.
+        # Register last: what an asset name leads to must be complete. If the master dies now, the next one finds the
+        # asset registered.
         told = self.register(work.assets)
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
 
     def _upload(self, rows: Path, row: OutputRow, work: Finish, stop: threading.Event) -> None:
-        """Bring an output to its store, unless it stands there already; Windrow's own is known by its digest."""
+        """Upload an output to remote storage, unless it is there already: Windrow knows its own by their digest."""
         try:
             refuse_foreign_object(row.path, self._reader.outputs_at)
         except TargetForeign:
@@ -261,10 +265,10 @@ class Finisher:
         return LostRows(row.mini_batch, row.lease_id, row.item_count, row.ok_count, row.row_count, row.length, failures)
 
     def _leave_list(self, work: Finish) -> str:
-        """Leave the list of what failed in the logs, where `windrow job logs` finds it from any machine, and beside the
-        output; none where nothing did. Return the step's message.
+        """Write the list of failed items, and return the message for the step.
 
-        What stands beside the output and is not Windrow's stays.
+        The list is in the logs, where `windrow job logs` finds it from any machine, and beside the output. If nothing
+        failed, an old list is removed. A file beside the output that is not Windrow's stays.
         """
         logged, beside = work.logs / FILE_NAME, failed_items_path(work)
         if not work.has_failures:
@@ -297,8 +301,9 @@ class Finisher:
         return False
 
     def _is_of_this_output(self, report: Path, work: Finish) -> bool:
-        """Whether an earlier generation, or an earlier run into the same output, has left this list. In one folder may
-        lie the outputs of several jobs, each with its own failures.
+        """Whether this list is from an earlier generation of the job, or an earlier run into the same output.
+
+        One folder may hold the outputs of several jobs, each with its own list.
         """
         lists = self._reader.outputs_at(str(report))
         if not lists:
@@ -309,7 +314,7 @@ class Finisher:
         return writer in {(work.job_key, work.step_id), *((row.job_key, row.step_id) for row in earlier)}
 
     def _record_list(self, work: Finish, file: Path, report: Path) -> None:
-        """Make it durable that what is about to be renamed to `report` is Windrow's own."""
+        """Record durably, before the rename to `report`, that the file is Windrow's own."""
         status = file.stat()
         self._record(
             OutputRow(
@@ -336,10 +341,10 @@ def _unless_stopped(stop: threading.Event, work: Finish) -> None:
 
 
 def failed_items_path(work: Finish) -> Path:
-    """Where the failed items of a step are listed: beside its output; in its logs, where that lies in a store.
+    """The path of the list of failed items: beside the output, or in the logs if the output is in remote storage or
+    nothing can be written beside it.
 
-    Never inside an output that is a folder: all files there are data, to a later step that reads it and to a pattern
-    such as `*.csv`.
+    It is never inside an output folder: every file there is data to a later step, or to a pattern such as `*.csv`.
     """
     outputs = [path for path in work.paths.outputs.values() if not is_remote(path)]
     first = next(iter(work.paths.outputs.values()), "") if work.paths.append_row is None else work.paths.append_row

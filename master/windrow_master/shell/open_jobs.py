@@ -1,4 +1,4 @@
-"""Jobs that have not ended, as the shell has to know them: their documents, and where things of theirs are."""
+"""What the shell knows of jobs that have not ended: their documents, and where their files are."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from windrow_master.shell.preparation import resolved
 
 
 class OpenJobs:
-    """Reads the document of each job once."""
+    """Parses the document of each open job once, and names its places."""
 
     def __init__(self, core: Core, files: StateFiles, places: Datastores, readable: Roots | None) -> None:
-        """`places`: what addresses of datastores mean; `readable`: where everything must lie that planners read; None:
-        anywhere, since master and agent are one user's.
-        """
+        """`places`: resolves addresses of datastores. `readable`: the roots that planners may read below; None: they
+        may read anything, because master and agent belong to one user."""
         self._core = core
         self._files = files
         self.places = places
@@ -29,29 +28,27 @@ class OpenJobs:
         self._documents: dict[JobKey, EffectiveJob] = {}
 
     def job_of(self, step: Step) -> Job:
-        """The job of a step."""
         return self._core.state.jobs[step.job_key]
 
     def document(self, step: Step) -> EffectiveJob:
-        """The document of a step's job."""
+        """The parsed document of the job that a step belongs to."""
         document = self._documents.get(step.job_key)
         if document is None:
             document = self._documents[step.job_key] = EffectiveJob.from_json(self.job_of(step).document)
         return document
 
     def effective(self, step: Step) -> EffectiveStep:
-        """A step without addresses of datastores. Raises UnknownDatastore."""
-        # Whoever submitted it heard of datastores that are not there; since then the master may have lost one.
+        """The effective step with its datastore addresses resolved. Raises UnknownDatastore."""
+        # The submitter was told of unknown datastores. Since then the master may have lost one.
         return resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
 
     def files(self, step: Step) -> StepFiles:
-        """The step's own files."""
         return self._files.step(self.job_of(step).job_id, step.step_id)
 
     def logs(self, step: Step) -> Path:
-        """`logs/<step>` of its job."""
+        """The folder `logs/<step>` of the job."""
         return self._files.logs(self.job_of(step).job_id) / step.settings.name
 
     def forget(self, job_key: JobKey) -> None:
-        """A job has ended. When it is retried, its document may be another."""
+        """Drop the document of a job that has ended: a retry may bring another one."""
         self._documents.pop(job_key, None)

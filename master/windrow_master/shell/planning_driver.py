@@ -1,5 +1,5 @@
-"""Starts the planner process of a step and hands its groups over to the core, one by one; a step without input has
-none."""
+"""Starts the planner process of a step, and submits its groups to the core one by one. A step without input needs no
+process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from windrow_master.store.errors import DatabaseDamaged
 
 MESSAGE_HEAD = struct.Struct("<II")
 EARLIER = struct.Struct("<q")
-"""A mini-batch of the earlier job, or -1."""
+"""The number of a mini-batch of the earlier job, or -1 for none."""
 STARTS_MAX = 4
-"""So many planners that end in a row without having got any further, and the step fails."""
+"""After so many planners in a row that got no further, the step fails."""
 STDERR_TAIL = 4096
 
 
 class GroupRecords(NamedTuple):
-    """What follows a group's message (docs/contracts.md, section 3): its PLAN_RECORDs, RANKs and EARLIERs, each or none
-    for each mini-batch."""
+    """The bytes behind the message of a group (docs/contracts.md, section 3): PLAN_RECORDs, RANKs and EARLIERs. Each
+    kind has one record for each mini-batch, or none at all."""
 
     planned: bytes
     ranks: bytes
@@ -40,19 +40,19 @@ class GroupRecords(NamedTuple):
 
     @classmethod
     def of(cls, message: dict[str, Any], records: bytes) -> GroupRecords:
-        """As they were sent."""
+        """Cut the bytes behind a message into its three kinds of records."""
         ranks = message["count"] * PLAN_RECORD.size
         earlier = ranks + message["count"] * RANK.size * bool(message.get("ranked"))
         return cls(records[:ranks], records[ranks:earlier], records[earlier:])
 
 
 def canonical(value: Any) -> bytes:
-    """JSON in the one form in which checkpoints are compared and stored."""
+    """The canonical JSON in which checkpoints are stored and compared."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 class PlanningDriver:
-    """One planner process for one step with input. A planner that dies is started again from the stored checkpoint."""
+    """Plans one step. A planner that dies is started again from the stored checkpoint."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class PlanningDriver:
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
     ) -> None:
-        """`request` as in docs/contracts.md, section 3, without checkpoint; `checkpoint()` is the stored one.
+        """`request`: as in docs/contracts.md, section 3, without its checkpoint. `checkpoint()` returns the stored one.
 
-        `processes`: bounds how many planners run at once.
-        `earlier`: gives outcomes to pairs of a new mini-batch and that of an earlier job that it is (see
-        shell.earlier), in a thread; `header`: of the earlier job's rows.
+        `processes`: limits how many planners run at once.
+        `earlier`: turns pairs of a new mini-batch and the equal one of an earlier job into outcomes (`shell.earlier`);
+        it runs in a thread. `header`: that of the earlier job's rows.
         """
         self._step_id = step_id
         self._request = request
@@ -81,11 +81,11 @@ class PlanningDriver:
         self._process: asyncio.subprocess.Process | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start planning, in a task."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End the process, if it runs."""
+        """Stop planning, and end the planner process if one runs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -98,9 +98,9 @@ class PlanningDriver:
             else:
                 await self._plan_without_input()
         except CommandFailed:
-            return  # told where it was raised, and the job is paused
+            return  # the error was reported where it was raised, and the job is paused
         except DatabaseDamaged:
-            return  # the store has told the master, which ends
+            return  # the store has reported it, and the master ends
         except StateDamaged as error:
             await self._submit(FailStep(self._step_id, f"The input could not be divided: {error}"))
         except Exception as error:
@@ -118,7 +118,7 @@ class PlanningDriver:
                 return
 
     async def _plan(self) -> None:
-        """Start planners until the work has ended, or too many have ended before it."""
+        """Run planners until planning is done, or until STARTS_MAX in a row got no further."""
         tail, in_vain = "", 0
         while in_vain < STARTS_MAX:
             before = self._checkpoint()
@@ -144,9 +144,9 @@ class PlanningDriver:
         )
 
     async def _plan_once(self) -> tuple[bool, str]:
-        """Run one planner process; return (whether the work has ended, the tail of its stderr).
+        """Run one planner process; return whether planning is done, and the tail of the process's stderr.
 
-        Raises OSError when it cannot be started.
+        Raises OSError if it cannot be started.
         """
         process = await asyncio.create_subprocess_exec(
             *command_of("windrow_master.planning"),
@@ -181,7 +181,7 @@ class PlanningDriver:
                 return True
 
     async def _take(self, message: dict[str, Any], records: bytes) -> bool:
-        """Hand a message over; return whether it was the last one."""
+        """Submit one message of the planner; return whether it was the last one."""
         if message["type"] == "error":
             await self._submit(FailStep(self._step_id, message["message"], message["category"]))
             return True
@@ -208,7 +208,7 @@ class PlanningDriver:
         return not accepted or bool(end["done"])
 
     async def _outcomes(self, first: int, earlier: bytes) -> tuple[TakenOver, ...]:
-        """Outcomes for the mini-batches of a group, numbered from `first` on, that are taken over."""
+        """The outcomes of those mini-batches of a group that are taken over. `first`: the number of the first one."""
         if not earlier or self._earlier is None:
             return ()
         found = enumerate((before for (before,) in EARLIER.iter_unpack(earlier)), first)
@@ -217,7 +217,8 @@ class PlanningDriver:
 
 
 async def _read_tail(stream: asyncio.StreamReader, step_id: StepId) -> str:
-    """Read to the end, keep the last few KiB. What a planner says while it works (its disk is full) goes to the log."""
+    """Read to the end and return the last few KiB. What the planner writes meanwhile, such as "the disk is full", goes
+    to the log."""
     tail, repeated = b"", Repeated()
     while chunk := await stream.read(4096):
         tail = (tail + chunk)[-STDERR_TAIL:]

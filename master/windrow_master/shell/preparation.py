@@ -1,4 +1,4 @@
-"""Makes a step ready to run: resolves the paths of its inputs and outputs, makes its folders, says how to plan it."""
+"""Prepares a step: resolves the paths of its inputs and outputs, makes its folders, and writes its planning request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from windrow_master.step_paths import StepPaths
 
 
 class PreparationFailed(Exception):
-    """A step cannot begin; the text tells the user why and what to do."""
+    """A step cannot begin. The text tells the user why, and what to do."""
 
 
 def resolved(step: EffectiveStep, places: Datastores, *, lenient: bool) -> EffectiveStep:
-    """A step with what its addresses of datastores mean. Raises UnknownDatastore.
+    """The step with its datastore addresses resolved. Raises UnknownDatastore.
 
-    `lenient`: an output in a datastore that is not known goes to the default place of outputs.
+    `lenient`: an output in an unknown datastore goes to the default place of outputs.
     """
     inputs = {
         name: given._replace(path=places.resolve(given.path)) if isinstance(given, DataInput) else given
@@ -44,7 +44,7 @@ def resolved(step: EffectiveStep, places: Datastores, *, lenient: bool) -> Effec
 def resolve(
     job: EffectiveJob, step: EffectiveStep, job_id: str, outputs_root: Path, earlier: dict[str, StepPaths]
 ) -> StepPaths:
-    """Resolve the paths of a step without addresses of datastores. `earlier`: the paths of the steps before it, by
+    """The paths of a step whose datastore addresses are resolved. `earlier`: the paths of the steps before it, by
     name."""
     inputs: dict[str, str] = {}
     for name, given in step.inputs.items():
@@ -78,7 +78,7 @@ def resolve(
 
 
 def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
-    """The default folder of an output: its name in the pipeline, else `<step>/<output>`."""
+    """The default folder of an output: its name in the pipeline if it has one, else `<step>/<output>`."""
     for pipeline_name, bound in job.outputs.items():
         if bound.step == step.name and bound.output == name:
             return pipeline_name
@@ -86,12 +86,12 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
 
 
 def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None) -> None:
-    """Make the step's own folder and those of its outputs (they exist before workers start), durably.
+    """Make the step's own folder and those of its outputs, durably. Workers expect them to exist.
 
-    `roots`: where outputs must lie, None: anywhere. Raises PreparationFailed.
+    `roots`: outputs must lie below these; None: anywhere. Raises PreparationFailed.
     """
     try:
-        # steps/<id>, in the job's folder, in jobs/, in the state folder.
+        # The folder is jobs/<job>/steps/<id>; its fourth parent is the state folder.
         make_durable(files.segments, files.folder.parents[3])
     except OSError as error:
         raise PreparationFailed(
@@ -105,7 +105,7 @@ def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots:
                 raise PreparationFailed(f"Output {name!r}: {path} is outside the datastores of this master ({roots}).")
             continue
         place = Path(path).parent if is_file else Path(path)
-        # Looked at when the job was submitted, too; a link may have been laid since.
+        # This was checked when the job was submitted, but a link may have been made since.
         if roots is not None and not roots.hold(path):
             raise PreparationFailed(
                 f"Output {name!r}: {path} leads out of the datastores of this master ({roots}), by way of a link. "
@@ -135,7 +135,7 @@ def planning_request(
     rows_folder: Path | None,
     earlier: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """What the planner is asked, without the checkpoint (docs/contracts.md, section 3)."""
+    """The request to the planner, without its checkpoint (docs/contracts.md, section 3)."""
     inputs = []
     for name in step.input_data:
         data = step.inputs[name]

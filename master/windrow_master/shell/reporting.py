@@ -1,14 +1,16 @@
-"""The reports of jobs: what is written while they run, and what is left when they have ended.
+"""Writes the reports of jobs, while they run and when they have ended.
 
-States of a job here: running (looked at every TICK_S) -> ended -> reported; a job that is retried begins anew, and is
-reported when what is still written of its end before is over.
+A job passes through these states here: running (looked at every TICK_S) -> ended -> reported. A retried job begins
+again; reports of its earlier end that are still being written are finished first.
 
-1. Nothing here is waited for by a commit, and nothing that cannot be written fails a job: it is told, and left out.
-2. A marker beside the reports names the end of the job that they tell of, and the length of each. Where a master died
-   before it, or a loss of power took what was not synced, the next one writes them all again, whole.
-3. The tables of a step, which may have millions of rows, are begun when its output is: what they tell of is over then.
-4. Who reads the logs of a job that has ended waits until its reports are there (`settled`), and so does the master's
-   own end (`close`).
+1. No commit waits for a report, and no report that cannot be written fails a job: the problem is noted, and the report
+   is left out.
+2. A marker beside the reports names the end of the job that they describe, and the length of each. If a master died
+   before it wrote the marker, or a loss of power took what was not synced, the next master writes all reports again.
+3. The tables of a step, which may have millions of rows, are begun together with its output: all attempts are over by
+   then.
+4. Whoever reads the logs of an ended job waits until its reports are there (`settled`), and so does the end of the
+   master (`close`).
 """
 
 from __future__ import annotations
@@ -40,20 +42,20 @@ if TYPE_CHECKING:
 
 TICK_S = 2.0
 FIRST_S = 2.0
-"""A run is left alone at its very start, where each millisecond is one until the first `run()`."""
+"""Nothing is looked at before: at the very start of a run, each millisecond delays the first `run()`."""
 RECOVERED_JOBS = 50
-"""So many jobs, the newest, are looked at by a new master for reports that are not there."""
+"""A new master checks so many of the newest jobs for missing reports."""
 MARKER = ".reports.json"
 PROBLEMS_MAX = 20
 
 
 class Reporter:
-    """Writes for all jobs of a master, in threads of its own. Methods are for the event loop's thread."""
+    """Writes the reports of all jobs of a master, in its own threads. Call its methods on the event loop's thread."""
 
     def __init__(
         self, reader: StoreReader, incarnation: int, files: StateFiles, *, embedded: bool, clock: Any = time.time
     ) -> None:
-        """`embedded`: commands about a job name the state folder. `clock`: seconds since 1970."""
+        """`embedded`: the commands that reports suggest name the state folder. `clock`: seconds since 1970."""
         self._reader = reader
         self._incarnation = incarnation
         self._files = files
@@ -63,55 +65,56 @@ class Reporter:
         self._live: LiveLogs | None = None
         self._live_thread = ThreadPoolExecutor(1, "live-logs")
         self._threads = ThreadPoolExecutor(2, "reports")
-        # Apart: the end of a job waits for its tables.
+        # A thread of its own, because the end of a job waits for its tables.
         self._table_thread = ThreadPoolExecutor(1, "report-tables")
         self._tables: dict[StepId, Future[list[str]]] = {}
         self._ending: dict[JobKey, asyncio.Task[None]] = {}
         self._ended_before: dict[JobKey, asyncio.Task[None]] = {}
-        """Of jobs that run again: what is still written of their end before."""
+        """For jobs that run again: the task that still writes the reports of their earlier end."""
         self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
-        """Of jobs whose logs were copied to the root: what came from agents since is copied once more."""
+        """For jobs whose logs were copied to the root: what to copy once more, for logs that agents bring later."""
         self._problems: dict[JobKey, list[str]] = {}
         self._closed = False
         self._recovery: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
 
     def start(self, running: Callable[[], Iterable[JobKey]]) -> None:
-        """Begin to look at jobs. `running()`: those that have not ended; called on the event loop's thread."""
+        """Start looking at jobs. `running()` returns those that have not ended; it is called on the event loop's
+        thread."""
         self._ticker = asyncio.create_task(self._look_again_and_again(running))
 
     def running(self, job_key: JobKey) -> None:
-        """A job that has not ended has changed: if it had ended before, it will end again."""
+        """Note that a job runs: if it had ended before, it will end again."""
         ending = self._ending.pop(job_key, None)
         if ending is not None and not ending.done():
             self._ended_before[job_key] = ending
 
     def begin_step(self, step_id: StepId, logs: Path) -> None:
-        """All attempts of a step are over and durable: its tables can be written."""
+        """Begin the tables of a step whose attempts are all over and durable."""
         if self._closed:
-            return  # the next master makes the output again, and these
+            return  # the next master makes the output again, and the tables with it
         self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs)
 
     def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
-        """A job has ended, durably. `first`: what has to be over before. Repeatable."""
+        """Write the reports of a job that has durably ended, after the tasks in `first`. May be repeated."""
         if job_key not in self._ending and not self._closed:
             before = self._ended_before.pop(job_key, None)
             waits_for = [*first] if before is None else [*first, before]
             self._ending[job_key] = asyncio.create_task(self._end(job_key, waits_for))
 
     async def settled(self, job_key: JobKey) -> None:
-        """Wait until the reports of a job that has ended are there, or known not to come."""
+        """Wait until the reports of an ended job are written, or have failed."""
         await asyncio.shield(self._recover())
         ending = self._ending.get(job_key)
         if ending is not None:
             await asyncio.shield(ending)
 
     def problems_of(self, job_key: JobKey) -> list[str]:
-        """Which reports of a job could not be written, for people."""
+        """Messages about reports of a job that could not be written."""
         return list(self._problems.get(job_key, ()))
 
     async def close(self) -> None:
-        """Finish what is begun."""
+        """Finish the reports that are begun, and end the threads."""
         if self._ticker is not None:
             self._ticker.cancel()
         await self._recover()
@@ -122,7 +125,7 @@ class Reporter:
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self._table_thread.shutdown)
 
-    # While jobs run.
+    # While jobs run
 
     async def _look_again_and_again(self, running: Callable[[], Iterable[JobKey]]) -> None:
         await asyncio.sleep(FIRST_S)
@@ -140,7 +143,7 @@ class Reporter:
             try:
                 self._lines().look(job_key)
             except Exception as error:
-                # Whatever it is: the next look may go well, and those at other jobs must not wait for it.
+                # Whatever the error is, the next look may succeed, and other jobs must not suffer.
                 self._note(job_key, "the progress overview", error)
 
     def _lines(self) -> LiveLogs:
@@ -150,10 +153,10 @@ class Reporter:
             self._live = LiveLogs(self._reader, self._incarnation, self._logs_of, self._clock, self._since)
         return self._live
 
-    # At the end.
+    # At the end of a job
 
     async def _recover(self) -> None:
-        """Write what an earlier master could not."""
+        """Write, once, the reports that an earlier master did not finish."""
         if self._recovery is None:
             self._recovery = asyncio.create_task(self._recover_once())
         await self._recovery
@@ -180,10 +183,10 @@ class Reporter:
             await loop.run_in_executor(self._live_thread, self._end_lines, job_key)
             await loop.run_in_executor(self._threads, self._write_all, job_key)
             if self._ending.get(job_key) is not asyncio.current_task():
-                # It runs again, and its results were removed before they were written.
+                # The job runs again. Its results were removed before these were written, so remove these, too.
                 await loop.run_in_executor(self._threads, self._remove_results, job_key)
         except Exception as error:
-            # A bug, or a store that is gone: a job has ended none the less.
+            # A bug, or the store is gone. The job has ended all the same.
             self._note(job_key, "the reports", error)
 
     def _end_lines(self, job_key: JobKey) -> None:
@@ -230,7 +233,8 @@ class Reporter:
         job_key, logs = job.row.job_key, step.logs
         if step.row.start_time is not None:
             tables = self._tables.pop(step.row.step_id, None)
-            # Begun with an output that was not to be: rows were lost, and mini-batches ran again.
+            # These tables are missing, or belong to an output that was given up: rows were lost, and mini-batches ran
+            # again.
             if tables is None or step.row.state != StepState.COMPLETED:
                 tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs)
             for problem in tables.result():
@@ -246,7 +250,7 @@ class Reporter:
             self._try(job_key, error, lambda path: path.unlink(missing_ok=True))
 
     def _write_tables(self, step_id: StepId, logs: Path) -> list[str]:
-        """Write what is streamed from the attempts; return what went wrong."""
+        """Write the tables made from the attempts of a step; return messages about those that failed."""
         from windrow_master.reports.mini_batch_tables import write_processed, write_summaries
         from windrow_master.reports.node_folders import other_names
         from windrow_master.reports.script_errors import write_script_errors
@@ -282,7 +286,7 @@ class Reporter:
         self._copied.setdefault(job.row.job_key, []).append((step.logs, prefix))
 
     def _copy_late(self) -> None:
-        """Agents bring the last of their logs when a job has ended already."""
+        """Copy logs to the root again: agents bring the last of them after a job has ended."""
         from windrow_master.reports.parent_copies import copy_to_parent
 
         for job_key in list(self._copied):
@@ -327,7 +331,7 @@ def _problem(path: Path, error: BaseException) -> str:
 
 
 def _marker(job: JobRow, logs: Path, step_names: tuple[str, ...]) -> dict[str, Any]:
-    """Which end of the job the reports tell of, and how long each is."""
+    """The marker: which end of the job the reports describe, and how long each report is."""
     wanted = ["job_result.txt", "readme.txt"]
     for name in step_names:
         wanted += [f"{name}/job_result.txt", f"{name}/sys/job_report/processed_mini-batches.csv"]

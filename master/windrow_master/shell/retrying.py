@@ -1,8 +1,8 @@
-"""Retries a job that has ended: what of it is done stays, what is not runs again, into the same outputs.
+"""Retries a job that has ended: what is done stays, the rest runs again into the same outputs.
 
-The store opens the job again (`Store.reopen`), and the core takes it over as a new master would: nothing that a retry
-needs is anywhere else. With another document the job is that one from now on: repaired code, other arguments, limits
-or retries. What decided how its input was divided, and what its rows look like, must not differ where rows are kept.
+The store opens the job again (`Store.reopen`), and the core adopts it just as a new master would. A retry needs no
+other state. A retry may bring another document: repaired code, other arguments, limits or retries. But where rows are
+kept, whatever decided the division of the input and the form of the rows must be the same.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ DIVIDING = (
     "append_row_to",
     "rows",
 )
-"""Settings of a step that its rows depend on beside its code: with others they would not go together."""
+"""Settings that shape the rows of a step, beside its code. Kept rows and new ones fit together only if they are equal.
+"""
 
 
 class Retries:
-    """See above."""
+    """Retries jobs, for all callers. One retry of a job goes through even if its caller hangs up."""
 
     def __init__(
         self, jobs: Jobs, store: Store, writer: Writer, submissions: Submissions, sorted_rows: SortedRows
@@ -62,10 +63,11 @@ class Retries:
         self._opening: set[asyncio.Task[JobKey | commands.Refused]] = set()
 
     async def retry(self, job_id: str, generation: int, document: bytes) -> JobKey | commands.Refused:
-        """Retry a job. `generation`: that under which it ended, as the caller knows it; a repeated call is answered as
-        the first. `document`: what the job is from now on; empty: what it was.
+        """Retry a job and return its key.
 
-        Raises SubmissionInvalid, StateError.
+        `generation`: the one under which the job ended, as far as the caller knows. A repeated call gets the same
+        answer as the first. `document`: the new document of the job; empty: it keeps the old one. Raises
+        SubmissionInvalid, StateError.
         """
         found = self._jobs.find(job_id)
         if found is None:
@@ -85,7 +87,7 @@ class Retries:
                 "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: all of it is done."
             )
         _check_same(old, new, steps, again)
-        # Else agents might hear that a step has ended after they have heard that it begins again.
+        # Otherwise agents might hear of the old end of a step after they have heard of its new beginning.
         await self._writer.submit(commands.Settle())
         wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again)
         opening = asyncio.create_task(self._open_again(wanted, row))
@@ -94,7 +96,8 @@ class Retries:
         return await asyncio.shield(opening)
 
     async def _open_again(self, wanted: ReopenedJob, row: JobRow) -> JobKey | commands.Refused:
-        """Both or neither, also where the caller has hung up: a job that is open in the store alone would never run."""
+        """Reopen the job in the store and have the core adopt it: both, even if the caller hangs up. A job that is open
+        in the store alone would never run."""
         try:
             snapshot = await in_thread(self._store.reopen, wanted)
         except NotReopened:
@@ -103,7 +106,7 @@ class Retries:
         return adopted
 
     def _reopenings(self, row: JobRow, steps: list[StepRow], job: EffectiveJob) -> dict[StepId, Reopening]:
-        """What becomes of each step. One that reads what another writes anew begins from nothing."""
+        """What becomes of each step. A step that reads what another writes anew begins from nothing."""
         by_name = {step.name: step for step in steps}
         found: dict[StepId, Reopening] = {}
 
@@ -131,7 +134,7 @@ class Retries:
         if step.reader is not None and reads_sorted_rows(step.reader):
             folder = self._sorted_rows.folder_of(row.job_id, step.step_id)
             if folder is None or not Path(folder).is_dir():
-                # What its recipes read is gone: it went with the job's end.
+                # The sorted rows that its recipes name went with the end of the job.
                 return Reopening.ANEW
         return Reopening.RESUMED
 
@@ -146,7 +149,7 @@ def _not_ended(row: JobRow) -> commands.Refused:
 
 
 def _check_same(old: EffectiveJob, new: EffectiveJob, steps: Iterable[StepRow], again: dict[StepId, Reopening]) -> None:
-    """Raises SubmissionInvalid where rows that are kept would not go together with those that come."""
+    """Raises SubmissionInvalid if kept rows and new rows would not fit together."""
     if [(step.name, step.depends_on) for step in old.steps] != [(step.name, step.depends_on) for step in new.steps]:
         raise SubmissionInvalid(
             "JOB_INVALID",
@@ -169,7 +172,7 @@ def _check_same(old: EffectiveJob, new: EffectiveJob, steps: Iterable[StepRow], 
 def _decisive(step: EffectiveStep) -> dict[str, Any]:
     values = {name: getattr(step, name) for name in DIVIDING}
     if step.command is not None:
-        # Of a command nothing is kept: it runs as a whole.
+        # A command runs again as a whole, so its text may change.
         values["command"] = ""
     values |= {f"input {name}": step.inputs.get(name) for name in step.input_data}
     values |= {f"output {name}": (output.type, output.path) for name, output in step.outputs.items()}

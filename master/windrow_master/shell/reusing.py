@@ -1,9 +1,11 @@
-"""Steps that are not run since an earlier job has made the same (`reuse` of a step, docs/contracts.md, section 1).
+"""Decides whether a step can be reused: not run, because an earlier job made the same outputs (`reuse`;
+docs/contracts.md, section 1).
 
-1. A step is reused only where settings, code and inputs are what they were, and its outputs are still what it made.
-2. What a step made is kept only if nothing of it failed, and settings, code and inputs were the same when it ended as
-   when it began: whatever its workers have read, they have read this (but for what was changed and changed back).
-3. Nothing here fails a step: where something cannot be told, the step runs.
+1. A step is reused only if settings, code and inputs are the same, and its outputs are still what the earlier job made.
+2. What a step made is kept for reuse only if nothing in it failed, and settings, code and inputs were the same at its
+   end as at its beginning. So its workers read just these inputs, unless somebody changed one and changed it back
+   meanwhile.
+3. Nothing here fails a step: if anything cannot be determined, the step runs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ NOTHING_LIKE_IT = (
 
 
 class Begun(NamedTuple):
-    """A step that may be reused some time. `generation`: of its job."""
+    """A step that later jobs may reuse. `generation`: that of its job.
+
+    Not the client's `Begun`, which is a run of `windrow run`.
+    """
 
     job_id: str
     step_id: int
@@ -47,13 +52,13 @@ class Begun(NamedTuple):
 
     @classmethod
     def of(cls, jobs: OpenJobs, step: Step) -> Begun:
-        """From a step of the core. Raises UnknownDatastore."""
+        """Make one from a step of the core. Raises UnknownDatastore."""
         job = jobs.job_of(step)
         return cls(job.job_id, step.step_id, job.generation, jobs.effective(step), jobs.files(step))
 
 
 class Reuse:
-    """Finds what earlier steps have made, and keeps what steps make."""
+    """Finds earlier steps to reuse, and notes what steps make for jobs to come."""
 
     def __init__(
         self,
@@ -63,15 +68,16 @@ class Reuse:
         readable: Roots | None,
         scripts_run_in: str,
     ) -> None:
-        """`datastores`: what the addresses in MLTable files mean; `readable`: where everything must lie that is read,
-        None: anywhere; `scripts_run_in`: what is known of the agents' Python."""
+        """`datastores`: resolves addresses in MLTable files. `readable`: the roots that inputs must lie below; None:
+        anywhere. `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
         self._made = ReuseNotes(files.made)
         self._process = DigestProcesses(files.digests, datastores, readable)
         self._scripts_run_in = scripts_run_in
 
     async def look(self, begun: Begun, paths: StepPaths) -> StepPaths:
-        """The paths of a step that has not begun: with `reused_from`, or with `why_run`."""
+        """Look for an earlier step to reuse. Return the paths with `reused_from` if there is one, else with
+        `why_run`."""
         try:
             return await self._look(begun, paths)
         except Exception as error:
@@ -79,7 +85,7 @@ class Reuse:
             return replace(paths, why_run=f"Looking for what earlier jobs have made failed: {error!r}.")
 
     async def keep(self, begun: Begun, paths: StepPaths) -> None:
-        """Keep what a step has made in which nothing has failed, for jobs to come."""
+        """Note what a step made, for later jobs. Call it only if nothing in the step failed."""
         try:
             await self._keep(begun, paths)
         except OSError as error:
@@ -116,7 +122,7 @@ class Reuse:
         await asyncio.to_thread(self._made.add, note["key"], made)
 
     async def _outputs_of(self, begun: Begun, paths: StepPaths, note: dict[str, Any]) -> dict[str, str]:
-        """The digests of what a step has made. Raises NoDigest where it was not made of what the step began with."""
+        """The digests of the outputs. Raises NoDigest if settings or inputs have changed since the step began."""
         if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
             raise NoDigest("it was ended with other settings, or in another Python, than it was begun")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
@@ -127,7 +133,7 @@ class Reuse:
         return {name: digests[name] for name in outputs}
 
     async def _find(self, key: str, inputs: dict[str, str]) -> tuple[ReuseNote | None, str]:
-        """What an earlier step has made; None, and why not the newest of those there are."""
+        """The note of an earlier step that can be reused. If there is none: None, and why the newest cannot."""
         reasons = []
         for made in await asyncio.to_thread(self._made.find, key):
             why_not = await self._why_not(made, inputs)
@@ -137,8 +143,8 @@ class Reuse:
         return None, next(filter(None, reasons), NOTHING_LIKE_IT)
 
     async def _why_not(self, made: ReuseNote, inputs: dict[str, str]) -> str | None:
-        """Why a step with these inputs cannot be what this one made; None where it can. Empty: it is as if there were
-        nothing."""
+        """Why this note does not serve a step with these inputs; None: it does. "": treat the note as if it did not
+        exist."""
         if made.why_not:
             return f"What job {made.job_id} made cannot be reused: {made.why_not}."
         changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
@@ -157,14 +163,14 @@ class Reuse:
         return f"The {_told(changed)} of job {made.job_id} is not what it was then: {places[changed].path}."
 
     def _has_completed(self, made: ReuseNote) -> bool:
-        """What was kept when its master ended may be of a step that did not come to its end."""
+        """Whether the step came to its end. A master that died may have left a note of one that did not."""
         job = self._reader.job_by_id(made.job_id)
         steps = [] if job is None else self._reader.steps_of(job.job_key)
         return any(step.step_id == made.step_id and step.state == StepState.COMPLETED for step in steps)
 
 
 def message_of(paths: StepPaths) -> str:
-    """What a step says that was reused."""
+    """The message of a step that was reused."""
     return f"Reused from job {paths.reused_from}: settings, code and inputs are the same, so nothing had to run."
 
 
@@ -177,7 +183,7 @@ def _inputs(step: EffectiveStep, paths: StepPaths) -> dict[str, Place]:
 
 
 def _outputs(paths: StepPaths) -> dict[str, Place]:
-    # Whatever else it is, it is all files there.
+    # Of whatever type, an output is compared as all its files.
     return {f"outputs.{name}": Place("uri_folder", path) for name, path in paths.outputs.items()}
 
 

@@ -1,7 +1,7 @@
-"""The rows of inputs that are sorted by partition keys: where planners put them, and when they go.
+"""Input rows that planners sorted by partition keys: where they are, and when they go.
 
-They go when their job is done, and that is durable; those of a job that ended in another way stay for its retry. What
-a master leaves behind that dies before it has removed them, the next one over its state folder removes at its start.
+They go when their job has durably completed. After any other end they stay, for a retry. If a master dies before it
+removes them, the next master over its state folder does so at its start.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ from windrow_master.files.step_damage import StepDamaged
 from windrow_master.store.protocol import StoreReader
 
 PARTITIONS = "partitions"
-"""In the default datastore, which all agents read: `<job_id>/<step_id>` (served master)."""
+"""The folder in the default datastore of a served master, which all agents can read: `<job_id>/<step_id>` in it."""
 
 
 def reads_sorted_rows(reader: bytes) -> bool:
-    """Whether a step's reader (JSON, docs/contracts.md, section 3) reads rows that were sorted for it."""
+    """Whether a reader (JSON; docs/contracts.md, section 3) reads rows that were sorted for its step."""
     return any(each.get("format") == "sorted_rows" for each in _readers(reader))
 
 
 def _readers(reader: bytes) -> Sequence[dict[str, Any]]:
-    """Those of the inputs of a step."""
+    """The readers of the single inputs of a step."""
     value = json.loads(reader)
     found: Sequence[dict[str, Any]] = value.get("inputs", (value,))
     return found
 
 
 def need_sorted_rows(reader: bytes) -> None:
-    """Raise StepDamaged where rows that were sorted for a step with this reader are not there any more: its state was
-    brought back from a backup after its job had ended, or somebody has removed them."""
+    """Raise StepDamaged if the sorted rows that this reader names are gone.
+
+    That happens if the state was restored from a backup after its job had ended, or if somebody removed them.
+    """
     for each in _readers(reader):
         if each.get("format") == "sorted_rows":
-            # Here, and not at the top: most steps sort nothing, and the first run() waits for imports.
+            # Imported here, not at the top: most steps sort nothing, and the first run() waits for imports.
             from windrow_worker.tables.sorted_sums import SUMS
 
             for name in (each["file"], each["file"] + SUMS):
@@ -52,22 +54,28 @@ def need_sorted_rows(reader: bytes) -> None:
 
 
 class SortedRows:
-    """Its functions touch the disk, and may wait for it: but for `folder_of`, they are for threads."""
+    """Knows the places of sorted rows, and removes them.
+
+    Call its methods in threads, because they may wait for the disk; only `folder_of` does not.
+
+    Not the `SortedRows` of `planning.partitions`, which writes them.
+    """
 
     def __init__(self, files: StateFiles, shared: Path | None, *, embedded: bool) -> None:
-        """`shared`: the default datastore of a served master; None: it has none, and nothing can be sorted."""
+        """`shared`: the default datastore of a served master; None: there is none, so nothing can be sorted."""
         self._files = files
         self._shared = shared
         self._embedded = embedded
 
     def folder_of(self, job_id: str, step_id: int) -> Path | None:
-        """Where a step's sorted rows lie, so that agents can read them; None: there is no such place."""
+        """The folder of a step's sorted rows, which agents can read; None: there is no such place."""
         if self._embedded:
             return self._files.step(job_id, step_id).sorted_rows
         return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)
 
     def remove(self, job_id: str, step_ids: Sequence[int]) -> None:
-        """Remove those of a job's steps, and the job's folder where it is empty then. What cannot be removed stays."""
+        """Remove the sorted rows of steps, and the folder of their job if it is empty then. What cannot be removed
+        stays."""
         for step_id in step_ids:
             folder = self.folder_of(job_id, step_id)
             if folder is None:
@@ -78,8 +86,9 @@ class SortedRows:
                     folder.parent.rmdir()
 
     def remove_left(self, reader: StoreReader) -> None:
-        """Remove those of jobs that ended under an earlier master, from the datastore: what lies in a state folder goes
-        with its job. Folders of jobs that this state does not know are another master's.
+        """Remove from the datastore the sorted rows of jobs that completed under an earlier master.
+
+        Rows in a state folder go with their job. Folders of jobs that are unknown here belong to another master.
         """
         if self._shared is None:
             return

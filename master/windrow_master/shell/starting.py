@@ -1,4 +1,4 @@
-"""The beginning of a step: its paths and folders, what it takes over or reuses, and its planner."""
+"""Begins steps: resolves paths, makes folders, finds results to take over or reuse, and starts the planner."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
 
 PLANNERS_AT_ONCE = 32
-"""A job may begin a thousand steps at a time."""
+"""A limit, because a job may begin a thousand steps at once."""
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
 
 
 class CodeLost(Exception):
-    """The archive of a step's code is gone or damaged; the text says what to do."""
+    """The archive of a step's code is gone or damaged. The text says what to do."""
 
 
 class Starter:
-    """Knows every step that is being begun, and every planner. For the event loop's thread; never raises."""
+    """Holds every step that is being begun, and every planner. Use it on the event loop's thread; it never raises."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Starter:
         sorted_rows: SortedRows,
         artifacts: ArtifactFolder,
     ) -> None:
-        """`outputs_root`: where outputs go that have no path; `artifacts`: the code of jobs."""
+        """`outputs_root`: the folder of outputs without a path. `artifacts`: the code of jobs."""
         self._jobs = jobs
         self._outputs_root = outputs_root
         self._finisher = finisher
@@ -71,16 +71,16 @@ class Starter:
         self._planning = asyncio.Semaphore(PLANNERS_AT_ONCE)
 
     def attach(self, submit: Submit) -> None:
-        """Say where commands go. Before the first step."""
+        """Set where commands go. Call it before the first step."""
         self._submit = submit
 
     def begin(self, step: Step) -> None:
-        """Have a step begun; StartStep, PlanGroup, ReuseStep or FailStep follow."""
+        """Begin a step, in a task. It submits StartStep and PlanGroup, or ReuseStep, or FailStep."""
         task = self._beginning[step.step_id] = asyncio.create_task(self._begin(step))
         task.add_done_callback(lambda ended: self._let_go(step.step_id, ended))
 
     def stop(self, step_id: StepId) -> Coroutine[Any, Any, None] | None:
-        """Nothing more is wanted of a step's beginning, nor of its planner, whose end is to be waited for."""
+        """Stop beginning a step. If it has a planner, return a coroutine that stops it; await that."""
         beginning = self._beginning.pop(step_id, None)
         if beginning is not None:
             beginning.cancel()
@@ -88,7 +88,7 @@ class Starter:
         return None if planner is None else planner.stop()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all beginnings and planners, and wait for their ends."""
         beginning = list(self._beginning.values())
         planners = [planner for step_id in (*self._beginning, *self._planners) if (planner := self.stop(step_id))]
         await asyncio.gather(*beginning, *planners, return_exceptions=True)
@@ -106,13 +106,13 @@ class Starter:
             users = error.trouble in (Trouble.MISSING, Trouble.UNSUPPORTED)
             self._submit(FailStep(step.step_id, str(error), USER_ERROR if users else DEPENDENCY_ERROR))
         except DatabaseDamaged:
-            return  # the store has told the master, which ends
+            return  # the store has reported it, and the master ends
         except StateDamaged as error:
             self._submit(FailStep(step.step_id, f"Step {step.settings.name!r} was not prepared: {error}"))
         except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
             self._submit(FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
-            # A bug. Unsaid, the step would wait for its beginning for ever.
+            # A bug. Without a command, the step would wait for its beginning for ever.
             log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})
             message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
             self._submit(FailStep(step.step_id, message))
@@ -136,7 +136,7 @@ class Starter:
 
         def touch_disks() -> tuple[EarlierStep, Index] | None:
             if step.plan.checkpoint is None:
-                # Later, nodes have it; and one that has not is told when it asks.
+                # Once the step has begun, nodes have the code. A node without it gets the error when it asks.
                 self._need_code(effective)
             self._need_rows_read(effective, paths, others)
             if step.plan.reader is not None:
@@ -144,12 +144,12 @@ class Starter:
             make_folders(effective, paths, files, jobs.readable)
             self._finisher.refuse_foreign(paths, job.create_time)
             if not effective.input_data:
-                # What planners write, where there is one.
+                # The planner makes this file, and this step has none.
                 files.recipes.touch()
             found = None if step.plan.is_done else self._earlier.find(effective, begun=step.plan.checkpoint is not None)
             return None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
-        # In a thread: an output may be on a share that is slow to answer, or long to read.
+        # In a thread, because an output may be on a slow share, or take long to read.
         taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
         if not step.plan.is_done:
@@ -174,7 +174,7 @@ class Starter:
             driver.start()
 
     def _need_code(self, step: EffectiveStep) -> None:
-        """Raises CodeLost."""
+        """Raise CodeLost unless the code of a step is there and sound."""
         try:
             found = self._artifacts.verified(step.code_digest)
         except (ArtifactError, OSError) as error:
@@ -186,7 +186,7 @@ class Starter:
             )
 
     def _need_rows_read(self, step: EffectiveStep, paths: StepPaths, others: dict[str, StepPaths]) -> None:
-        """Raise OutputDamaged where rows of another step, which this one reads, are not what was written.
+        """Raise OutputDamaged if this step reads rows of another step that are no longer what was written.
 
         `others`: the paths of the steps before it, by name.
         """
@@ -198,8 +198,10 @@ class Starter:
                     self._finisher.need_as_written(file)
 
     async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
-        """The paths with `reused_from`, where what an earlier job has made stands for the step's outputs (that is said
-        then); or with `why_run`."""
+        """Look for an earlier step to reuse; if there is one, register its outputs and submit ReuseStep.
+
+        Return the paths with `reused_from`, or with `why_run`.
+        """
         if step.plan.checkpoint is not None:
             return replace(paths, why_run=StepPaths.from_json(step.paths).why_run)
         begun = Begun.of(self._jobs, step)
@@ -213,8 +215,8 @@ class Starter:
 
 
 def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
-    """Raise PreparationFailed where a step that has begun would write elsewhere now, since a datastore is not known any
-    more: part of its output would lie here, and part there."""
+    """Raise PreparationFailed if a datastore is no longer known, so that a step that has begun would write its output
+    partly here and partly there."""
     if step.plan.checkpoint is None:
         return
     before = StepPaths.from_json(step.paths).outputs

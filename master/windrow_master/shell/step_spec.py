@@ -1,4 +1,4 @@
-"""What an agent is told of a step."""
+"""Builds the StepSpec message: what an agent is told of a step."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) 
 
 
 def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
-    """The same for who runs a mini-batch again beside the job: all outputs are `stored_outputs`, with the paths or
-    addresses that they have in the job, so that the script may be given another place for each."""
+    """The message for a replay of one mini-batch beside the job.
+
+    All outputs are `stored_outputs` with their paths or addresses in the job, so that the script can be given another
+    place for each.
+    """
     stored = [
         work_pb2.StoredOutput(name=name, address=paths.outputs[name], is_file=wanted.type == "uri_file")
         for name, wanted in effective.outputs.items()
@@ -92,13 +95,15 @@ def _spec(
 
 
 def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:
-    """Outputs of which a script alone knows whether they are there (mode `direct`) are left out."""
+    """The places of outputs that are single files. A remote output with mode `direct` is left out: only the script
+    knows whether it is there."""
     found = {name: places[name] for name, wanted in effective.outputs.items() if wanted.type == "uri_file"}
     return {name: place for name, place in found.items() if not is_remote(place)}
 
 
 def _artifacts(effective: EffectiveStep, places: Mapping[str, str]) -> str:
-    """The folder that keeps `./outputs` of a command: its output `artifacts`, by which Azure ML means the same."""
+    """The folder that keeps `./outputs` of a command: its output named `artifacts`, as in Azure ML; "": there is
+    none."""
     wanted = effective.outputs.get("artifacts")
     if wanted is None or wanted.type == "uri_file" or is_remote(places["artifacts"]):
         return ""
@@ -106,7 +111,7 @@ def _artifacts(effective: EffectiveStep, places: Mapping[str, str]) -> str:
 
 
 def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_pb2.StoredOutput]) -> str:
-    """The folder that the script is told as its own: where its rows go, else its first output."""
+    """The output folder that the script is told: where its rows go, else its first output."""
     if effective.append_row_to is not None and paths.append_row is not None and not is_remote(paths.append_row):
         return str(Path(paths.append_row).parent)
     places = {output.name: f"\0outputs/{output.name}\0" for output in stored}
@@ -119,7 +124,7 @@ def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_p
 
 
 def stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.StoredOutput]:
-    """What agents bring away from the node, of what scripts write by themselves."""
+    """The outputs that scripts write by themselves and agents upload to remote storage."""
     return [
         work_pb2.StoredOutput(
             name=name, address=paths.outputs[name], is_file=effective.outputs[name].type == "uri_file"
@@ -130,7 +135,8 @@ def stored_outputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.
 
 
 def side_inputs(effective: EffectiveStep, paths: StepPaths) -> list[work_pb2.SideInput]:
-    """What agents bring to the node before workers start. With mode `direct` a script gets the address itself."""
+    """The side inputs that agents fetch before workers start. With mode `direct`, the script gets the address
+    itself."""
     found = []
     for name, given in effective.inputs.items():
         if name in effective.input_data or isinstance(given, LiteralInput) or given.mode == "direct":

@@ -1,4 +1,4 @@
-"""From a submitted document to a command for the core. Reference: docs/contracts.md, section 1."""
+"""Turns a submitted document into a command for the core. Reference: docs/contracts.md, section 1."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOCUMENT_BYTES_MAX = 4 << 20
 
 
 class SubmissionInvalid(Exception):
-    """A document that cannot be accepted; `reason` is an ErrorInfo reason of the protocol."""
+    """The document cannot be accepted. `reason`: an ErrorInfo reason of the protocol."""
 
     def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class SubmissionInvalid(Exception):
 
 
 class Submissions:
-    """Checks documents: the master trusts nothing that a client says."""
+    """Checks submitted documents. The master trusts nothing that a client says."""
 
     def __init__(
         self,
@@ -60,10 +60,14 @@ class Submissions:
         assets: Assets | None = None,
         earlier: EarlierJobs | None = None,
     ) -> None:
-        """`outputs_root`: where outputs without a path go; `places`: what addresses of datastores mean;
-        `datastores`: in these every path must lie, links followed; None: an embedded master, where all may be used.
-        `uploads`: data of clients, which no job writes to. `assets`: those that are registered. `earlier`: jobs whose
-        results may be taken over.
+        """Make a checker.
+
+        - `outputs_root`: the folder of outputs without a path.
+        - `places`: resolves addresses of datastores.
+        - `datastores`: every path must lie in these, links followed; None: an embedded master, which allows all paths.
+        - `uploads`: data that clients uploaded, which no job writes to.
+        - `assets`: the registered assets.
+        - `earlier`: finds jobs whose results may be taken over.
         """
         self._assets = assets
         self._earlier = earlier
@@ -76,7 +80,7 @@ class Submissions:
         self._uploads = None if uploads is None else Roots([uploads])
 
     async def command(self, request_id: str, document: bytes) -> commands.SubmitJob | JobKey:
-        """The command to submit, or the job that this request made already. Raises SubmissionInvalid."""
+        """The command to submit; or, if this request made a job already, that job. Raises SubmissionInvalid."""
         if not 1 <= len(request_id) <= 64:
             raise SubmissionInvalid("REQUEST_ID_INVALID", "request_id must have 1 to 64 characters.")
         known = self._jobs.find_request(request_id)
@@ -112,7 +116,7 @@ class Submissions:
         )
 
     async def check(self, document: bytes) -> EffectiveJob:
-        """The job of a document, if it can be accepted. Raises SubmissionInvalid."""
+        """Parse and check a document. Raises SubmissionInvalid."""
         if len(document) > DOCUMENT_BYTES_MAX:
             raise SubmissionInvalid(
                 "JOB_INVALID", f"The job document has {len(document)} bytes; at most {DOCUMENT_BYTES_MAX} are accepted."
@@ -130,12 +134,12 @@ class Submissions:
             )
         job_places = self._resolved(job)
         if self._datastores is not None:
-            # In a thread: a datastore may be on a share that is slow to answer.
+            # In a thread, because a datastore may be on a slow share.
             await in_thread(self._check_paths, job_places, self._datastores)
         return job
 
     def _resolved(self, job: EffectiveJob) -> EffectiveJob:
-        """The job with what its addresses of datastores mean. Raises SubmissionInvalid."""
+        """The job with its datastore addresses resolved. Raises SubmissionInvalid."""
         embedded = self._datastores is None
         try:
             return job._replace(steps=tuple(resolved(step, self._places, lenient=embedded) for step in job.steps))
@@ -143,10 +147,13 @@ class Submissions:
             raise SubmissionInvalid("JOB_INVALID", str(error)) from error
 
     def _check_paths(self, job: EffectiveJob, datastores: Roots) -> None:
-        """Raises SubmissionInvalid. Links and tables may change later: planning looks again, at whatever it reads."""
+        """Raise SubmissionInvalid for a path that the master may not use.
+
+        Links and tables may change later, so planning checks whatever it reads again.
+        """
         for step in job.steps:
             for what, path in _places(step, self._places):
-                # An output of an earlier job is data as any other, as a registered asset, say.
+                # The output of an earlier job may be an input, as a registered asset for example.
                 if not datastores.hold(path) and not (what.startswith("input") and self._outputs.hold(path)):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
@@ -182,8 +189,7 @@ class Submissions:
                     )
 
     def _check_partition(self, step: EffectiveStep) -> None:
-        """Raises SubmissionInvalid where rows would have to be sorted, and cannot be, or not so that agents read
-        them."""
+        """Raise SubmissionInvalid if rows must be sorted, but cannot be, or not where agents can read them."""
         if not any(self._must_sort(step, step.inputs[name]) for name in step.input_data):
             return
         what = f"Step {step.name!r}: partition_keys ({', '.join(step.partition_keys)}) are columns of the data. "
@@ -202,11 +208,11 @@ class Submissions:
 
     @staticmethod
     def _must_sort(step: EffectiveStep, given: StepInput) -> bool:
-        """Whether the rows of an input have to be sorted for its partition keys, as far as can be told now."""
+        """Whether the rows of an input must be sorted by its partition keys, as far as is known before planning."""
         if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
             return False
         if is_remote(given.path):
-            # What the keys are shows when it is planned.
+            # Planning finds out where the keys come from.
             return False
         definition = definition_of(os.fsencode(given.path))
         in_paths = () if definition is None else keys_in_paths(definition)
@@ -214,7 +220,7 @@ class Submissions:
 
 
 def _why_unwritable(path: Path) -> str:
-    """Why nothing can be made at a path, there or not; "" when it can, as far as can be told now."""
+    """Why nothing can be written at a path, which need not exist yet; "": it seems possible."""
     nearest = path
     while not os.path.lexists(nearest):
         nearest = nearest.parent
@@ -224,7 +230,7 @@ def _why_unwritable(path: Path) -> str:
 
 
 def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, str]]:
-    """Paths that a step names, each with what it is; those inside an MLTable file, too, where it can be read now.
+    """The paths that a step names, each with a description. If an MLTable file can be read now, its paths are included.
 
     Raises SubmissionInvalid.
     """
@@ -249,7 +255,7 @@ def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, 
 
 
 def step_settings(step: EffectiveStep) -> StepSettings:
-    """What the core has to know of a step."""
+    """What the core needs to know of a step."""
     return StepSettings(
         name=step.name,
         depends_on=tuple(step.depends_on),
@@ -273,13 +279,13 @@ def step_settings(step: EffectiveStep) -> StepSettings:
 
 
 def settings_of(document: bytes) -> JobSettings:
-    """The settings of a stored document."""
+    """What the core needs to know of the job of a stored document."""
     job = EffectiveJob.from_json(document)
     return JobSettings(tuple(map(step_settings, job.steps)), job.continue_on_step_failure)
 
 
 def name_stem(job: EffectiveJob) -> str:
-    """What the name of a job begins with that brings none."""
+    """The beginning of the name that a job gets if it brings none."""
     stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
     return stem.strip("-_")[:30] or "job"
 

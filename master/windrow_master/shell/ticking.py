@@ -1,10 +1,10 @@
-"""When the core is told that time has passed: at the moment at which something is due, not at intervals.
+"""Tells the core that time has passed: when something is due, not at intervals.
 
 Invariants:
-1. A tick comes no later than `GRAIN_S` after something has become due, and where that was known before, at its moment.
-2. While anything can become due, this process looks at the clock every `LOOK_S`: one that comes late stood still, and
-   the core moves its deadlines (`Tick.interval_s`).
-3. Between two ticks lie at least `GRAIN_S`.
+1. A tick comes at most `GRAIN_S` after something has become due; if the moment was known before, at that moment.
+2. While anything can become due, this process looks at the clock every `LOOK_S`. A look that comes late means that the
+   process stood still, and the core moves its deadlines (`Tick.interval_s`).
+3. Between two ticks there is at least `GRAIN_S`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,33 @@ from windrow_master.core.ticks import STALL_S
 GRAIN_S = 0.25
 LOOK_S = 1.0
 TOLD_FROM_S = 2.0
-"""A shorter standstill, or change of the clock, is not worth a line."""
+"""A shorter standstill or change of the clock is not logged."""
 _JUST_AFTER_S = 0.001
-"""Deadlines are over behind their moment."""
+"""A deadline counts as over just after its moment."""
 
 QUIET = (commands.HeartbeatNode, commands.ExplainJob, commands.NoteProgress)
 """Commands after which nothing is due sooner than before."""
 
 
 class Plan:
-    """Which moment comes next. Pure: who drives it brings the time. `wake_s`: monotonic; inf: none."""
+    """Computes the next moment to wake. Pure: the caller brings the time.
+
+    `wake_s`: monotonic; inf: nothing is due.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.wake_s = math.inf
 
     def after(self, handled: Iterable[Command], now_s: float) -> None:
-        """These commands were handled: something may be due sooner than was known."""
+        """Take note of handled commands: something may be due sooner than planned."""
         if now_s + GRAIN_S < self.wake_s and not all(type(command) in QUIET for command in handled):
             self.wake_s = now_s + GRAIN_S
 
     def take(self, now: Moment, *, wanted: bool = False) -> Tick | None:
-        """At `wake_s`, or late: the tick that is to be handled now, if any, and the next moment. `wanted`: somebody
-        else asks for a tick now and then.
+        """Return the tick to handle now, if any, and set the next moment. Call it at `wake_s` or later.
+
+        `wanted`: somebody else needs regular ticks.
         """
         planned_s = min(self.wake_s, now.monotonic_s)
         due_s = self._core.next_due(now)
@@ -63,12 +67,12 @@ class Plan:
 
 
 class Ticker:
-    """Drives a plan by the event loop's clock."""
+    """Drives a plan by the clock of the event loop."""
 
     def __init__(
         self, core: Core, submit: Callable[[Tick], object], moment: Callable[[], Moment], is_wanted: Callable[[], bool]
     ) -> None:
-        """`is_wanted`: whether ticks are to come even where nothing is due."""
+        """`is_wanted()`: whether ticks must come even if nothing is due."""
         self._plan = Plan(core)
         self._submit = submit
         self._moment = moment
@@ -80,12 +84,12 @@ class Ticker:
         self._offset_s = now.wall_s - now.monotonic_s
 
     def after(self, handled: Iterable[Command]) -> None:
-        """A group of commands was handled."""
+        """Plan the next tick after a group of commands was handled."""
         self._plan.after(handled, self._moment().monotonic_s)
         self._arm()
 
     def close(self) -> None:
-        """No tick comes any more."""
+        """Stop ticking."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -110,7 +114,7 @@ class Ticker:
         self._offset_s = offset_s
 
     def _arm(self) -> None:
-        # The event loop's clock is CLOCK_MONOTONIC as well.
+        # `wake_s` fits the event loop: its clock is CLOCK_MONOTONIC as well.
         if self._closed or math.isinf(self._plan.wake_s):
             return
         if self._timer is not None:

@@ -1,17 +1,17 @@
-"""The single writer: the only place that changes the core, and the only one that decides when a reply may leave.
+"""The single writer: only it changes the core, and only it decides when a reply may leave.
 
-Commands that arrive in one turn of the event loop are one group: each is handled in turn, then `pick()` runs once.
-What needs no durability (assignments, revocations) leaves at once. The rest of the group waits for a commit. While one
-commit is on its way to disk, the groups that follow gather for the next: the number of syncs a second does not
+Commands that arrive in one turn of the event loop form a group: each is handled in turn, then `pick()` runs once. What
+needs no durability (assignments, revocations) leaves at once. The rest waits for the commit of the group. While one
+commit is on its way to disk, the groups that follow gather for the next one, so the number of syncs a second does not
 depend on the number of mini-batches.
 
 Invariants:
-1. One commit at a time, in the order in which the rows became dirty.
+1. There is one commit at a time, in the order in which the rows became dirty.
 2. A reply that promises anything durable leaves only after the commit that holds its rows.
-3. A commit that was certainly rolled back (disk full or busy) is tried again, unchanged, until it succeeds; meanwhile
-   changes asked for by clients are refused with the reason. So they are after it, until the reserve could be taken
-   again: each commit tries that, and each tick.
-4. Any other commit error ends the process: the next incarnation recovers from what is on disk.
+3. A commit that was certainly rolled back (disk full or busy) is tried again, unchanged, until it succeeds. Meanwhile
+   changes by clients are refused with the reason. After a full disk they stay refused until the reserve is taken again,
+   which each commit and each tick tries.
+4. Any other commit error ends the process. The next incarnation recovers from what is on disk.
 """
 
 from __future__ import annotations
@@ -58,21 +58,22 @@ CLIENT_CHANGES = (
     commands.CordonNode,
     commands.RemoveNode,
 )
-"""Commands that are refused while there is no room. AdoptJob is none: what it takes over is durable already."""
+"""Commands that are refused while nothing can be committed, or space is short. AdoptJob is not among them: what it
+adopts is durable already."""
 
 LOUD_EVENTS = ("node_lost", "node_quarantined", "node_set_aside", "rows_lost", "shutdown_lost", "paused")
-"""Kinds of events that somebody may have to do something about."""
+"""Kinds of events that may need somebody to act; they are logged as warnings."""
 
 RETRY_COMMIT_S = 1.0
 
 
 def moment() -> Moment:
-    """Now."""
+    """The present moment, by both clocks."""
     return Moment(time.monotonic(), time.time())
 
 
 class Writer:
-    """Owns the core. Call `submit` from the event loop's thread only."""
+    """Owns the core. Call `submit` on the event loop's thread only."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Writer:
         *,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        """`carry_out` takes effects in order and must not raise or block; `on_fatal` must end the process."""
+        """`carry_out` takes effects in order; it must not raise or block. `on_fatal` must end the process."""
         self.core = core
         self.read_only_reason = ""
         self._committer = committer
@@ -97,7 +98,8 @@ class Writer:
             "the disk is full: what is in hand is brought to an end, and nothing new is taken",
             "the disk has room again: new work is taken",
         )
-        # Where nothing may begin, there may be nothing to commit: space that is free again is looked for by ticks.
+        # While nothing may begin, there may be nothing to commit either: then only ticks notice that there is room
+        # again.
         self._ticker = Ticker(core, self.submit, moment, lambda: bool(committer.short_of_space))
         self._arrived: list[tuple[Command, asyncio.Future[Any]]] = []
         self._replies: list[tuple[asyncio.Future[Any], Any]] = []
@@ -108,11 +110,12 @@ class Writer:
 
     @property
     def refusal(self) -> str:
-        """Why clients may change nothing at the moment, and what to do; "" when they may."""
+        """Why clients may change nothing now, and what to do; "": they may."""
         return self.read_only_reason or self._committer.short_of_space
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Queue a command; the future brings its reply when it may leave. Raises CommandFailed through it for a bug."""
+        """Queue a command. The future gets its reply when the reply may leave, or raises CommandFailed: a bug in the
+        core."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.refusal and isinstance(command, CLIENT_CHANGES):
             future.set_result(commands.Refused("STORAGE_FULL", self.refusal))
@@ -123,22 +126,22 @@ class Writer:
         return future
 
     def start(self) -> None:
-        """Carry out what the core owes after a recovery."""
+        """Carry out the effects that the core owes after a recovery, and start ticking."""
         self._owed.extend(self.core.take_effects())
         self._idle.clear()
         self._commit_if_idle()
         self._ticker.after([commands.Tick()])
 
     async def drain(self) -> None:
-        """Wait until all that was submitted is durable and answered."""
+        """Wait until everything submitted is durable and answered."""
         while self._arrived or not self._idle.is_set():
             await asyncio.sleep(0)
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Let the commit under way be the last one.
+        """Finish the commit under way, and handle nothing more.
 
-        Nothing more is handled: what ends with the server (streams, calls) may still submit; its futures are cancelled.
+        Streams and calls that end with the server may still submit; their futures are cancelled.
         """
         self._closed = True
         self._ticker.close()
@@ -179,12 +182,12 @@ class Writer:
         self._ticker.after(command for command, _ in group)
 
     def _pick(self, now: Moment) -> None:
-        """Hand out leases. A job at which that raises is paused, and the others get theirs."""
+        """Hand out leases. If that raises for a job, the job is paused, and the others get their leases."""
         try:
             self.core.pick(now)
         except Exception as error:
             if not isinstance(error, commands.StepsRaised):
-                # What has been leased is still taken in; a new start builds the queues afresh.
+                # Results of leases are still accepted. A restart builds the queues anew.
                 _report(error, "handing out leases raised, and no job can be blamed: start the master again")
                 return
             for step_id, at_step in error.errors.items():
@@ -192,7 +195,7 @@ class Writer:
                 self._pause(step_id, f"handing out its mini-batches raised {at_step!r}", now)
 
     def _contain(self, command: Command, error: Exception, now: Moment) -> object:
-        """A command raised: write down all there is, pause the jobs at which it did, and live. Return its reply."""
+        """Contain a command that raised: log it, pause the jobs for which it raised, and go on. Return its reply."""
         reply: object = commands.UNANSWERED
         errors: Mapping[StepId, Exception] = {getattr(command, "step_id", StepId(0)): error}
         if isinstance(error, commands.StepsRaised):
@@ -201,7 +204,7 @@ class Writer:
             step = self.core.state.steps.get(step_id)
             paused = step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED
             if paused and isinstance(command, commands.Tick):
-                continue  # told already, and each tick meets it
+                continue  # already reported, and each tick meets it
             _report(
                 at_step,
                 "a command raised inside the core: please report this",
@@ -212,7 +215,7 @@ class Writer:
         return reply
 
     def _pause(self, step_id: StepId, what: str, now: Moment) -> None:
-        """Hold the job whose books a bug may have left wrong."""
+        """Pause a job whose state a bug may have left wrong."""
         step = self.core.state.steps.get(step_id)
         if step is not None:
             self.core.handle(commands.PauseJob(step.job_key, f"{what} in the master"), now)
@@ -269,7 +272,7 @@ class Writer:
             self._short.is_over()
 
     def _tell(self, dirty: Dirty) -> None:
-        """What has happened to nodes and jobs goes to the log, too, once it is durable."""
+        """Log what happened to nodes and jobs, once it is durable."""
         for event in dirty.events:
             job = self.core.state.jobs.get(event.job_key) if event.job_key is not None else None
             about = {"job": job.job_id} if job is not None else {}

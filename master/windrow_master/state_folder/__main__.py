@@ -1,7 +1,7 @@
-"""`python -m windrow_master.state_folder DIR`: whether a folder can be a master's state folder, as one JSON document.
+"""`python -m windrow_master.state_folder DIR`: tells whether a folder can be a state folder, as one JSON document.
 
-For `windrow doctor`. If the folder does not exist, the nearest one above it is examined. Trials are made in a temporary
-folder in there; an existing database is only read.
+For `windrow doctor`. If the folder does not exist, the nearest existing one above it is examined. Trials run in a
+temporary folder inside it; an existing database is only read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYNCS_S = 2.0
 
 
 def look(folder: Path) -> dict[str, object]:
-    """The document. `trials` null: nothing could be written; `trouble` says why."""
+    """Examine a folder; return the document. `trials` null: nothing could be written, and `trouble` says why."""
     nearest = folder
     while not nearest.exists():
         nearest = nearest.parent
@@ -61,7 +61,7 @@ def look(folder: Path) -> dict[str, object]:
 
 
 def _flock(path: Path) -> bool:
-    """Whether a lock keeps another open file out."""
+    """Whether a lock excludes a second opening of the file."""
     with path.open("wb") as first, path.open("wb") as second:
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def _flock(path: Path) -> bool:
 
 
 def _shared_map(path: Path) -> bool:
-    """Whether what one map of a file writes is seen by another."""
+    """Whether one map of a file shows what another has written."""
     path.write_bytes(bytes(4096))
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as one, mmap.mmap(file.fileno(), 4096) as other:
@@ -88,7 +88,7 @@ def _shared_map(path: Path) -> bool:
 
 
 def _sync_ms(path: Path) -> list[float]:
-    """How long syncs of a page took, in milliseconds, the shortest first. Raises OSError where they fail."""
+    """The times of several syncs of a page in milliseconds, shortest first. Raises OSError if a sync fails."""
     taken: list[float] = []
     deadline = time.monotonic() + SYNCS_S
     with path.open("wb", buffering=0) as file:

@@ -16,7 +16,7 @@ from windrow_master.store.sqlite.store import SqliteStore
 
 
 class StateFolder:
-    """An open state folder. Nobody else uses it until it is closed."""
+    """An open state folder. Until it is closed, no other master can use it."""
 
     def __init__(self, files: StateFiles, lock: StateLock, reserve: Reserve, store: Store) -> None:
         self.files = files
@@ -26,14 +26,14 @@ class StateFolder:
 
     @classmethod
     def open(cls, folder: Path, reserve_bytes: int = RESERVE_BYTES) -> StateFolder:
-        """Open a folder, which is made where it is not there.
+        """Open a folder, and make it if it does not exist.
 
         Raises StateFolderInUse, NetworkFileSystem, SchemaTooNew, StateUnusable, DatabaseDamaged, StoreBusy, StoreFull.
         """
         files = StateFiles(folder)
         make_durable(folder)
         if not files.database.exists():
-            # The process that starts the master may have made the folder a moment ago.
+            # The process that starts the master may have made the folder just before.
             sync_folder(folder.parent)
         refuse_network(folder)
         lock = StateLock.acquire(files)
@@ -44,7 +44,7 @@ class StateFolder:
             try:
                 store = SqliteStore.open(files.database, traces)
             except StoreFull:
-                # The reserve is room enough to show what there is, and to finish what was in hand.
+                # The reserve is room enough to open the database, show its content and finish work in hand.
                 if not reserve.release():
                     raise
                 store = SqliteStore.open(files.database, traces)

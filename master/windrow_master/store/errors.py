@@ -1,4 +1,4 @@
-"""What can go wrong with a store, each with a text for people: what happened, to what, why, what to do next."""
+"""The errors of a store. Each has a text for people: what happened, to what, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StorePostponed(StateError):
-    """The transaction was certainly rolled back; the very same group can be committed again later."""
+    """The transaction was certainly rolled back. The same group can be committed again later."""
 
 
 class StoreFull(StorePostponed):
@@ -23,11 +23,11 @@ class StoreBusy(StorePostponed):
 
 
 class StoreBroken(StateError):
-    """Whether the transaction is durable is not known: end, and recover by a restart."""
+    """It is unknown whether the transaction is durable. The master must end, and recover by a restart."""
 
 
 class DatabaseDamaged(StateDamaged):
-    """The database itself: a master that meets this takes and gives nothing any more."""
+    """The database itself is damaged. A master that meets this takes and gives nothing any more."""
 
 
 class OwnershipLost(StateError):
@@ -35,15 +35,15 @@ class OwnershipLost(StateError):
 
 
 class SchemaTooNew(StateUnusable):
-    """It was written by a newer version of Windrow."""
+    """The database was written by a newer version of Windrow."""
 
 
 class NotReopened(Exception):
-    """The job has not ended, or is of another generation by now: nothing was changed."""
+    """The job has not ended, or is of another generation by now. Nothing was changed."""
 
 
 class AssetExists(Exception):
-    """There is such a version already, and it is something else."""
+    """This version of the asset exists already, with another content."""
 
     def __init__(self, found: AssetRow) -> None:
         super().__init__(f"{found.name}:{found.version} is there already, as {found.type} at {found.path}")

@@ -1,4 +1,4 @@
-"""What can still be read of a store that is damaged, for `windrow state check` and `windrow state salvage`."""
+"""What can still be read of a damaged store, for `windrow state check` and `windrow state salvage`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow_master.store.records import CommittedRange
 
 
 class FoundJob(NamedTuple):
-    """A job. `document`: b"" where it cannot be read."""
+    """A job as found. `document`: b"" if it cannot be read."""
 
     job_key: int
     job_id: str
@@ -27,7 +27,7 @@ class FoundJob(NamedTuple):
 
 
 class FoundStep(NamedTuple):
-    """A step of a job."""
+    """A step as found."""
 
     step_id: int
     job_key: int
@@ -48,7 +48,7 @@ class FoundStep(NamedTuple):
 
     @property
     def planned(self) -> dict[str, Any]:
-        """Its checkpoint; {} where there is none, or it cannot be read."""
+        """The checkpoint of its planning; {} if there is none or it cannot be read."""
         try:
             found = json.loads(self.checkpoint or b"{}")
         except ValueError:
@@ -57,7 +57,7 @@ class FoundStep(NamedTuple):
 
     @property
     def append_row(self) -> str | None:
-        """Where its rows go, as far as that can be read."""
+        """The path or address of its rows, as far as that can be read."""
         try:
             return StepPaths.from_json(self.paths).append_row
         except (ValueError, AttributeError):
@@ -65,15 +65,15 @@ class FoundStep(NamedTuple):
 
 
 class FoundSegment(NamedTuple):
-    """A file of rows. Those of each mini-batch have a checksum of their own, so that its name may be a guess."""
+    """A file of rows. Its name may be a guess, because the rows of each mini-batch have a checksum of their own."""
 
     name: str
     length: int | None
-    """Bytes synced; None: its own row is damaged, so nobody knows."""
+    """Bytes synced; None: unknown, because the row of the segment is damaged."""
 
 
 class FoundMiniBatch(NamedTuple):
-    """A mini-batch. `range` has no length where it has no rows."""
+    """A mini-batch as found. `range` has no length if there are no rows."""
 
     number: int
     """Counted from 0 in its step."""
@@ -85,7 +85,7 @@ class FoundMiniBatch(NamedTuple):
     recipe_length: int
     recipe_crc32: int
     sound: bool
-    """Whether the row has its check value. Of one that has not, nothing is to be used."""
+    """Whether the row matches its check value. Use nothing of a row that does not."""
     range: CommittedRange | None
 
 

@@ -35,28 +35,28 @@ from windrow_master.store.records import (
 
 PAGE_ROWS = 5000
 SUMMED_ROWS = 100_000
-"""Attempts summed up by one query."""
+"""How many attempts one query adds up."""
 FAILED_PAGE_ROWS = 500
-"""Of rows that bring tracebacks."""
+"""The page size for rows that carry tracebacks."""
 
 
 class Traces(NamedTuple):
-    """Signs beside a store that it was in use. They give an older or empty one in its place away."""
+    """Signs beside a store that it was in use. They reveal a store that was replaced by an older or empty one."""
 
     incarnation: int = 0
-    """The last incarnation of a master that is known to have worked with it; 0: none is."""
+    """The last incarnation of a master that is known to have used the store; 0: none is known."""
     beside: str = ""
-    """What belongs to it and is there, in words that follow "there is"; "": nothing."""
+    """What belongs to the store and was found beside it, in words that follow "there is"; "": nothing."""
 
 
 NO_TRACES = Traces()
 
 
 class StoreReader(Protocol):
-    """Reads what is committed, from any thread. Each call, and each page of an iterator, is a query of its own: no read
-    stays open between pages. Rows that change meanwhile appear as they are when their page is read.
+    """Reads what is committed, from any thread.
 
-    Raises StoreBusy or StoreBroken.
+    Each call, and each page of an iterator, is a query of its own: no read stays open between pages. Rows that change
+    meanwhile appear as they are when their page is read. Raises StoreBusy or StoreBroken.
     """
 
     def job_by_id(self, job_id: str) -> JobRow | None:
@@ -78,10 +78,10 @@ class StoreReader(Protocol):
         """All mini-batches of a step, in output order."""
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
-        """Those of these mini-batches that there are, by index."""
+        """The mini-batches with these indices, as far as they exist, by index."""
 
     def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
-        """The results of those of these mini-batches that have one for each of their items, by index."""
+        """The results of the mini-batches with these indices that have one for each of their items, by index."""
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
@@ -93,9 +93,9 @@ class StoreReader(Protocol):
         """
 
     def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
-        """At most `size` stored attempts of a step, the last begun first: by incarnation, then lease id, both falling.
+        """At most `size` stored attempts of a step, newest first: by incarnation, then by lease id, both falling.
 
-        `before`: (incarnation, lease id) behind which to go on; None: from the newest.
+        `before`: continue behind this (incarnation, lease id); None: start with the newest.
         """
 
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
@@ -117,24 +117,25 @@ class StoreReader(Protocol):
         """The attempts of a mini-batch that failed and count against it: those since its last retry."""
 
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
-        """What the stored attempts of each worker process of a step add up to, by node, incarnation and number."""
+        """The sums over the stored attempts of each worker process of a step, by node, incarnation and number."""
 
     def failed_attempts_of(
         self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
     ) -> Iterator[list[AttemptRow]]:
-        """The attempts of a step that failed, by mini-batch; of their details only the last `detail_chars`."""
+        """The failed attempts of a step, by mini-batch, each with only the last `detail_chars` of its detail."""
 
     def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
         """(mini-batch, attempts that did not succeed, those that failed), most of them first."""
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
-        """One attempt."""
+        """The attempt under a lease; None: it is not stored."""
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """All items of a step that are not ok, by mini-batch, in the order in which they were written."""
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
-        """The same, with what their mini-batches and attempts tell of them."""
+        """All items of a step that are not ok, by mini-batch, with what the mini-batch and its attempts tell of
+        them."""
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         """Events of a job (None: those of no job), oldest first, each with its number; only numbers above `after`."""
@@ -146,7 +147,7 @@ class StoreReader(Protocol):
         """The committed segments of a step."""
 
     def outputs_at(self, path: str) -> list[OutputRow]:
-        """What was written to a path, newest first; only the last few."""
+        """The last few outputs that were written to a path, newest first."""
 
     def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
         """One version of an asset; `version` None: the one registered last."""
@@ -157,12 +158,12 @@ class StoreReader(Protocol):
 
 
 MESSAGE_CHARS_MAX = 1_000
-"""Of an attempt's message in a line of the report."""
+"""So many characters of an attempt's message are in a line of the report."""
 
 
 @runtime_checkable
 class AttemptLinesReader(Protocol):
-    """What a reader may do besides: write a report's lines where the rows are, which is faster."""
+    """An extra that a reader may offer: it makes the lines of a report where the rows are, which is faster."""
 
     def attempt_lines_of(
         self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
@@ -175,6 +176,8 @@ class AttemptLinesReader(Protocol):
 
 class Store(Protocol):
     """The durable state, owned by one master incarnation.
+
+    Not a store of data (`s3://…`), which `windrow.storage` reads and writes.
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
@@ -194,7 +197,7 @@ class Store(Protocol):
         """The high 31 bits of this incarnation's lease ids: random, not 0, distinct from all earlier ones."""
 
     def load(self) -> Snapshot:
-        """What a new master starts from."""
+        """The state that a new master starts from."""
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
         """Write one group. `ranges[i]` says where `dirty.row_blocks[i]` lies; `segments` are the segments they name.
@@ -226,10 +229,10 @@ class Store(Protocol):
         """
 
     def reader(self) -> StoreReader:
-        """Readers of this store; usable until `close`."""
+        """A reader of this store, usable until `close`."""
 
     def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
         """Call `listener` with damage that is found from now on, from whatever thread finds it."""
 
     def close(self) -> None:
-        """Close it. May be repeated."""
+        """Close the store. May be repeated."""

@@ -1,4 +1,4 @@
-"""Rows that a store holds beyond those the core marks dirty: where output lies, and what readers page through."""
+"""Rows of a store beyond those that the core marks dirty: where output is, and what readers page through."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RowRange(NamedTuple):
 
 
 class CommittedRange(NamedTuple):
-    """The committed rows of one mini-batch."""
+    """Where the committed rows of one mini-batch are."""
 
     mini_batch: int
     lease_id: LeaseId
@@ -55,8 +55,10 @@ class CommittedRange(NamedTuple):
 
 
 class ResultRow(NamedTuple):
-    """The result of one mini-batch that another job may take over. `segment`: name of the file that holds its rows; "":
-    it has none."""
+    """The result of one mini-batch, for another job to take over.
+
+    `segment`: the file with its rows; "": it has none.
+    """
 
     mini_batch: int
     items: int
@@ -76,7 +78,7 @@ class MiniBatchRow(NamedTuple):
     generation: int
     item_first: int
     item_count: int
-    """Items as planned; 0 where only loading tells."""
+    """Items as planned; 0: only loading tells."""
     items_counted: int
     """Items of the outcome that counts; 0 while there is none."""
     ok_count: int
@@ -123,18 +125,18 @@ class FailureRow(NamedTuple):
     """core.states.Cause; NONE: `run()` returned, but fewer results than items."""
     message: str
     items: int
-    """Items of the whole mini-batch; 0 where nobody knows."""
+    """Items of the whole mini-batch; 0: unknown."""
     recipe_offset: int
     recipe_length: int
     recipe_crc32: int
     tries: int
-    """Attempts that came to an end of their own: succeeded or failed."""
+    """Attempts that succeeded or failed, and were not taken back."""
     node_id: str
-    """Of the attempt that counts, else of the last one; empty where there was none."""
+    """The node of the attempt that counts, else of the last one; "": there was none."""
 
 
 class OutputRow(NamedTuple):
-    """A file that Windrow wrote, or was about to rename into place: by this it is known again."""
+    """A file that Windrow wrote, or was about to rename into place. By this row, Windrow knows it again."""
 
     path: str
     job_key: JobKey
@@ -155,7 +157,7 @@ class AssetRow(NamedTuple):
     """Number of windrow.rpc.v1.AssetKind."""
     name: str
     version: str
-    """Of one to be registered, empty: the next number."""
+    """Empty in a row to be registered: it gets the next number."""
     type: str
     path: str
     is_file: bool
@@ -164,7 +166,7 @@ class AssetRow(NamedTuple):
     """JSON, with sorted keys."""
     create_time: float
     step_id: int | None = None
-    """Of the step that has written it; None: a client has registered it."""
+    """The step that wrote it; None: a client registered it."""
     job_id: str = ""
     step_name: str = ""
     output_name: str = ""
@@ -174,12 +176,12 @@ _ADDED = ("attempts", "done", "failed", "items", "items_ok", "elapsed_us", "cpu_
 
 
 class WorkerTotals(NamedTuple):
-    """What the attempts of one worker process add up to. Times in µs; moments in µs since 1970."""
+    """Sums over the attempts of one worker process. Times in µs; moments in µs since 1970."""
 
     node_id: str
     node_incarnation: str
     process_number: int
-    """-1: what no worker has had."""
+    """-1: the sums over attempts that no worker had."""
     attempts: int
     done: int
     """Attempts whose outcome counts as a success."""
@@ -195,7 +197,7 @@ class WorkerTotals(NamedTuple):
     last_lease_id: int = 0
 
     def plus(self, other: WorkerTotals) -> WorkerTotals:
-        """Both together, named as the first."""
+        """The sums of both, under the name of the first."""
         return self._replace(
             **{name: getattr(self, name) + getattr(other, name) for name in _ADDED},
             first_us=min(self.first_us, other.first_us),
@@ -206,19 +208,19 @@ class WorkerTotals(NamedTuple):
 
 
 class Reopening(IntEnum):
-    """What becomes of a step."""
+    """What a retry does with a step."""
 
     KEPT = 1
-    """It is done, and stays as it is."""
+    """The step is done, and stays as it is."""
     RESUMED = 2
-    """Mini-batches with a result for each of their items keep it; the others are queued, with all of their tries."""
+    """Mini-batches with a result for each of their items keep it. The others are queued, with all of their tries."""
     ANEW = 3
-    """It begins from nothing."""
+    """The step begins from nothing."""
 
 
 class ReopenedJob(NamedTuple):
-    """A job to be opened again. `generation`: that under which it ended. `document` and `run_digest`: what it is from
-    now on."""
+    """A job to open again. `generation`: the one under which it ended. `document`, `run_digest`: what it is from now
+    on."""
 
     job_key: JobKey
     generation: int

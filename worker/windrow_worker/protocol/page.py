@@ -33,7 +33,10 @@ _VERSION = struct.Struct("<Q")
 
 
 class Page:
-    """This process's view of the page, which survives whatever the script does to descriptors."""
+    """This process's view of the page, which survives whatever the script does to descriptors.
+
+    Not the agent's `Page`, which is the other side of the same memory.
+    """
 
     def __init__(self, path: str) -> None:
         """Maps the file at `path`, which the agent has made. Raises OSError, or ValueError if it is too short."""

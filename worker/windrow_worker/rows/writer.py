@@ -40,6 +40,8 @@ class ScratchFailed(Exception):
 class Rows:
     """The serialised rows of one attempt: in `inline`, or in the file at `path` (`inline` is then empty).
 
+    Not the effective job's `Rows`, which is a setting.
+
     `length`: bytes. `count`: rows of a DataFrame or a format, or else lines. `crc32`: of the rows. `header`: the header
     line of a DataFrame, or whatever else must be the same for all mini-batches.
     """

@@ -25,7 +25,10 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 
 class CommandFailed(Exception):
-    """The command failed; `detail` is the end of its stderr."""
+    """The command failed; `detail` is the end of its stderr.
+
+    Not the `CommandFailed` of the master, which is about a command to its core.
+    """
 
     def __init__(self, message: str, detail: str) -> None:
         super().__init__(message)

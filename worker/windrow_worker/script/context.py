@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
     """A mini-batch of paths or dicts: a list that knows its index.
 
+    Not the client's `MiniBatch`, which tells what became of one.
+
     `task_id`: the same as `minibatch_index` of the context; scripts whose `run()` takes one argument name files by it.
     Pickled or copied, it becomes a plain list, so that it can go to processes without this class.
     """

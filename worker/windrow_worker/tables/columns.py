@@ -25,6 +25,8 @@ _FLOAT = re.compile(
 class Column(NamedTuple):
     """A column and its pinned type: `text`, `int`, `float`, `bool` or `datetime`.
 
+    Not the master's `Column`, which describes a written Parquet file.
+
     `dates`: date formats of `windrow_worker.tables.dates`; `formats`: `%` formats of the user, and `date_constant`, a
     prefix that is added to each text. `true_words` and `false_words` are the texts of a bool; `mismatch`: what any
     other text becomes (None: null, a misfit).

@@ -50,7 +50,10 @@ class Input(Attributes):
 
 
 class Output(Attributes):
-    """An output of a step or pipeline. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs."""
+    """An output of a step or pipeline. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
+
+    Not the `Output` of `windrow.sdk.job`, which tells where an output is.
+    """
 
     _is_copied = True
 
@@ -78,7 +81,7 @@ class Output(Attributes):
 
 
 class Asset(Attributes):
-    """A named, versioned path."""
+    """A named, versioned path. Not `windrow.Asset`, which is what a master answers."""
 
     _is_copied = True
     default_type = "uri_folder"
@@ -121,6 +124,6 @@ class Data(Asset):
 
 
 class Model(Asset):
-    """A model."""
+    """A model. Not the `Model` of v1, which has an interface of its own."""
 
     default_type = "custom_model"

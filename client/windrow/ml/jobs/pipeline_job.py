@@ -26,7 +26,10 @@ _APART = ("type", "inputs", "outputs", "jobs")
 
 
 class Job:
-    """The base of jobs, submitted jobs and their steps, for `isinstance`. `PipelineJob` and `load_job` make jobs."""
+    """The base of jobs, submitted jobs and their steps, for `isinstance`. `PipelineJob` and `load_job` make jobs.
+
+    Not `windrow.Job`, which is what a master answers about a job.
+    """
 
 
 class PipelineJob(Attributes, Job):
@@ -167,7 +170,10 @@ class PipelineJob(Attributes, Job):
 
 
 class PipelineOutput(Attributes):
-    """An output of the pipeline. Its settings start as those of the step's output."""
+    """An output of the pipeline. Its settings start as those of the step's output.
+
+    Not the `PipelineOutput` of the effective job, which is resolved.
+    """
 
     def __init__(self, written: MappingNode | None = None) -> None:
         """`written`: its settings."""

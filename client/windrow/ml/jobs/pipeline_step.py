@@ -23,7 +23,10 @@ from windrow.spec.reading.yaml_files import read_yaml
 
 
 class PipelineStep(Step):
-    """A step with a pipeline of its own, whose steps may still be changed."""
+    """A step with a pipeline of its own, whose steps may still be changed.
+
+    Not v1's `PipelineStep`, which is any step.
+    """
 
     def __init__(
         self,

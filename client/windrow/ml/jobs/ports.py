@@ -90,7 +90,10 @@ class StepInput(Attributes):
 
 
 class StepOutput(Attributes):
-    """An output of a step; given to another step as an input, it binds that input."""
+    """An output of a step; given to another step as an input, it binds that input.
+
+    Not the `StepOutput` of the effective job, which is resolved.
+    """
 
     def __init__(self, step: KeyedStep, name: str, written: Node | Attributes | None) -> None:
         """`written`: its settings."""

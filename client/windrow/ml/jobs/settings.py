@@ -84,7 +84,10 @@ class TensorFlowDistribution(_Typed):
 
 
 class JobService(Attributes):
-    """One of the `services` of a step. It has no effect: none is started."""
+    """One of the `services` of a step. It has no effect: none is started.
+
+    Not the RPC service of that name, which the master serves.
+    """
 
     _is_copied = True
     _type: str | None = None

@@ -26,6 +26,8 @@ _NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 class Step(Attributes):
     """One step. Its settings are attributes with their names in YAML; inputs and outputs are `Ports`.
 
+    Not the `Step` of `windrow.sdk.job`, which belongs to a submitted job.
+
     Calling it makes another step with the same settings and the inputs of the call; inside a pipeline's function, a
     step of that pipeline.
     """

@@ -26,7 +26,10 @@ class Compute(Attributes):
 
 
 class AmlCompute(Compute):
-    """A cluster. Type, size, min_instances and max_instances can be read, and have no effect."""
+    """A cluster. Type, size, min_instances and max_instances can be read, and have no effect.
+
+    Not the `AmlCompute` of `windrow.ml.v1`, which version 1 scripts use.
+    """
 
     def __init__(self, *, name: str, type: str = "amlcompute", **more: Any) -> None:
         """`name`: of the pool."""

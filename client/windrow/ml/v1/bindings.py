@@ -31,7 +31,10 @@ class PipelineParameter:
 
 
 class Output:
-    """An output of a step, and the input of others."""
+    """An output of a step, and the input of others.
+
+    Not v2's `Output` (`windrow.ml.assets`), which has a path and a type.
+    """
 
     def __init__(self, name: str, datastore: Datastore | None, output_name: str, output_mode: str) -> None:
         """`name`: for other steps; `output_name`: for the step that writes it."""

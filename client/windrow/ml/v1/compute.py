@@ -41,7 +41,10 @@ class ComputeTarget:
 
 
 class AmlCompute(ComputeTarget):
-    """A pool of agents by the name of a cluster."""
+    """A pool of agents by the name of a cluster.
+
+    Not the `AmlCompute` of `windrow.ml.operations`, which version 2 scripts use.
+    """
 
     @staticmethod
     def provisioning_configuration(*arguments: Any, **settings: Any) -> dict[str, Any]:

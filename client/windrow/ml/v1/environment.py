@@ -131,7 +131,10 @@ class _Section:
 
 
 class Environment:
-    """An environment: `python.conda_dependencies`, `docker.base_image`, `environment_variables`."""
+    """An environment: `python.conda_dependencies`, `docker.base_image`, `environment_variables`.
+
+    Not the `Environment` of `windrow.ml.assets`, which names a conda file.
+    """
 
     def __init__(self, name: str, **more: Any) -> None:
         """An empty environment: scripts run in the interpreter of the agent."""
@@ -269,7 +272,10 @@ class Environment:
 
 
 class Environments(dict[str, Environment]):
-    """The environments that a workspace object keeps, by name. Any other name is an environment without packages."""
+    """The environments that a workspace object keeps, by name. Any other name is an environment without packages.
+
+    Not the agent's `Environments`, which builds them.
+    """
 
     def __missing__(self, name: str) -> Environment:
         return Environment(name)

@@ -16,7 +16,10 @@ from windrow.spec.v1.data import default_place, run_id
 
 
 class Graph:
-    """Builds the tree from data references, parameters and steps."""
+    """Builds the tree from data references, parameters and steps.
+
+    Not the `Graph` of `windrow.spec.job`, which reads that tree.
+    """
 
     def __init__(
         self,

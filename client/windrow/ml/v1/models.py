@@ -12,7 +12,7 @@ from windrow.ml.v1.versions import find_version
 
 
 class Model:
-    """A model: a named path."""
+    """A model: a named path. Not the `Model` of `windrow.ml.assets`, which names a path to be registered."""
 
     def __init__(
         self,

@@ -151,6 +151,8 @@ class ParallelRunConfig:
 class PipelineStep:
     """A step: what it reads and writes, and what has to be done before it.
 
+    Not v2's `PipelineStep`, which holds a pipeline of its own.
+
     Reference: docs/reference/azure-ml/parallel-job.md#version-1.
     """
 

@@ -101,17 +101,17 @@ def to_document(job: EffectiveJob) -> dict[str, Any]:
 
 
 def to_json(job: EffectiveJob) -> str:
-    """See `EffectiveJob.to_json`."""
+    """The canonical text of a job. Equal jobs give equal texts."""
     return _canonical(to_document(job))
 
 
 def run_digest(job: EffectiveJob) -> str:
-    """See `EffectiveJob.run_digest`."""
+    """sha256 (hexadecimal) of what decides the work of a job, and of nothing else."""
     return _digest(_plain_document(job))
 
 
 def from_json(document: str | bytes) -> EffectiveJob:
-    """See `EffectiveJob.from_json`."""
+    """Reads and checks a document. Raises DocumentError with everything that is wrong."""
     if len(document) > DOCUMENT_BYTES_MAX:
         raise DocumentError([f"the document is larger than {DOCUMENT_BYTES_MAX // 1024**2} MiB"])
     try:

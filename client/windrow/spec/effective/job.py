@@ -59,6 +59,8 @@ StepInput: TypeAlias = LiteralInput | DataInput | OutputInput
 class StepOutput(NamedTuple):
     """Where a step writes.
 
+    Not the `StepOutput` of `windrow.ml`, which users bind to inputs.
+
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
     file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
     the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
@@ -76,6 +78,8 @@ class StepOutput(NamedTuple):
 class Rows(NamedTuple):
     """How returned DataFrames become rows.
 
+    Not the worker's `Rows`, which are the rows of one attempt.
+
     `dataframe_to_csv` are the user's keyword arguments of `DataFrame.to_csv` (the worker's defaults: a space as
     separator, no index), with `header` only as a list of other names; `dataframe_header`: column names once on top.
     Reference: docs/reference/azure-ml/parallel-job.md#dataframe-settings. `format`: one of ROW_FORMATS; the two others
@@ -89,6 +93,8 @@ class Rows(NamedTuple):
 
 class Environment(NamedTuple):
     """The Python and packages that a step's scripts need, from a conda or pip list.
+
+    Not the `Environment` classes of `windrow.ml`, which users construct.
 
     `python`: a version, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements` and
     `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`.
@@ -205,7 +211,7 @@ def default_progress_update_timeout_s(step: EffectiveStep) -> int:
 
 
 class PipelineOutput(NamedTuple):
-    """The step output behind a pipeline output."""
+    """The step output behind a pipeline output. Not the `PipelineOutput` of `windrow.ml`, which users change."""
 
     step: str
     output: str

@@ -73,6 +73,8 @@ def is_flow(component: Mapping) -> bool:
 class StepNodes(NamedTuple):
     """A step as written. `type` is parallel, command or pipeline.
 
+    Not the core's `StepNodes`, which is about machines.
+
     `settings` are those of step and component, merged; inputs and outputs are as given by the step and as declared by
     the component.
 

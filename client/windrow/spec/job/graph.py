@@ -21,6 +21,8 @@ SEPARATOR = "__"
 class Graph:
     """The steps of a job by the names that they have in it (`train__fit` for `fit` in the step `train`).
 
+    Not the `Graph` of `windrow.ml.v1`, which builds the tree of a job file from Python objects.
+
     A pipeline that is a step stands before the steps in it. `nodes` holds None for what cannot be read.
     """
 

@@ -58,7 +58,10 @@ DEFAULTS: dict[str, Any] = {
 
 
 class StepSettings:
-    """Gathers a step's settings; each remembers what set it last."""
+    """Gathers a step's settings; each remembers what set it last.
+
+    Not the core's `StepSettings`, which is what the scheduler needs of the result.
+    """
 
     def __init__(self, key: str, context: Context, resolve: Resolve) -> None:
         self.values = dict(DEFAULTS)

@@ -19,6 +19,8 @@ ScalarValue: TypeAlias = str | int | float | bool | None
 class Source(NamedTuple):
     """Where values come from.
 
+    Not the planner's `Source`, which is an input of a step.
+
     `kind` is `job`, `component`, `python` (an object made by `windrow.ml`) or `--set`; relative paths among them start
     at `folder`; `label` is shown.
     """
@@ -29,7 +31,10 @@ class Source(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A position in a source; `line` and `column` count from 1, 0 for `--set`."""
+    """A position in a source; `line` and `column` count from 1, 0 for `--set`.
+
+    Not the place of data (`windrow_master.reuse`), which is a path.
+    """
 
     source: Source
     line: int = 0
@@ -68,6 +73,7 @@ class Mapping(NamedTuple):
 
 
 Node: TypeAlias = Scalar | Sequence | Mapping
+"""A node of a YAML tree. Not a machine, which `windrow.Node` tells of."""
 
 
 def shown(node: Node) -> str:

@@ -88,6 +88,7 @@ class SelectPartitions(NamedTuple):
 Step: TypeAlias = (
     Take | Skip | Sample | Filter | KeepColumns | DropColumns | ConvertColumnTypes | SelectPartitions | ExtractColumns
 )
+"""A table step: an entry of `transformations`. Not a step of a job (`windrow.spec.job`)."""
 
 
 def read_step(name: str, value: Node | None, item: Node, key: str, checks: ValueChecks) -> Step | None:

@@ -24,7 +24,7 @@ PARAMETER_KEYS = ("type", "default", "value")
 
 
 class Written(NamedTuple):
-    """The step output that writes to a `destination`."""
+    """The step output that writes to a `destination`. Not the worker's `Written`, which counts rows."""
 
     step: str
     output: str

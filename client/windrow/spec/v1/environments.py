@@ -17,7 +17,10 @@ from windrow.spec.v1.reading import entry, found_from, text_of
 
 
 class Environment(NamedTuple):
-    """An environment: v2's node for it, and the variables that it sets."""
+    """An environment: v2's node for it, and the variables that it sets.
+
+    Not the `Environment` classes of `windrow.ml`, which users construct.
+    """
 
     node: Node | None = None
     variables: Mapping | None = None

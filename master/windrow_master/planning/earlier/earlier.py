@@ -25,13 +25,13 @@ from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.journal.places_seen import PlacesKnown
 
 NONE = -1
-"""In place of the number of an earlier mini-batch: there is none."""
+"""Stands for the number of an earlier mini-batch when there is none."""
 RECORD = struct.Struct("<QIQII")
 """A record of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32."""
 _READ_BYTES = RECORD.size * 5000
 MARGIN_S = 2.0
-"""A file that changed this shortly before the earlier step began counts as changed: file systems keep coarse times, and
-a share those of another machine's clock."""
+"""A file that changed this shortly before the earlier step began counts as changed: file systems have coarse clocks,
+and a share has the clock of another machine."""
 
 
 class EarlierMiniBatch(NamedTuple):
@@ -86,9 +86,10 @@ class EarlierJob:
         return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
 
     def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
-        """All that have a result, in their order, but for so many. Raises OSError, PlanningError.
+        """The earlier mini-batches that have a result, in order, without the first so many. Raises OSError,
+        PlanningError.
 
-        One whose recipe is damaged, or gone, has none: it runs again.
+        A mini-batch whose recipe is damaged or gone counts as without a result: it runs again.
         """
         self._verify_index()
         self._damaged = 0
@@ -133,7 +134,7 @@ class EarlierJob:
         """Whether a path leads to the same local file as when the earlier step began, unchanged since."""
         try:
             status = os.lstat(path)
-            # In the same folder, another file gets a name only by a change of its own.
+            # Within a folder, another file can take this name only by a change that its own ctime shows.
             place = os.path.dirname(path)
             if stat.S_ISLNK(status.st_mode):
                 status, place = os.stat(path), path

@@ -17,7 +17,7 @@ from windrow_master.files.upload_lists import UploadedFile, list_path, read_list
 
 
 class Uploads:
-    """The key `uploads` of what the request's `earlier` tells (docs/contracts.md, section 3)."""
+    """The uploads named in the request, under the key `uploads` of its `earlier` (docs/contracts.md, section 3)."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._folder: str = given["folder"]
@@ -59,7 +59,8 @@ class Uploads:
                 yield now.name[len(below) :]
 
     def _pairs(self, old: str, new: str) -> Iterator[tuple[UploadedFile, UploadedFile]]:
-        """Those of equal names: both lists are in the order of names. In others, fewer are found."""
+        """The pairs of files with equal names. Both lists are in the order of names; in lists that are not, fewer pairs
+        are found."""
         befores = self._list(old)
         before = next(befores, None)
         for now in self._list(new):

@@ -106,8 +106,11 @@ class AppendFile:
         return PlanningError(str(StepDamaged(os.fsdecode(self._path), what)), SYSTEM_ERROR)
 
     def sync(self) -> None:
-        """Put everything on disk. A file whose sync failed is never synced again: the system tells an error once, and
-        may have dropped what it could not write. Raises JournalLost, PlanningError."""
+        """Put everything on disk. Raises JournalLost, PlanningError.
+
+        A file whose sync failed is never synced again: the system reports an error once, and may have dropped what it
+        could not write.
+        """
         if self._synced != self.length:
             try:
                 os.fdatasync(self._fd)
@@ -123,7 +126,10 @@ class AppendFile:
 
 
 class Journal:
-    """Both files of a step, cut to a checkpoint."""
+    """Both files of a step, cut to a checkpoint.
+
+    Not the journal of a process (`windrow.common.journal`), which is its log.
+    """
 
     def __init__(self, files: StepFiles, start: Checkpoint) -> None:
         self._folder = files.folder
@@ -146,8 +152,9 @@ class Journal:
 
 
 def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> BlockChecksums:
-    """Of the first `length` bytes of a file that an earlier planner has written. Raises StepDamaged where they are not
-    what it wrote; OSError.
+    """The block checksums of the first `length` bytes of a file that an earlier planner wrote.
+
+    Raises StepDamaged if they are not what it wrote. Raises OSError.
     """
     there = os.fstat(descriptor).st_size
     if there < length:
@@ -165,7 +172,7 @@ def known_sums(descriptor: int, path: bytes, length: int, checksum: int) -> Bloc
 
 
 def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
-    """Do it; while the disk is full, say so on stderr once and try again: when space comes back, planning goes on."""
+    """Call `write`. While the disk is full, say so on stderr once and try again, until there is space."""
     told = False
     while True:
         try:

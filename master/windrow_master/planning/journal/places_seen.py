@@ -21,7 +21,7 @@ from windrow_master.planning.journal.journal import AppendFile
 
 
 class Marks:
-    """Identifies what a path leads to now."""
+    """Identifies what a path leads to now. Not the `Marks` of `reuse.digest_cache`, which tell of a file's content."""
 
     def __init__(self) -> None:
         self._file_systems: dict[int, int] = {}

@@ -32,7 +32,7 @@ def unstamped(text: bytes, *, remote: bool) -> bytes:
 
 
 def through(apply: Callable[[bytes, list[bytes]], list[bytes]], folder: bytes, names: list[bytes]) -> list[bytes]:
-    """What `apply` leaves of names, which it is to see without stamps."""
+    """Apply a function to names without their stamps; return the remaining names with their stamps."""
     if folder.startswith(b"/"):
         return apply(folder, names)
     whole = {name_of(name): name for name in names}

@@ -1,6 +1,6 @@
-"""What of a row goes through DuckDB's sort, and how it comes back: every value exactly as it was.
+"""Carries rows through DuckDB's sort, so that every value comes back exactly as it was.
 
-DuckDB has no type for some of Arrow's; their values go as what they are made of, and are given their type again.
+DuckDB has no type for some of Arrow's types. Their values travel as their parts, and get their type back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Carried:
         types that cannot be carried."""
         plain = [_without_dictionary(field) for field in schema]
         self.written = pyarrow.schema(plain)
-        """As rows come back: an Arrow file holds one dictionary a column, so values are written as they are."""
+        """The schema of the rows that come back. An Arrow file holds one dictionary for each column, so values are
+        written plainly."""
         self._types = [_carried_type(field) for field in plain]
         self.key_columns = [f"c{schema.get_field_index(name)}" for name in keys]
         for name in keys:

@@ -89,7 +89,7 @@ def _reader(listing: AppendFile, begin: int, end: int) -> tuple[dict[str, Any], 
 
 
 def _names(listing: AppendFile, at: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Each name up to the offset `end`, with the one at which it begins."""
+    """Each name up to the offset `end`, with its own offset."""
     rest, offset = b"", at
     while at < end:
         part = listing.read(at, min(end, at + _READ_BYTES))

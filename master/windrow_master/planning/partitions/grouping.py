@@ -60,7 +60,7 @@ class Grouping:
         ends = array("Q", bytes(8 * len(self._sizes)))
         for number in self._groups:
             ends[number] += 1
-        # First where each group begins, then, with its last file in place, where it ends.
+        # These are first the begins of the groups; once its last file is in place, each is the end.
         ends = array("Q", accumulate(ends, initial=0))
         ends.pop()
         members = array("I", bytes(4 * len(self._groups)))

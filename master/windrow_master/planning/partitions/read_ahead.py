@@ -1,4 +1,4 @@
-"""Reads slices in turn; slices in stores are fetched ahead, within a budget."""
+"""Reads slices in turn. Slices in remote storage are fetched ahead, within a budget."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class _Asked(NamedTuple):
 
 
 def read_ahead(recipes: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[str, Any]]:
-    """Each recipe in turn as a worker could carry it out here, until the next one is asked for; `folder`: where fetched
-    slices lie meanwhile. Raises PlanningError, OSError."""
+    """Each recipe in turn, in a form that a worker could carry out here, valid until the next one is asked for.
+
+    `folder`: holds fetched slices meanwhile. Raises PlanningError, OSError.
+    """
     waiting: deque[_Asked] = deque()
     with ThreadPoolExecutor(AHEAD_MAX, "fetch") as pool:
         try:
@@ -45,7 +47,7 @@ def read_ahead(recipes: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[
 
 
 def _taken(waiting: deque[_Asked], slices_max: int, bytes_max: int) -> Iterator[dict[str, Any]]:
-    """The first of those that wait, until no more than so many, and so many bytes, are left."""
+    """Take the first waiting slices, until at most so many, and so many bytes, are left."""
     while waiting and (len(waiting) > slices_max or sum(one.size for one in waiting) > bytes_max):
         recipe, files = waiting.popleft().brought.result()
         with files:

@@ -40,7 +40,7 @@ FOR_ALL = 0o755
 
 
 class RowsPlace(NamedTuple):
-    """Where the sorted rows of an input go; `folder` None: no place that agents can read."""
+    """The place for the sorted rows of an input. `folder` None: there is no place that agents can read."""
 
     folder: bytes | None
     file: str
@@ -67,7 +67,7 @@ def sort_rows(
 
 
 def emit_row_groups(section: Section, at: int, journal: Journal, emitter: Emitter) -> None:
-    """Emit the recipes of an input, all of which are written, from an offset on."""
+    """Emit the recipes of an input, which are all written already, from an offset on."""
     rest, end = b"", section.recipes[1]
     offset, rows_at = at, len(emitter.mark) + len('{"rows":')
     while at < end:

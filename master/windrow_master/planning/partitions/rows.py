@@ -15,7 +15,10 @@ from windrow_master.planning.partitions.row_schema import RowSchema
 
 
 class Rows:
-    """All rows, once. `error`: what ended reading; `misfits`: [column, count, example] of misfitting values."""
+    """All rows, once. `error`: what ended reading; `misfits`: [column, count, example] of misfitting values.
+
+    Not the output rows of an attempt, which the worker's `Rows` holds.
+    """
 
     def __init__(
         self,

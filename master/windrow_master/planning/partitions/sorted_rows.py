@@ -22,7 +22,10 @@ BATCH_ROWS = 65_536
 
 
 class SortedRows:
-    """Writes sorted rows and finds where their groups begin."""
+    """Writes sorted rows and finds where their groups begin.
+
+    Not the `SortedRows` of `shell.sorted_rows`, which knows where such rows are and when they go.
+    """
 
     def __init__(self, path: str, schema: pyarrow.Schema, keys: Sequence[str]) -> None:
         """Raises OSError."""

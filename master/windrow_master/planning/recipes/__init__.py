@@ -1,3 +1,3 @@
-"""Recipes of mini-batches as people see them."""
+"""Recipes of mini-batches in a form for people."""
 
 from __future__ import annotations

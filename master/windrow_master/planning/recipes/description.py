@@ -11,12 +11,15 @@ from windrow_master.planning.listing.stamps import unstamped
 
 
 def describe_items(reader: dict[str, Any], recipe: bytes) -> list[str]:
-    """The items of a mini-batch, one text an item where items have names: file lists.
+    """The items of a mini-batch in words.
 
-    A mini-batch of a table, or of records, is one text: `file:bytes a-b` (last byte included), or `file:row group n`
-    for Parquet; of a table that is divided by keys in its paths, one such text a part; of rows that were sorted by
-    keys, the values of the group, and, where there are several inputs, which it is of.
-    Bytes of names that are no UTF-8 and control characters are escaped.
+    - A list of files: one text for each item, its name.
+    - A table or records: one text, `file:bytes a-b` (last byte included), or `file:row group n` for Parquet.
+    - A table divided by keys in its paths: one such text for each part.
+    - Rows sorted by keys: the values of the group.
+
+    With several inputs, the text also names the input. Bytes of names that are not UTF-8 and control characters are
+    escaped.
     """
     if reader["kind"] == "inputs":
         name, reader, recipe = _input_of(reader, recipe)
@@ -40,7 +43,7 @@ def has_partition(reader: dict[str, Any]) -> bool:
 
 
 def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
-    """The values of the partition keys of a mini-batch as a JSON object; "" where the input has no keys."""
+    """The values of the partition keys of a mini-batch as a JSON object; "": the input has no keys."""
     if reader["kind"] == "inputs":
         _, reader, recipe = _input_of(reader, recipe)
     if "partition" not in reader:

@@ -13,10 +13,10 @@ BYTES_MAX = 256 << 10
 
 
 def recipe_json(reader: dict[str, Any], recipe: bytes) -> str:
-    """A JSON object; where it would be longer than BYTES_MAX, its lists hold only their first entries.
+    """A JSON object. If it would be longer than BYTES_MAX, its lists hold only their first entries.
 
-    Lists of files: `files`, absolute. Tables and records: the recipe itself. Several inputs: `input` names the one.
-    Bytes of names that are no UTF-8 and control characters are escaped.
+    Lists of files: `files`, absolute. Tables and records: the recipe itself. With several inputs, `input` names the
+    input. Bytes of names that are not UTF-8 and control characters are escaped.
     """
     document = _document(reader, recipe)
     text = json.dumps(document, ensure_ascii=False)

@@ -1,9 +1,10 @@
-"""Cuts the listed files of a table into slices and hands each over as a mini-batch, steps on rows taken into account.
+"""Cuts the listed files of a table into slices, and emits each as a mini-batch, with the steps on rows taken into
+account.
 
-Where rows have to be counted (`take`, `skip`), slices are looked at in order, as far as need be: their records counted,
-or, where a step before the count leaves rows out for what they are, read by the worker's own reader. What passes is
-written into the recipe as `ranges`; then the mini-batch's items are exact. `seen` of a position: how many rows have
-come to each take and skip.
+If rows have to be counted (`take`, `skip`), the planner looks at slices in order, as far as needed. It counts their
+records; if a step before the count drops rows by their values, it reads them with the worker's own reader. The ranges
+that pass are written into the recipe as `ranges`, and the items of the mini-batch are exact then. `seen` of a position:
+how many rows have reached each take and skip.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from windrow_master.planning.tables.row_steps import COUNTING, bounds, drops_row
 
 
 class Slice(NamedTuple):
-    """What a worker is to read. `items` 0: unknown; `following`: where the next slice of the file begins."""
+    """A slice: what a worker reads for one mini-batch. `items` 0: unknown; `following`: where the next slice of the
+    file begins."""
 
     recipe: dict[str, Any]
     items: int
@@ -47,8 +49,10 @@ def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emit
 def recipes(
     pinned: dict[str, Any], position: dict[str, Any], journal: Journal
 ) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
-    """The recipes of all slices from a position on, with their items (0: unknown) and the position behind them. Raises
-    PlanningError."""
+    """The recipes of all slices from a position on, each with its items (0: unknown) and the position behind it.
+
+    Raises PlanningError.
+    """
     files_end, begin = position["files_end"], position["begin"]
     steps = RowSteps(pinned, position.get("seen"))
     for file_at, file in listing.files(journal.listing, position["file_at"], files_end):

@@ -19,8 +19,11 @@ from windrow_master.planning.tables.window import BLOCK_MAX, Window
 
 
 class Found(NamedTuple):
-    """Where the next record begins (None: nowhere), and how many records lie before it, the one that the search began
-    at included (0: the cutter has not looked at what lies between)."""
+    """Where the next record begins (None: nowhere), and how many records precede it, counting the one at which the
+    search began (0: they were not counted).
+
+    Not the `Found` of `windrow.storage`, which is an object of a store.
+    """
 
     begin: int | None
     records: int
@@ -44,15 +47,17 @@ def slices(cutter: Cutter, begin: int | None, stop: int, slice_bytes: int) -> It
     begins. `records` 0: not counted."""
     while begin is not None and begin < stop:
         number = -(-begin // slice_bytes) - 1 if begin else 0
-        # What begins behind the last byte before `stop` begins there.
+        # The first record behind the last byte before `stop` begins at `stop`.
         following, records = cutter.next_record(begin, min((number + 1) * slice_bytes, stop - 1))
         yield begin, stop if following is None else following, records
         begin = following
 
 
 def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Slices (begin, end, records) of so many lines each, the last one of what is left; lines of length zero are no
-    records, and belong to the slice before them."""
+    """Slices (begin, end, records) of so many lines each; the last one holds the rest.
+
+    Empty lines are not records, and belong to the slice before them.
+    """
     if begin is None:
         return
     start, have, at = begin, 0, begin
@@ -85,7 +90,7 @@ def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tu
 
 
 class LineCutter:
-    """Every line is a record, except empty lines."""
+    """The `Cutter` of lines: every line is a record, except empty lines."""
 
     def __init__(self, window: Window, encoding: Encoding, skip_returns: bool = False) -> None:
         """`skip_returns`: lines that only hold a carriage return are not records either."""
@@ -95,39 +100,36 @@ class LineCutter:
         self._unit = encoding.unit
 
     def first_record(self, start: int) -> int | None:
-        """As in `Cutter`."""
         begin = self._window.skip(self._newline, start)
         while self._blank and self._window.read(begin, len(self._blank)) == self._blank:
             begin = self._window.skip(self._newline, begin + len(self._blank))
         return begin if begin < self._window.size else None
 
     def record_end(self, begin: int) -> int:
-        """As in `Cutter`."""
         at = self._window.find(self._newline, begin, self._unit)
         return self._window.size if at < 0 else at + self._unit
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """As in `Cutter`."""
         # A line starts behind the cut if the line end before it stands at the cut, or behind it.
         at = self._window.find(self._newline, max(begin, cut - cut % self._unit), self._unit)
         return Found(None if at < 0 else self.first_record(at + self._unit), 0)
 
 
 class WholeFile(LineCutter):
-    """A file that is never cut: its encoding or delimiter does not show which line ends are inside quotes."""
+    """The `Cutter` of a file that is never cut, because its encoding or delimiter does not show which line ends are
+    inside quotes."""
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """As in `Cutter`."""
         return Found(None, 0)
 
 
 class QuotedCutter:
-    """Records of delimited text with line ends inside quotes. One pass over the file: quoted fields are taken out of
-    whole lines, and the line ends that are left end records.
+    """The `Cutter` of delimited text with line ends inside quotes. In one pass over the file, quoted fields are taken
+    out of whole lines; the line ends that are left end records.
 
     A quote opens a field only where the field begins: behind a delimiter or a line end. Two quotes in a quoted field
-    stand for one; a single quote closes it, and whatever follows up to the next delimiter or line end, quotes included,
-    is its text. A quote that nothing closes holds the rest of the file.
+    stand for one. A single quote closes it, and whatever follows up to the next delimiter or line end, quotes included,
+    belongs to its text. A quote that nothing closes holds the rest of the file.
     """
 
     def __init__(self, window: Window, delimiter: bytes) -> None:
@@ -139,7 +141,6 @@ class QuotedCutter:
         self._quoted = re.compile(opening + rb'[^"]*(?:"(?!")|(?:""[^"]*)*"?)')
 
     def first_record(self, start: int) -> int | None:
-        """As in `Cutter`."""
         size = self._window.size
         while start < size:
             block, base = self._window.block(start)
@@ -152,17 +153,17 @@ class QuotedCutter:
         return None
 
     def record_end(self, begin: int) -> int:
-        """As in `Cutter`."""
         return self._lines(begin, begin)[0]
 
     def next_record(self, begin: int, cut: int) -> Found:
-        """As in `Cutter`."""
         end, records = self._lines(begin, cut)
         return Found(self.first_record(end), records)
 
     def _lines(self, at: int, cut: int) -> tuple[int, int]:
-        """The end of the first line behind `cut` that ends a record, and how many records end from `at`, where one
-        begins, up to there."""
+        """The end of the first line behind `cut` that ends a record, and how many records end up to there.
+
+        A record begins at `at`.
+        """
         window, records, is_open = self._window, 0, False
         while at < window.size and (at <= cut or is_open):
             block, base = window.block(at)
@@ -170,12 +171,12 @@ class QuotedCutter:
             if end:
                 text = block[at - base : end]
             else:
-                # The line on the cut, or on the end of the block: to the first line end that may end its record.
+                # This line crosses the cut, or the end of the block: search for the line end that may end its record.
                 quote = window.find(b'"', at) if is_open else at
                 line_end = window.find(b"\n", quote) if quote >= 0 else -1
                 text = window.read(at, (window.size if line_end < 0 else line_end + 1) - at)
             if not text:
-                # The file has become shorter, which its reader will tell.
+                # The file has become shorter; its reader will report that.
                 return window.size, records
             at += len(text)
             found, is_open = self._count(text, is_open)
@@ -186,11 +187,13 @@ class QuotedCutter:
         return at, records
 
     def _count(self, lines: bytes, is_open: bool) -> tuple[int, bool]:
-        """How many records end with these lines, and whether a quoted field is open at their end. `is_open`: one is
-        at their beginning."""
+        """How many records end within these lines, and whether a quoted field is open at their end.
+
+        `is_open`: one is open at their beginning.
+        """
         if not is_open and b'"' not in lines:
             return _full_lines(b"\n" + lines), False
-        # A full stop at the end stays there if it is in no quoted field.
+        # The full stop at the end remains if it is outside of quoted fields.
         left = self._quoted.sub(b'"', (b'\n"' if is_open else b"\n") + lines + b".")
         is_open = not left.endswith(b".")
         return _full_lines(left), is_open

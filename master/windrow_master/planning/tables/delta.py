@@ -1,6 +1,6 @@
-"""The files of a Delta table: which there are in the version that is asked for, with the values of their partitions.
+"""The files of one version of a Delta table, with their partition values.
 
-They are read like any other Parquet files; the values of partition columns, which the files lack, go along with each.
+They are read like any other Parquet files. The files lack the partition columns, so the values go along with each file.
 Needs the package `deltalake` (the extra `delta`). Reference: docs/reference/azure-ml/mltable.md#delta.
 """
 
@@ -88,7 +88,7 @@ class DeltaSource:
         }
 
     def _absolute(self, path: str) -> bytes:
-        """A path of the log, which is percent-encoded, and may be a URI."""
+        """The absolute name for a path of the log, which is percent-encoded and may be a URI."""
         scheme, colon, rest = path.partition("://")
         if colon and scheme != "file":
             return str(remote_url(os.fsencode(unquote(path)), self._roots)).encode()
@@ -161,7 +161,7 @@ def _has_deletion_vectors(table: DeltaTable) -> bool:
     try:
         return any(batch.num_rows for batch in table.deletion_vectors())
     except DeltaError:
-        return True  # one, at least, which cannot even be looked at
+        return True  # it has at least one, which cannot be examined
 
 
 def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
@@ -174,7 +174,7 @@ def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
             "pip install 'windrow[delta]'"
         ) from error
     try:
-        # As a URI: of a path, blanks and percent signs would be read as those of one.
+        # Given as a URI: in a path, blanks and percent signs would be taken as parts of a URI.
         if url is None:
             table = DeltaTable("file://" + quote(folder))
         else:

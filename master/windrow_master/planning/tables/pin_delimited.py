@@ -44,12 +44,12 @@ class DelimitedPinning:
         """Path columns of type text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
-        # Seen of the vendor's reader: in other encodings a blank line with CRLF is skipped too.
+        # This is what the vendor's reader does: in other encodings it skips a blank line with CRLF, too.
         text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, read.encoding != "utf-8")
         self.how = Format(ENCODINGS[read.encoding], text)
         self._columns: list[str] = []
         self._position_of: dict[str, int] = {}
-        """Of each column, where files have headers of their own."""
+        """The position of each column, if each file has its own header."""
         self._layouts: list[list[int]] = []
         self._layout_of: dict[tuple[str, ...], int] = {}
 

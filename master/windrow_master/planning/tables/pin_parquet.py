@@ -25,7 +25,7 @@ from windrow_master.planning.tables.files import TableFile
 from windrow_master.planning.tables.pin_paths import check_path_column
 
 LOOKS_MAX = 16
-"""The number of files in stores that are read at the same time."""
+"""So many files in remote storage are read at the same time."""
 SLACK_BYTES = 512
 """Extra bytes after a column chunk: some writers record too short a length, and readers read on."""
 
@@ -64,12 +64,14 @@ class ParquetPinning:
         self._read = read
         self._fields: dict[str, pyarrow.Field] = {}
         self._types: dict[str, set[pyarrow.DataType]] = {}
-        """Those that files hold of each column; it is read as the one of its field."""
+        """The types that files have for each column, which is read as the type of its field."""
         self._mixed: set[str] = set()
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterator[TableFile]:
-        """Each file with the rows of each row group; the columns are joined by name. In a store a footer takes a
-        request or two, so some are read at a time. Raises PlanningError."""
+        """Yield each file with the rows of its row groups, and join the columns by name. Raises PlanningError.
+
+        In remote storage a footer takes a request or two, so several are read at a time.
+        """
         waiting: deque[tuple[TableFile, Future[_Footer]]] = deque()
         with ThreadPoolExecutor(LOOKS_MAX, "footer") as pool:
             for file in files:
@@ -123,8 +125,10 @@ class ParquetPinning:
 
 
 def _reads_as(kind: pyarrow.DataType, pinned: pyarrow.DataType) -> bool:
-    """Whether any column of a file is read as the type that was pinned: Arrow also joins types between which it knows
-    no way, and the largest unsigned numbers with signed ones."""
+    """Whether a column of a file can be read as the pinned type.
+
+    Arrow also joins types between which it cannot convert, and the largest unsigned numbers with signed ones.
+    """
     if kind == pinned:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Steps on the rows of a table, resolved for its columns: the documents by which workers carry them out.
+"""Resolves the steps on the rows of a table for its columns, into the documents that workers follow.
 
 Reference: docs/reference/azure-ml/mltable.md#partitions, #columns, #filters, #samples.
 """
@@ -30,7 +30,7 @@ from windrow_master.planning.tables.column_types import column_of
 from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
 
 DROPPING = ("filter", "sample")
-"""Steps that may leave fewer rows."""
+"""Names of steps that may drop rows."""
 
 COUNTING = ("take", "skip")
 
@@ -66,7 +66,8 @@ def columns_after(reader: dict[str, Any]) -> list[str]:
 def resolve(steps: Sequence[Step], columns: Sequence[str]) -> list[dict[str, Any]]:
     """The documents of the steps of a table with these columns. Raises PlanningError, with the step's place."""
     if not columns:
-        # Mostly of a table without any records, which is told as such: no step is to find a column missing before.
+        # This is mostly a table without records, which is reported as such: no step should report a missing column
+        # before that.
         steps = [step for step in steps if isinstance(step, Take | Skip | Sample | ExtractColumns)]
     columns = list(columns)
     documents = list[dict[str, Any]]()

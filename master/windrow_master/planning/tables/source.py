@@ -30,7 +30,10 @@ from windrow_master.roots import Roots
 
 class Source(NamedTuple):
     """An input as entries to list. `read` None: a list of files. `plain`: no MLTable file, formats follow from
-    names."""
+    names.
+
+    Not the `Source` of `windrow.spec.reading`, which is a file of settings.
+    """
 
     path: bytes
     entries: Sequence[AnyEntry]

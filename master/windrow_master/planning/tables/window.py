@@ -9,8 +9,8 @@ BLOCK_MAX = 1024 * 1024
 
 
 class Window:
-    """An open file. Blocks are read where they are asked for, larger ones when the search goes on from block to
-    block."""
+    """An open file, read in blocks where they are asked for. Blocks grow when a search continues from one to the
+    next."""
 
     def __init__(self, pread: Callable[[int, int], bytes], size: int) -> None:
         """`pread`: reads at most so many bytes from an offset on."""

@@ -1,11 +1,10 @@
-"""The store over SQLite. Nothing outside of this package imports sqlite3, which a lint checks.
+"""The store over SQLite. Nothing outside this package imports sqlite3; a lint checks that.
 
-- `store`        writes: one connection, group by group. `groups` and `statements` turn rows into statements,
-                   `reopening`, `pruning` and `assets` do what is no group.
-- `reader`       reads, by `pages`; `attempt_report` adds up and writes lines where the rows are.
-- `loading`      makes the snapshot for a new master.
-- `connections`  opens the database; `schemas` gives it its tables, or brings those it has up to date.
-- `check_values`, `integrity`, `wal`: whether rows, and the database's files, are what was written.
-- `examination`, `saved`, `saved_records`, `untouched`: reading a database that no store has open, or that is
-                   damaged.
+- `store`: writes, group by group, over one connection. `groups` and `statements` turn rows into statements.
+  `reopening`, `pruning` and `assets` make the other changes.
+- `reader`: reads, by `pages`. `attempt_report` makes sums and report lines where the rows are.
+- `loading`: makes the snapshot for a new master.
+- `connections`: opens the database. `schemas` makes its tables or brings old ones up to date.
+- `check_values`, `integrity`, `wal`: find out whether rows and database files are what was written.
+- `examination`, `saved`, `saved_records`, `untouched`: read a database that no store has open, or that is damaged.
 """

@@ -11,14 +11,14 @@ from windrow_master.store.records import AssetRow
 from windrow_master.store.sqlite.check_values import ASSET, CHECK, checked, with_crc
 
 Rows = Callable[[str, tuple[object, ...]], list[Any]]
-"""Runs a query."""
+"""A function that runs a query."""
 
 
 def add_asset(connection: sqlite3.Connection, wanted: AssetRow) -> AssetRow:
-    """Register a version; return what is registered then. To be called in a transaction.
+    """Register a version; return what is registered then. Call it in a transaction.
 
-    An output of a step that is registered already stays what it is. Without a version: the next number, or the latest
-    one where that is the same in everything. Raises AssetExists.
+    A step's output that is registered already stays as it is. Without a version, the asset gets the next number, or
+    keeps the latest version if that is the same in everything. Raises AssetExists.
     """
 
     def rows(query: str, values: tuple[object, ...]) -> list[Any]:
@@ -54,8 +54,10 @@ def find_asset(rows: Rows, kind: int, name: str, version: str | None) -> AssetRo
 
 
 def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None) -> list[tuple[int, AssetRow]]:
-    """At most `size` versions of a name (name "": the latest of each name), newest first, each with its number; only
-    those with a number below `before`."""
+    """At most `size` versions of a name, newest first, each with its number.
+
+    `name` "": the latest version of each name. `before`: only numbers below it.
+    """
     latest = "id IN (SELECT max(id) FROM asset WHERE kind = ? GROUP BY name)"
     which, values = (f"kind = ? AND {latest}", (kind, kind)) if not name else ("kind = ? AND name = ?", (kind, name))
     found = rows(
@@ -66,7 +68,7 @@ def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None)
 
 
 def _one(rows: Rows, condition: str, values: tuple[object, ...]) -> AssetRow | None:
-    # Past the indexes: a damaged one would hide the latest version, and the one before would be used without a word.
+    # Without the indexes: a damaged one could hide the latest version, and the one before it would be used silently.
     found = rows(f"SELECT {ASSET}, {CHECK} FROM asset NOT INDEXED WHERE {condition}", values)
     return AssetRow._make(checked("asset", found[0])) if found else None
 
@@ -77,5 +79,5 @@ def _insert(connection: sqlite3.Connection, row: AssetRow) -> AssetRow:
 
 
 def _content(row: AssetRow) -> tuple[object, ...]:
-    """What makes a version: all that a user says of it."""
+    """The content of a version: everything that a user says of it."""
     return (row.type, row.path, bool(row.is_file), row.description, row.tags)

@@ -1,8 +1,7 @@
-"""The attempts of a step as text of a report, and summed up: made by SQLite, a page at a time.
+"""The attempts of a step as report lines and sums, made by SQLite a page at a time.
 
-A million rows are the rule here, not the exception. As text that SQLite has put together, a row costs a third of what
-it costs as a Python tuple through `csv.writer` (measured: 2.8 and over 8.3 µs), and the interpreter's lock is free
-meanwhile.
+Steps often have a million attempts. A line that SQLite assembles costs a third of one that goes as a Python tuple
+through `csv.writer` (measured: 2.8 µs and over 8.3 µs), and the interpreter's lock is free meanwhile.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from windrow_master.store.sqlite.check_values import ATTEMPTS, MINI_BATCHES
 
 
 def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[object]]:
-    """The query for a page of lines, and the values that come before its own (step, after, rows).
+    """The query for a page of lines, and those of its values that come before (step, after, rows).
 
-    `folders`: (node id, incarnation) -> what the node is called, where that is not its id. Its row: the lines, the last
-    lease id, their number, the first lease id of a damaged row.
+    `folders`: (node id, incarnation) -> the name of the node, if that is not its id. The row of the result: the lines,
+    the last lease id, the number of lines, and the first lease id of a damaged row.
     """
     values: list[object] = []
     whens = ""
@@ -30,7 +29,8 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     node = f"CASE {whens}ELSE a.node_id END" if whens else "a.node_id"
     done = int(AttemptState.SUCCEEDED)
     ok = f"CASE WHEN a.state = {done} THEN min(a.result_count, a.item_count) ELSE 0 END"
-    # Lease ids of one incarnation of the master rise with time; those of two do not tell which was first.
+    # Lease ids rise with time within one incarnation of the master. Ids of two incarnations do not tell which came
+    # first.
     picked = (
         "1 + (SELECT count(*) FROM attempt AS b WHERE b.step_id = a.step_id AND b.mini_batch = a.mini_batch "
         f"AND b.state <> {done} AND (b.start_unix_us, b.lease_id) < (a.start_unix_us, a.lease_id))"
@@ -66,7 +66,7 @@ def _category(state: int, cause: int, phase: int) -> str:
 
 
 def _choice(told: object) -> str:
-    """An expression that says of an attempt that has not succeeded what a function of the core says."""
+    """The SQL expression for what a function of the core says of an attempt that has not succeeded."""
     assert callable(told)
     whens = []
     for cause in Cause:
@@ -90,7 +90,7 @@ TOTALS_QUERY = f"""
            max(peak_rss_kib), max(lease_id), min({ATTEMPTS.holds()})
     FROM (SELECT * FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?)
     GROUP BY 1, 2, 3"""
-"""The totals of each worker, and of what no worker has had, over the next attempts."""
+"""The sums for each worker, and for attempts that no worker had, over the next page of attempts."""
 
 MOST_TRIED_QUERY = f"""
     SELECT mini_batch, count(*), sum(state = {int(AttemptState.FAILED)}) FROM attempt

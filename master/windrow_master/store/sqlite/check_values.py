@@ -1,14 +1,13 @@
 """Check values: each row that decides what runs or what is written holds one over its other columns.
 
-SQLite finds a damaged page only where the damage breaks its structure; a bit flipped inside a cell is just another
-value. Two kinds of check values find that:
+SQLite finds a damaged page only if the damage breaks its structure. A bit flipped inside a cell is just another value.
+Two kinds of check values find that:
 
-- `Tally`, for the large tables (mini-batches, attempts, items that failed): a weighted sum of the columns, large ones
-  modulo a prime, which SQL computes and compares by itself. It is linear: a statement that changes some columns adds
-  the weighted difference, so a row that was damaged before stays recognisable, and Python never touches a row. Any
-  change of a single column shows unless it is a multiple of the prime, which no flipped bit is; other damage slips
-  through once in 2^31.
-- `row_crc`, for the small tables: crc32 over all columns, computed where a row is bound.
+- `Tally`, for the large tables (mini-batches, attempts, failed items): a weighted sum of the columns, large ones modulo
+  a prime, which SQL computes and compares by itself. It is linear, so a statement that changes some columns adds the
+  weighted difference: a row that was damaged before stays recognisable, and Python never touches a row. Any change of a
+  single column shows unless it is a multiple of the prime, which no flipped bit is. Other damage passes once in 2^31.
+- `row_crc`, for the small tables: a crc32 over all columns, computed when a row is bound.
 
 Texts of the large tables have a crc32 beside them, which is one of the columns of their tally.
 """
@@ -26,7 +25,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.files.errors import StateDamaged
 
 DATABASE = STATE_MARK
-"""What messages call it."""
+"""The name of the database in messages."""
 PRIME = 2_147_483_647
 CHECK = "check_value"
 
@@ -34,10 +33,10 @@ _INT_MAX = (1 << 63) - 1
 
 
 class Tally:
-    """The check value of one table: Σ weight x column, where a column that may be NULL counts as -1 when it is.
+    """The check value of one table: Σ weight x column. A column that may be NULL counts as -1 when it is.
 
-    A column that may hold more than 32 bits counts modulo PRIME, so that the sum stays below 2^63. New columns go to
-    the end: weights go by position.
+    A column that may hold more than 32 bits counts modulo PRIME, so that the sum stays below 2^63. Append new columns
+    at the end, because weights go by position.
     """
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
@@ -49,7 +48,8 @@ class Tally:
         self._nullable = {column.rstrip("%?") for column in columns if "?" in column}
 
     def sum_of(self, values: Mapping[str, str]) -> str:
-        """The SQL expression of the value of a row whose columns are these expressions (a column left out: NULL)."""
+        """The SQL expression of the check value of a row with these expressions as columns. A missing column is
+        NULL."""
         return " + ".join(self._term(name, values.get(name, "NULL")) for name in self.columns)
 
     def holds(self, alias: str = "") -> str:
@@ -167,12 +167,12 @@ def _node_crc(node_id: str, node_incarnation: str) -> int:
 
 
 def _encoded(text: str) -> bytes:
-    """As SQLite stores it; what is no valid Unicode as `statements.bindable` makes it."""
+    """The bytes that SQLite stores. Invalid Unicode is replaced as `statements.bindable` does it."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def checked(table: str, row: Sequence[Any]) -> Sequence[Any]:
-    """A row of one of WHOLE_ROWS without its check value, which stands at the end. Raises StateDamaged."""
+    """A row of one of WHOLE_ROWS without its check value, which is its last column. Raises StateDamaged."""
     *values, check = row
     if row_crc(values) != check:
         raise damaged_row(table, f"{WHOLE_ROWS[table].split(',')[0]} {values[0]!r}")
@@ -180,14 +180,14 @@ def checked(table: str, row: Sequence[Any]) -> Sequence[Any]:
 
 
 def damaged_row(table: str, row: str) -> StateDamaged:
-    """What to raise for a row that is not what was written. `row`: which one."""
+    """The error for a row that is not what was written. `row`: which one."""
     return StateDamaged(
         f"{DATABASE}, table {table}, {row}", "the row does not have the check value it was written with"
     )
 
 
 def wrong_row_count(table: str, where: str, expected: int, found: int) -> StateDamaged:
-    """What to raise where rows have vanished, or appeared. `where`: of what they are."""
+    """The error for rows that have vanished or appeared. `where`: what they belong to."""
     return StateDamaged(
         f"{DATABASE}, table {table}, {where}", f"{expected:,} rows were written there, and {found:,} are found"
     )

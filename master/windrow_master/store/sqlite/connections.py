@@ -1,4 +1,5 @@
-"""SQLite connections of one database: one that writes, any number that read; on disk, or in memory for simulations."""
+"""SQLite connections of one database: one that writes, and any number that read. On disk, or in memory for
+simulations."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from windrow_master.store.sqlite.integrity import Check, damaged_database, refus
 from windrow_master.store.sqlite.schemas import APPLICATION_ID, migrate
 
 SQLITE_MIN = (3, 37, 0)
-"""STRICT tables; UPDATE ... FROM came before them."""
+"""The first version with STRICT tables; it has UPDATE ... FROM as well."""
 
 WRITER_WAIT_S = 2.0
 """How long a write waits for another process (a backup, a shell) before it is StoreBusy."""
@@ -27,10 +28,11 @@ READER_WAIT_S = 5.0
 WRITER_CACHE_KIB = 16 << 10
 READER_CACHE_KIB = 4 << 10
 WAL_PAGES = 4000
-"""The WAL goes into the database every so many pages (16 MB): rarer than SQLite's 1,000, since the committer waits."""
+"""The WAL is copied into the database every so many pages (16 MB): less often than SQLite's 1,000, because the
+committer waits for it."""
 WAL_BYTES_KEPT = 64 << 20
 ROOM_TO_OPEN = 256 << 10
-"""With less, a disk is full: a database takes some 100 KiB to be opened."""
+"""A disk with less room counts as full: opening a database takes some 100 KiB."""
 
 
 class Database(Protocol):
@@ -43,11 +45,11 @@ class Database(Protocol):
         """Borrow a connection that reads."""
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the connections that were opened."""
 
 
 class FileDatabase:
-    """A database file with its WAL. Readers never wait for the writer, nor it for them."""
+    """A database file with its WAL. Readers and the writer never wait for each other."""
 
     def __init__(self, path: Path, traces: Traces = NO_TRACES) -> None:
         self._path = path
@@ -57,7 +59,7 @@ class FileDatabase:
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self.check: Check | None = None
-        """Goes through the database in the background; None: it was new when it was opened."""
+        """The check of the database in the background; None: the database was new when it was opened."""
 
     def writer(self) -> sqlite3.Connection:
         """The connection that writes, opened and migrated at the first call. Raises StateUnusable, StoreBusy."""
@@ -68,7 +70,7 @@ class FileDatabase:
                     f"{'.'.join(map(str, SQLITE_MIN))} or newer. Use a newer Python."
                 )
             with contextlib.suppress(OSError):
-                # Job files may hold what others should not read. WAL and shared memory get the same mode from SQLite.
+                # Others must not read job files. SQLite gives WAL and shared memory the same mode.
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             try:
                 connection = self._connect(WRITER_WAIT_S, WRITER_CACHE_KIB)
@@ -97,7 +99,7 @@ class FileDatabase:
         return self._writer
 
     def _check_beside(self, connection: sqlite3.Connection) -> None:
-        """Let SQLite go through a database that holds something, and wait a moment for what it finds."""
+        """Start SQLite's check of a database that is not empty, and wait a moment for its findings."""
         if connection.execute("PRAGMA user_version").fetchone()[0]:
             self.check = Check(self._path)
             self.check.wait()
@@ -121,7 +123,7 @@ class FileDatabase:
                 connection.close()
 
     def close(self) -> None:
-        """Close all connections. One that is lent is closed when it comes back."""
+        """Close all connections. A borrowed one is closed when it is returned."""
         if self.check is not None:
             self.check.stop()
         with self._lock:
@@ -147,7 +149,8 @@ class FileDatabase:
 class MemoryDatabase:
     """A database in memory that outlives the stores over it, so that a simulation can restart its master.
 
-    One connection serves all; one thread at a time uses it. `close` of a store leaves it; `drop` ends it.
+    One connection serves all; only one thread may use it at a time. `close`, which a store calls, leaves it open;
+    `drop` ends it.
     """
 
     def __init__(self) -> None:
@@ -166,15 +169,15 @@ class MemoryDatabase:
             yield self._connection
 
     def close(self) -> None:
-        """Does nothing: the next incarnation needs the content."""
+        """Do nothing: the next incarnation needs the content."""
 
     def drop(self) -> None:
-        """End it."""
+        """Close the connection: the content is gone."""
         self._connection.close()
 
 
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StateUnusable when a database is there already, and is not ours."""
+    """Raise StateUnusable if the file is a database of another program."""
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise StateUnusable(
@@ -189,7 +192,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StateUnusable | StorePostponed
     primary = error.sqlite_errorcode & 0xFF
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
-    # Where there is no room for the shared memory, or for the WAL, SQLite calls that otherwise.
+    # If there is no room for the shared memory or the WAL, SQLite reports another error.
     if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _full(path)):
         return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
     return StateUnusable(
@@ -199,7 +202,7 @@ def unusable(path: Path, error: sqlite3.Error) -> StateUnusable | StorePostponed
 
 
 def _full(path: Path) -> bool:
-    """Whether there is hardly any room on the disk that holds a file."""
+    """Whether the disk that holds a file is as good as full."""
     try:
         usage = os.statvfs(path.parent)
     except OSError:

@@ -1,4 +1,4 @@
-"""Looks at a database without opening a store over it: for `windrow doctor`, and `windrow state check`."""
+"""Examines a database without opening a store over it, for `windrow doctor` and `windrow state check`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from windrow_master.store.sqlite.schemas import SCHEMA
 from windrow_master.store.sqlite.store import refuse_older
 
 _SCHEMA_AT = 60
-"""Where a database file keeps its schema's number, as four bytes, most significant first (SQLite's file format)."""
+"""The offset in a database file of its schema number: four bytes, most significant first (SQLite's file format)."""
 
 
 def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, Any]:
-    """What a first look shows: SQLite's version and whether it will do, how the database is damaged ("": no damage
-    shows), its schema, and the newest that is known."""
+    """The findings of a first look: SQLite's version and whether it will do, how the database is damaged ("": no damage
+    shows), its schema, and the newest known schema."""
     return {
         "sqlite": sqlite3.sqlite_version,
         "sqlite_ok": sqlite3.sqlite_version_info >= SQLITE_MIN,
@@ -32,7 +32,8 @@ def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, An
 
 
 def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
-    """Where and what: what the files of the database show, what it says it is, and all that SQLite finds."""
+    """All damage, as (where, what): what the database files show, what the database says it is, and everything that
+    SQLite finds."""
     try:
         refuse_damaged_files(database, traces)
         if not database.exists():

@@ -20,11 +20,11 @@ class Write(NamedTuple):
     statement: BulkStatement
     rows: Sequence[Row]
     changes: int = -1
-    """How many rows it must change; -1: any number."""
+    """The number of rows that it must change; -1: any number."""
 
 
 class DocumentCache:
-    """What was written last of the large columns that rarely change, so that they are not written with every group."""
+    """The last written values of the large columns that rarely change, so that not every group writes them."""
 
     def __init__(self) -> None:
         self.jobs: dict[JobKey, bytes] = {}
@@ -34,7 +34,7 @@ class DocumentCache:
 def writes_of(
     dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow], written: DocumentCache
 ) -> list[Write]:
-    """The writes of a group; `written` is only read. Raises ValueError when `ranges` does not fit the row blocks."""
+    """The writes of a group. `written` is only read. Raises ValueError if `ranges` does not fit the row blocks."""
     if len(ranges) != len(dirty.row_blocks):
         raise ValueError(f"{len(dirty.row_blocks)} row blocks came with {len(ranges)} ranges")
     outcomes = _outcomes(dirty.outcomes, ranges)
@@ -53,8 +53,8 @@ def writes_of(
         Write(sql.SEGMENTS, [with_crc(row) for row in segments]),
         Write(sql.OUTCOMES, outcomes, len(outcomes)),
         Write(sql.CANCELLED_STEPS, [_keys_of(step_id) for step_id in dirty.cancelled_steps]),
-        # Attempts without a node are the master's later verdicts on finished ones (rows_lost). They come first: a
-        # mini-batch's next success needs the place of the one taken back.
+        # Attempts without a node are the master's later verdicts on finished ones (rows_lost). They come first, because
+        # the next success of a mini-batch needs the place of the one taken back.
         Write(sql.VERDICTS, verdicts),
         Write(sql.ATTEMPTS, [_attempt(row) for row in attempts]),
         Write(sql.ITEM_OUTCOMES_CLEARED, dirty.item_outcomes_cleared),

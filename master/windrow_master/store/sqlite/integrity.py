@@ -1,12 +1,14 @@
-"""Whether a database is what was written: what its files show, what it says it is, and SQLite's own check of it.
+"""Finds out whether a database is what was written: from its files, from what it says of itself, and by SQLite's own
+check.
 
-Three looks, each before anything is taken from the database:
+There are three looks, each before anything is taken from the database:
 
-- `refuse_damaged_files`, before it is opened: a database or log that is gone while its folder is not, a bad header.
-- `refuse_wrong_schema`, when it is open: its mark, its version, and whether its tables are those of that version.
-- `Check`, during the start: SQLite goes through all of it, by `integrity_check` up to CHECKED_WHOLE_BYTES, and by
-  `quick_check` (which leaves out whether indexes and rows agree) beyond. The start waits WAIT_S for it. The check of a
-  larger database goes on in the background, and what it finds ends the master. `windrow doctor --deep` and `windrow
+- `refuse_damaged_files`, before the database is opened: a database or log that is gone although its folder is not, or a
+  bad header.
+- `refuse_wrong_schema`, once it is open: its mark, its version, and whether its tables are those of that version.
+- `Check`, during the start: SQLite goes through all of it, by `integrity_check` up to CHECKED_WHOLE_BYTES, and beyond
+  that by `quick_check` (which does not compare indexes and rows). The start waits WAIT_S for it. The check of a larger
+  database continues in the background, and damage that it finds ends the master. `windrow doctor --deep` and `windrow
   state check` do all of it, however long it takes.
 """
 
@@ -27,16 +29,17 @@ from windrow_master.store.sqlite.wal import trouble_of
 WAIT_S = 2.0
 CHECKED_WHOLE_BYTES = 64 << 20
 SCHEMAS_EVER = 1000
-"""No Windrow will ever have more."""
+"""A bound: no version of Windrow will have as many schemas."""
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 _DAMAGE_WORDS = ("no such table", "no such column", "no such index", "malformed", "JSON cannot hold", "decode to UTF-8")
-"""What SQLite and Python call it when a statement that always works does not: the schema, or a value, has changed."""
+"""Words in the errors of SQLite and Python when a statement fails that always works: the schema, or a value, has
+changed."""
 
 
 def says_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite itself calls it damage."""
+    """Whether SQLite itself reports damage."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and ((code & 0xFF) in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ)
 
@@ -50,15 +53,15 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def damaged_database(path: Path | str, error: sqlite3.Error) -> DatabaseDamaged:
-    """The damage that such an error shows."""
+    """The error to raise for damage that SQLite or Python reported."""
     name = getattr(error, "sqlite_errorname", "")
     return DatabaseDamaged(str(path), f"SQLite says: {error}{f' ({name})' if name else ''}")
 
 
 def refuse_damaged_files(path: Path, traces: Traces, *, is_live: bool = False) -> None:
-    """Raise DatabaseDamaged where the files of a database cannot be what was written.
+    """Raise DatabaseDamaged if the files of a database cannot be what was written.
 
-    `is_live`: a process has the database open, and its log changes. Raises OSError where the files cannot be read.
+    `is_live`: a process has the database open, so its log changes. Raises OSError if the files cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -81,7 +84,7 @@ def refuse_damaged_files(path: Path, traces: Traces, *, is_live: bool = False) -
 
 
 def _log_of(path: Path) -> str:
-    """The name of the database's log, where it holds anything; else ""."""
+    """The name of the database's log if it is not empty; else ""."""
     log = Path(f"{path}-wal")
     with contextlib.suppress(OSError):
         if log.stat().st_size:
@@ -90,10 +93,10 @@ def _log_of(path: Path) -> str:
 
 
 def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Traces) -> None:
-    """Raise DatabaseDamaged where the tables are Windrow's, but its mark or version says something else.
+    """Raise DatabaseDamaged if the tables are Windrow's, but its mark or version says otherwise.
 
-    A version beyond those that are known is left to who opens it, unless the tables are those of one that is known.
-    Raises sqlite3.Error.
+    The caller deals with a version beyond the known ones, unless the tables are those of a known version. Raises
+    sqlite3.Error.
     """
     present: int = connection.execute("PRAGMA user_version").fetchone()[0]
     found = tables_in(connection)
@@ -109,7 +112,7 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Trac
         if owner == APPLICATION_ID:
             return
         raise DatabaseDamaged(str(path), f"its tables are Windrow's, but its mark is {owner:#x}")
-    # A number a little beyond is that of a newer Windrow, which may have changed rows alone.
+    # A number a little beyond belongs to a newer Windrow, which may have changed only rows.
     for version in reversed(known) if present <= SCHEMA or present > SCHEMAS_EVER else ():
         if found == tables_of(version):
             what = f"it says that it has schema {present}, but its tables are those of schema {version}"
@@ -119,7 +122,7 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Trac
 
 
 def check(path: Path, *, whole: bool, limit: int = 100) -> list[str]:
-    """What SQLite finds wrong with a database, at most `limit` of it. Raises sqlite3.Error where it gives up."""
+    """What SQLite finds wrong with a database, at most `limit` findings. Raises sqlite3.Error if it gives up."""
     with contextlib.closing(_reading(path)) as connection:
         return _found(connection, whole=whole, limit=limit)
 
@@ -136,10 +139,10 @@ def _reading(path: Path) -> sqlite3.Connection:
 
 
 class Check:
-    """SQLite's check of a database that is open elsewhere in this process, in a thread of its own."""
+    """SQLite's check of a database that this process has open, in a thread of its own."""
 
     def __init__(self, path: Path) -> None:
-        """Begins. Raises sqlite3.Error, OSError."""
+        """Starts the check. Raises sqlite3.Error, OSError."""
         self._path = path
         self._connection = _reading(path)
         self._lock = threading.Lock()
@@ -150,13 +153,13 @@ class Check:
         self._thread.start()
 
     def wait(self, seconds: float = WAIT_S) -> None:
-        """Wait so long at most. Raises DatabaseDamaged where it has found something by then."""
+        """Wait at most so long. Raises DatabaseDamaged if damage was found by then."""
         self._thread.join(seconds)
         if self._error is not None:
             raise self._error
 
     def tell(self, listener: Callable[[DatabaseDamaged], None]) -> None:
-        """Call `listener`, from the thread of the check, with what it finds later."""
+        """Call `listener`, in the thread of the check, with damage that is found later."""
         with self._lock:
             self._tell = listener
             error = self._error
@@ -164,7 +167,7 @@ class Check:
             listener(error)
 
     def stop(self) -> None:
-        """End it. May be repeated."""
+        """Stop the check. May be repeated."""
         self._stopped = True
         if self._thread.is_alive():
             self._connection.interrupt()
@@ -177,7 +180,7 @@ class Check:
             if found:
                 error = DatabaseDamaged(str(self._path), f"SQLite finds: {' '.join(found[0].split())}")
         except sqlite3.Error as raised:
-            # Interrupted, or locked by another program: then nothing is known.
+            # Interrupted, or locked by another program: that says nothing about damage.
             error = damaged_database(self._path, raised) if is_damage(raised) and not self._stopped else None
         except OSError:
             return

@@ -48,7 +48,7 @@ NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, re
 
 
 def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:
-    """The snapshot, read in one transaction; `job_key`: of that job alone, and no node.
+    """The snapshot, read in one transaction. `job_key`: only that job, and no nodes.
 
     Raises sqlite3.Error, StateDamaged.
     """
@@ -93,8 +93,8 @@ def counted_rows(connection: sqlite3.Connection) -> list[tuple[str, int]]:
 
 
 def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Sequence[Any]]:
-    """All rows of `job`, or that of one. Of ended jobs, too, and past the index: a job whose state is damaged would be
-    left out without a word."""
+    """All rows of `job`, or that of one job. They include ended jobs, and no index is used: otherwise a job whose state
+    is damaged would be left out silently."""
     which = "" if job_key is None else f" WHERE job_key = {int(job_key)}"
     rows = connection.execute(f"SELECT {JOB}, {CHECK} FROM job NOT INDEXED{which} ORDER BY job_key").fetchall()
     return [checked("job", row) for row in rows]
@@ -133,7 +133,7 @@ def check_steps(job_id: str, job_document: bytes, found: int) -> None:
     try:
         document = json.loads(job_document)
     except ValueError:
-        return  # as it was written: whoever needs it says what is wrong with it
+        return  # it is as it was written: whoever needs it says what is wrong with it
     named = document.get("steps") if isinstance(document, dict) else None
     if named and len(named) != found:
         raise wrong_row_count("step", f"job {job_id}", len(named), found)
@@ -145,7 +145,7 @@ def node_of(row: Sequence[Any]) -> NodeRow:
 
 
 def number_in(counters: bytes | None, name: str) -> int | None:
-    """One of a step's stored counters; None: they do not tell it. Raises StateDamaged."""
+    """One of a step's stored counters; None: it is not among them. Raises StateDamaged."""
     if not counters:
         return None
     try:
@@ -183,8 +183,8 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
             step.ranks.extend(ranks)
     check_number(row.step_id, key_last - first + 1, len(step.states))
     check_number(row.step_id, number_in(row.counters, "planned"), len(step.states))
-    # Lease ids are ordered within an incarnation only, by their counted part. Tries before the last retry of the
-    # mini-batch count no more: it was queued anew, with all of its tries.
+    # Only within one incarnation, and only by their counted part, are lease ids ordered. Tries before the last retry of
+    # a mini-batch no longer count: it was queued anew with all of its tries.
     attempts = connection.execute(
         "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id, "
         f"attempt.node_incarnation, attempt.detail, attempt.texts_crc32, {ATTEMPTS.holds('attempt')} AS held "
@@ -204,7 +204,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
 
 
 def damaged_mini_batch(key: int) -> StateDamaged:
-    """What to raise for a row of mini_batch."""
+    """The error for a damaged row of mini_batch."""
     step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
     return damaged_row("mini_batch", f"step {step_id}, mini-batch {index}")
 
@@ -216,12 +216,12 @@ def check_number(step_id: int, planned: int | None, found: int) -> None:
 
 
 def damaged_attempt(row: Sequence[Any]) -> StateDamaged:
-    """What to raise for a row of attempt, which begins with its lease id."""
+    """The error for a damaged row of attempt, which begins with its lease id."""
     return damaged_row("attempt", f"lease_id {row[0]}")
 
 
 def attempt_of(row: Sequence[Any]) -> AttemptRow:
-    """A row of ATTEMPT_COLUMNS, and of its two crcs of texts. Raises StateDamaged."""
+    """An attempt from ATTEMPT_COLUMNS and the two crcs of its texts. Raises StateDamaged."""
     *values, message_crc32, crc32 = row
     found = AttemptRow._make(values)
     if (
@@ -233,7 +233,7 @@ def attempt_of(row: Sequence[Any]) -> AttemptRow:
 
 
 def attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
-    """The same without detail, whose crc cannot be verified then. Raises StateDamaged."""
+    """An attempt without its detail, whose crc cannot be verified then. Raises StateDamaged."""
     *values, message_crc32 = row
     found = AttemptRow._make(values)
     if text_crc(found.message) != message_crc32:

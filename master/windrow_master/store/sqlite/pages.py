@@ -1,7 +1,7 @@
-"""Rows of the store by the page.
+"""Reads rows of the store by the page.
 
-A page of many rows comes out of SQLite as one JSON text: Python's sqlite3 gives and takes the GIL for every row it
-fetches, and beside a busy event loop each would wait for the interpreter's switch interval.
+A page of many rows comes out of SQLite as one JSON text. Python's sqlite3 releases and takes the GIL for every row that
+it fetches, and beside a busy event loop each row would wait for the interpreter's switch interval.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class Pages:
-    """Asks the database. `classified`: what is raised for an error of SQLite's."""
+    """Queries the database by the page. `classified`: turns an error of SQLite's into the one to raise."""
 
     def __init__(self, database: Database, classified: Callable[[sqlite3.Error], StateError]) -> None:
         self._database = database
         self._classified = classified
 
     def _mini_batch_pages(self, columns: Sequence[str], kept: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
-        """`kept`: the condition of rows that are wanted. All are read and verified, so that none can be missing."""
+        """`kept`: the condition for wanted rows. All rows are read and verified, so that none can be missing."""
         first, stop = mini_batch_key(step_id, 0), mini_batch_key(StepId(step_id + 1), 0)
         after, count = first - 1, page_rows
         query = (
@@ -63,7 +63,7 @@ class Pages:
                 yield page
 
     def _attempt_pages(self, columns: Sequence[str], step_id: StepId, page_rows: int) -> Iterator[Page]:
-        """`columns` begin with lease_id."""
+        """`columns` must begin with lease_id."""
         after = -1
         query = paged(
             columns,
@@ -79,10 +79,10 @@ class Pages:
             after = page[-1][0]
 
     def _check_texts(self, step_id: StepId, after: int, last: int) -> None:
-        """Verify the texts of a page of attempts: few are unlike each other. Raises StateDamaged."""
+        """Verify the texts of a page of attempts; only a few differ. Raises StateDamaged."""
         texts = "node_id, node_incarnation, message, detail, message_crc32, texts_crc32"
         part = "FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? AND lease_id <= ?"
-        # DISTINCT and not GROUP BY, which would sort them all, and takes four times as long.
+        # DISTINCT, not GROUP BY: that would sort all rows, and takes four times as long.
         for row in self._rows(f"SELECT DISTINCT {texts} {part}", (step_id, after, last)):
             node_id, incarnation, message, detail, message_crc32, crc32 = row
             if text_crc(message) != message_crc32 or texts_crc(node_id, incarnation, detail) != crc32:
@@ -94,8 +94,11 @@ class Pages:
     def _item_outcome_pages(
         self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int, held: str = "1"
     ) -> Iterator[Page]:
-        """`held`: what has to hold beyond the rows of item_outcome themselves. Once the step has come to its end, there
-        must be as many items as it has counted: an index that is damaged hides rows without a word."""
+        """`held`: a condition beyond the check values of the rows of item_outcome.
+
+        Once the step has ended, there must be as many items as it has counted, because a damaged index hides rows
+        silently.
+        """
         mini_batch, after, items, count = -1, -1, 0, page_rows
         query = paged(
             (*columns, "o.item_count", "o.message", "o.message_crc32", "o.mini_batch", "o.id"),
@@ -135,7 +138,7 @@ class Pages:
                 try:
                     return connection.execute(query, values).fetchall()
                 except UnicodeEncodeError:
-                    # A path that is no valid Unicode: looked up as it was stored.
+                    # A path that is not valid Unicode is looked up as it was stored.
                     return connection.execute(query, bindable([values])[0]).fetchall()
         except sqlite3.ProgrammingError as error:
             raise StoreBroken(f"the store is closed: {error}") from error
@@ -152,12 +155,12 @@ def _parsed(table: str, text: str) -> Page:
 
 
 def typed(row_type: type[R], page: Page) -> list[R]:
-    """The rows of a page as named tuples: what `_make` does, for all of them at once."""
+    """The rows of a page as named tuples: like `_make`, but for all rows at once."""
     return list(map(tuple.__new__, repeat(row_type), page))
 
 
 def paged(columns: Sequence[str], rest: str, held: str, key: str) -> str:
-    """A query whose one row is a JSON array of rows, and the lowest `key` of those of which `held` is not true."""
+    """A query with one row: a JSON array of rows, and the lowest `key` of the rows for which `held` is not true."""
     return (
         f"SELECT json_group_array(json_array({_names(columns)})), min(CASE WHEN held THEN NULL ELSE k END) "
         f"FROM (SELECT {_aliased(columns)}, {key} AS k, {held} AS held {rest})"

@@ -1,4 +1,4 @@
-"""Deletes the rows of an ended job, in pieces small enough that commits can go in between."""
+"""Deletes the rows of an ended job, in pieces so small that commits can come in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_JOB = (
 def delete_some(connection: sqlite3.Connection, job_key: JobKey, rows_max: int) -> int:
     """Delete about `rows_max` rows; return how many (fewer than `rows_max`: all are gone). The job's own row goes last.
 
-    What was written to outputs stays known: a later job may replace those files. Raises ValueError.
+    Records of written outputs stay, so that a later job may replace those files. Raises ValueError.
     """
     state = connection.execute("SELECT state, job_id FROM job WHERE job_key = ?", (job_key,)).fetchone()
     if state is None:

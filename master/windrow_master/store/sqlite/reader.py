@@ -1,4 +1,4 @@
-"""Answers readers from connections of their own."""
+"""Answers the queries of readers, over connections of their own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FIGURE_COLUMNS = [
     "peak_rss_kib",
 ]
 ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message")
-# Two lookups each, since each of the two partial indexes of attempts knows half of the states.
+# Two lookups each, because each of the two partial indexes of attempts covers only some states.
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
 TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
 LAST_NODE = (
@@ -94,7 +94,7 @@ LAST_NODE = (
 ATTEMPTS_HELD = " AND ".join(
     f"coalesce((SELECT min({ATTEMPTS.holds('a')}) {_OF_OUTCOME} {states}), 1)" for states in ("= 2", "<> 2")
 )
-"""Whether the rows that the two above read are what was written."""
+"""The condition that the rows read by TRIES and LAST_NODE are what was written."""
 FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
     *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE),
@@ -105,22 +105,18 @@ _MESSAGE_AT = AttemptRow._fields.index("message")
 
 
 class SqliteReader(Pages):
-    """See protocol.StoreReader."""
+    """Implements `store.protocol.StoreReader`, which says what each method returns."""
 
     def job_by_id(self, job_id: str) -> JobRow | None:
-        """See protocol.StoreReader."""
         return self._job("job_id = ?", job_id)
 
     def job_by_key(self, job_key: JobKey) -> JobRow | None:
-        """See protocol.StoreReader."""
         return self._job("job.job_key = ?", job_key)
 
     def job_by_request(self, request_id: str) -> JobRow | None:
-        """See protocol.StoreReader."""
         return self._job("request_id = ? AND request_id <> ''", request_id)
 
     def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key < ? ORDER BY job.job_key DESC LIMIT ?",
             (before if before is not None else 1 << 62, size),
@@ -128,16 +124,13 @@ class SqliteReader(Pages):
         return [job_of(row) for row in rows]
 
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
-        """See protocol.StoreReader."""
         return steps_of_job(self._rows(STEPS_OF_JOB, (job_key,)))
 
     def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
-        """See protocol.StoreReader."""
         for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "1", step_id, page_rows):
             yield typed(MiniBatchRow, page)
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT {', '.join(MINI_BATCH_COLUMNS)}, {MINI_BATCHES.holds()} FROM mini_batch "
             "WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
@@ -146,7 +139,6 @@ class SqliteReader(Pages):
         return [MiniBatchRow._make(row) for row in _held(rows, partial(_damaged_mini_batch, step_id))]
 
     def results_at(self, step_id: StepId, indices: Sequence[int]) -> list[ResultRow]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT m.{INDEX}, items_counted, row_count, coalesce(s.name, ''), coalesce(segment_offset, 0), "
             f"coalesce(rows_length, 0), coalesce(rows_crc32, 0), {MINI_BATCHES.holds('m')} AS held "
@@ -156,15 +148,14 @@ class SqliteReader(Pages):
             "ORDER BY m.key",
             (json.dumps([mini_batch_key(step_id, index) for index in indices]),),
         )
-        self.segments_of(step_id)  # their names are verified
+        self.segments_of(step_id)  # this verifies the names of the segments
         return [ResultRow._make(row) for row in _held(rows, partial(_damaged_mini_batch, step_id))]
 
     def mini_batches_after(
         self, step_id: StepId, after: int, size: int, states: Sequence[int] = (), cause: int | None = None
     ) -> list[int]:
-        """See protocol.StoreReader."""
         if cause is not None:
-            # From the side where there is less: failures are few, and have an index.
+            # Start from the smaller side: failures are few, and have an index.
             found = (
                 "SELECT DISTINCT mini_batch FROM attempt INDEXED BY attempt_other "
                 "WHERE step_id = :step AND mini_batch > :after AND state <> 2 AND cause = :cause"
@@ -198,7 +189,6 @@ class SqliteReader(Pages):
         return [index for (index,) in rows]
 
     def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
-        """See protocol.StoreReader."""
         newest, limit = before if before is not None else (1 << 62, 1 << 62)
         masters = self._rows(
             "SELECT incarnation, lease_prefix FROM master WHERE incarnation <= ? ORDER BY incarnation DESC", (newest,)
@@ -220,8 +210,7 @@ class SqliteReader(Pages):
         return found
 
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
-        """See protocol.StoreReader."""
-        # Two lookups each, since each of the two partial indexes knows half of the states.
+        # Two lookups each, because each of the two partial indexes covers only some states.
         wanted = "FROM json_each(:indices) AS w CROSS JOIN attempt AS a ON a.step_id = :step AND a.mini_batch = w.value"
         rows = self._rows(
             f"SELECT {UNTOLD_COLUMNS}, message_crc32, {ATTEMPTS.holds('found')} FROM ("
@@ -232,23 +221,19 @@ class SqliteReader(Pages):
         return [attempt_without_detail(row) for row in _held(rows, damaged_attempt)]
 
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
-        """See protocol.StoreReader."""
         for page in self._attempt_pages(FIGURE_COLUMNS, step_id, page_rows):
             yield typed(AttemptFigures, page)
 
     def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
-        """See protocol.StoreReader."""
         for page in self._mini_batch_pages(RANGE_COLUMNS, "segment_id IS NOT NULL", step_id, page_rows):
             yield typed(CommittedRange, page)
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
-        """See protocol.StoreReader."""
         for page in self._attempt_pages(ATTEMPT_COLUMNS.split(", "), step_id, page_rows):
             yield typed(AttemptRow, page)
 
     def attempts_of_mini_batch(self, step_id: StepId, mini_batch: int) -> list[AttemptRow]:
-        """See protocol.StoreReader."""
-        # Two lookups, since each of the two partial indexes knows half of the states.
+        # Two lookups, because each of the two partial indexes covers only some states.
         rows = self._rows(
             f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds('found')} FROM ("
             "SELECT * FROM attempt WHERE step_id = :step_id AND mini_batch = :mini_batch AND state = 2 UNION ALL "
@@ -259,7 +244,6 @@ class SqliteReader(Pages):
         return [attempt_of(row) for row in _held(rows, damaged_attempt)]
 
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT lease_id, cause, {ATTEMPTS.holds()} AS held FROM attempt INDEXED BY attempt_other "
             f"WHERE step_id = ? AND mini_batch = ? AND state <> {int(AttemptState.SUCCEEDED)} AND (NOT held OR "
@@ -272,7 +256,6 @@ class SqliteReader(Pages):
     def attempt_lines_of(
         self, step_id: StepId, folders: Mapping[tuple[str, str], str], page_rows: int = PAGE_ROWS
     ) -> Iterator[str]:
-        """See protocol.StoreReader."""
         query, values = lines_query(folders)
         after, count = -1, page_rows
         while count == page_rows:
@@ -285,7 +268,6 @@ class SqliteReader(Pages):
                 yield lines
 
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
-        """See protocol.StoreReader."""
         totals: dict[tuple[str, str, int], WorkerTotals] = {}
         after, count = -1, page_rows
         while count == page_rows:
@@ -305,7 +287,6 @@ class SqliteReader(Pages):
     def failed_attempts_of(
         self, step_id: StepId, page_rows: int = FAILED_PAGE_ROWS, detail_chars: int = 4000
     ) -> Iterator[list[AttemptRow]]:
-        """See protocol.StoreReader."""
         end = f"substr(detail, -{int(detail_chars)})"
         columns = [end if column == "detail" else column for column in ATTEMPT_COLUMNS.split(", ")]
         columns.append("message_crc32")  # part of a detail has no checksum of its own
@@ -328,11 +309,9 @@ class SqliteReader(Pages):
             mini_batch, after = page[-1][2], page[-1][0]
 
     def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
-        """See protocol.StoreReader."""
         return [tuple(row) for row in self._rows(MOST_TRIED_QUERY, (step_id, limit))]
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT {ATTEMPT_COLUMNS}, message_crc32, texts_crc32, {ATTEMPTS.holds()} FROM attempt WHERE lease_id = ?",
             (lease_id,),
@@ -340,19 +319,16 @@ class SqliteReader(Pages):
         return attempt_of(_held(rows, damaged_attempt)[0]) if rows else None
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
-        """See protocol.StoreReader."""
         for page in self._item_outcome_pages(ITEM_OUTCOME_COLUMNS, "item_outcome AS o", step_id, page_rows):
             yield typed(ItemOutcomeRow, page)
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
-        """See protocol.StoreReader."""
         joined = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
         held = f"{MINI_BATCHES.holds('m')} AND {ATTEMPTS_HELD}"
         for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows, held):
             yield typed(FailureRow, page)
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             "SELECT id, time, job_key, kind, message FROM event WHERE job_key IS ? AND id > ? ORDER BY id LIMIT ?",
             (job_key, after, limit),
@@ -360,27 +336,22 @@ class SqliteReader(Pages):
         return [(number, EventRow._make(row)) for number, *row in rows]
 
     def nodes(self) -> list[NodeRow]:
-        """See protocol.StoreReader."""
         return [node_of(row) for row in self._rows(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
 
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
-        """See protocol.StoreReader."""
         rows = self._rows(f"SELECT {SEGMENT}, {CHECK} FROM segment WHERE step_id = ? ORDER BY segment_id", (step_id,))
         return [SegmentRow._make(checked("segment", row)) for row in rows]
 
     def outputs_at(self, path: str) -> list[OutputRow]:
-        """See protocol.StoreReader."""
         rows = self._rows(
             f"SELECT {OUTPUT}, {CHECK} FROM output WHERE path = ? ORDER BY id DESC LIMIT ?", (path, OUTPUTS_LOOKED_AT)
         )
         return [OutputRow._make(checked("output", row)) for row in rows]
 
     def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
-        """See protocol.StoreReader."""
         return find_asset(self._rows, kind, name, version)
 
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
-        """See protocol.StoreReader."""
         return list_assets(self._rows, kind, name, size, before)
 
     def _job(self, condition: str, value: object) -> JobRow | None:

@@ -1,6 +1,6 @@
-"""Opens a job that has ended again, as its next generation: what of it is done stays, the rest is queued.
+"""Opens an ended job again, as its next generation: what is done stays, the rest is queued.
 
-One transaction. What it leaves is a job that has not ended, as a master that was killed leaves one.
+It is one transaction. The job is then like an unfinished job that a killed master has left.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _QUEUED_ANEW = {
     **dict.fromkeys(("segment_id", "segment_offset", "rows_length", "rows_crc32"), "NULL"),
 }
 _RESUMED = (
-    # Results that are given up make room for the next success of their mini-batch.
+    # A result that is given up makes room for the next success of its mini-batch.
     f"UPDATE attempt SET {ATTEMPTS.set_to({'state': str(int(AttemptState.ABANDONED))})} WHERE step_id = :step_id "
     f"AND state = {int(AttemptState.SUCCEEDED)} AND mini_batch IN "
     f"(SELECT key & {(1 << MINI_BATCH_SHIFT) - 1} FROM mini_batch WHERE {_OF_STEP} AND {_OPEN})",
     f"UPDATE mini_batch SET {MINI_BATCHES.set_to(_QUEUED_ANEW)} WHERE {_OF_STEP} AND {_OPEN}",
-    # Those that are left were of mini-batches that are queued now.
+    # These were items of mini-batches that are queued now.
     "DELETE FROM item_outcome WHERE step_id = :step_id",
 )
 _ANEW = (
@@ -61,7 +61,7 @@ _KEPT_SUMS = (
 
 
 def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
-    """Raises NotReopened, StateDamaged, sqlite3.Error."""
+    """Open a job again. Raises NotReopened, StateDamaged, sqlite3.Error."""
     rows = connection.execute(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key = ?", (job.job_key,)).fetchall()
     found = job_of(rows[0]) if rows else None
     if found is None or found.state < JobState.COMPLETED or found.generation != job.generation:
@@ -99,7 +99,7 @@ def _reopen_step(connection: sqlite3.Connection, step: StepRow, how: Reopening, 
         planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length,
         taken_over=taken_over, items_taken_over=items_taken_over,
     )  # fmt: skip
-    # One that begins from nothing waits for those that it depends on; one that goes on has all of them.
+    # A step that begins from nothing waits for its dependencies. One that is resumed has all of them.
     state = StepState.RUNNING if how == Reopening.RESUMED else StepState.WAITING
     step = step._replace(
         state=state, message="", end_time=None, error_category="", counters=counters.to_json(),

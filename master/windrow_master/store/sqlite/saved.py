@@ -1,11 +1,10 @@
-"""The rows of a database of which SQLite can read only a part.
+"""Reads the rows of a database that SQLite can only read in part.
 
-All is done on a copy. Where it cannot be opened, its header, then its whole first page (the schema), are replaced by
-those of a new database, which has its tables in the same places.
+All work is done on a copy. If the copy cannot be opened, its header, then its whole first page (the schema), is
+replaced by that of a new database, which has its tables in the same places.
 
-A table is read forward by its key. Where a page cannot be read, the next key behind it that can be is looked for: by
-doubling the distance, then halving it, which costs some hundred lookups a page and does not depend on how many keys
-there might have been.
+A table is read forward by its key. If a page cannot be read, the next readable key behind it is searched for: the
+distance is doubled, then halved. That costs some hundred lookups a page, however many keys there may have been.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PAGE_BYTES = 4096
 
 
 class Gap(NamedTuple):
-    """Keys of a table that cannot be read, whether or not there were rows: both ends included."""
+    """A range of keys of a table that cannot be read, both ends included, whether or not it held rows."""
 
     table: str
     first: int
@@ -40,13 +39,15 @@ class Gap(NamedTuple):
 
 
 class SavedDatabase:
-    """A copy of a database, for as long as this is open."""
+    """A copy of a damaged database. Close it."""
 
     def __init__(self, database: Path, folder: Path) -> None:
-        """`folder`: an empty one, for the copy, which takes as much room; its maker removes it. Raises OSError (also
-        where that room is not there), StoreBroken where not even its schema can be had."""
+        """`folder`: an empty folder for the copy, which needs as much room as the database; its maker removes it.
+
+        Raises OSError (also if there is no room), StoreBroken if not even the schema can be read.
+        """
         self.notes: list[str] = []
-        """What had to be replaced."""
+        """Descriptions of what had to be replaced."""
         self.gaps: list[Gap] = []
         self._path = folder / database.name
         try:
@@ -85,22 +86,22 @@ class SavedDatabase:
                         cursor.close()
 
     def close(self) -> None:
-        """The copy is not read any more."""
+        """Close the copy."""
         self._connection.close()
 
     def _next_readable(self, table: str, names: str, key: str, after: int, last: int) -> int | None:
-        """The first key behind `after` from which on a row can be read again; None: there is none up to `last`."""
+        """The first key behind `after` at which a row can be read again; None: there is none up to `last`."""
         query = f"SELECT {names} FROM {table} WHERE {key} >= ? AND {key} <= ? ORDER BY {key} LIMIT 1"
 
         def found_from(start: int) -> int | None:
-            """The key of the first row from here on; -1: there is none; None: it cannot be read."""
+            """The key of the first row from `start` on; -1: there is none; None: it cannot be read."""
             try:
                 row = self._connection.execute(query, (start, last)).fetchone()
             except (sqlite3.Error, OverflowError, MemoryError):
                 return None
             return -1 if row is None else int(row[0])
 
-        # The row behind `after` itself cannot be read.
+        # The row just behind `after` cannot be read.
         bad, step = after + 1, 1
         while bad + step <= last:
             found = found_from(bad + step)

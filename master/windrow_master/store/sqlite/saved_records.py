@@ -80,14 +80,14 @@ class SavedRecords:
                 yield damage, row[1]
 
     def damaged_item_outcomes(self) -> Iterator[tuple[StateDamaged, int]]:
-        """The same of items that failed."""
+        """Failed items that are not what was written, with their step."""
         columns = ("id", "step_id", "message", "message_crc32", ITEM_OUTCOMES.holds())
         for number, step_id, message, crc32, held in self._database.rows(ITEM_OUTCOMES.table, "id", columns):
             if not held or text_crc(message) != crc32:
                 yield damaged_row(ITEM_OUTCOMES.table, f"id {number}"), step_id
 
     def job_keys(self) -> set[int]:
-        """Of all rows of jobs, sound or not."""
+        """The keys of all rows of jobs, sound or not."""
         return {row[0] for row, _ in self._rows_of("job")}
 
     def documents(self) -> set[int]:
@@ -95,11 +95,11 @@ class SavedRecords:
         return {row[0] for row, _ in self._rows_of("job_document")}
 
     def steps_in(self, job_key: int) -> int:
-        """How many rows of steps a job has, sound or not."""
+        """The number of step rows of a job, sound or not."""
         return sum(row[1] == job_key for row, _ in self._rows_of("step"))
 
     def jobs(self) -> list[FoundJob]:
-        """By key, those whose row is sound. Those without a document have lost it."""
+        """The jobs whose row is sound, by key. One without a document has lost it."""
         documents = {row[0]: row[1] for row in self._sound("job_document")}
         jobs = (dict(zip(JOB.split(", "), row, strict=True)) for row in self._sound("job"))
         return [
@@ -115,32 +115,32 @@ class SavedRecords:
         ]
 
     def steps(self) -> list[FoundStep]:
-        """By id, those whose row is sound."""
+        """The steps whose row is sound, by id."""
         documents = self._step_documents()
         # Its first columns, in their order.
         return [FoundStep._make((*row[:8], *documents.get(row[0], _NO_DOCUMENT))) for row in self._sound("step")]
 
     def step_document(self, step_id: int) -> tuple[bytes, bytes | None, bytes | None]:
-        """Paths, reader and header of a step; of one that has lost them: nothing."""
+        """The paths, reader and header of a step; empty if it has lost them."""
         return self._step_documents().get(step_id, _NO_DOCUMENT)
 
     def _step_documents(self) -> dict[int, tuple[bytes, bytes | None, bytes | None]]:
         return {step_id: (paths, reader, header) for step_id, paths, reader, header in self._sound("step_document")}
 
     def segments_of(self, step_id: int) -> dict[int, FoundSegment]:
-        """Its segments, by id."""
+        """The segments of a step, by id."""
         found = {}
         for (number, step, name, _, _, length), damage in self._rows_of("segment"):
             if damage is None and step == step_id:
                 found[number] = FoundSegment(name, length)
             elif damage is not None:
-                # What rows a file holds is proven by their own checksums: it is looked for.
+                # The rows prove by their own checksums which file holds them, so the usual name is tried.
                 usual = f"{number >> 32}-{number & 0xFFFFFFFF}.rows"
                 found.setdefault(number, FoundSegment(name if _SEGMENT_NAME.fullmatch(str(name)) else usual, None))
         return found
 
     def mini_batches_of(self, step_id: int) -> Iterator[FoundMiniBatch]:
-        """In output order."""
+        """The mini-batches of a step, in output order."""
         first, last = step_id << MINI_BATCH_SHIFT, (step_id + 1 << MINI_BATCH_SHIFT) - 1
         for row in self._database.rows("mini_batch", "key", _MINI_BATCH, first, last):
             key, state, count, counted, ok, offset, length, crc, lease, rows, segment, at, size, crc32, sound = row
@@ -151,7 +151,7 @@ class SavedRecords:
             yield FoundMiniBatch(index, state, count, counted, ok, offset, length, crc, bool(sound), place)
 
     def damaged_mini_batch(self, step_id: int, number: int) -> StateDamaged:
-        """What is said of a mini-batch that is not sound."""
+        """The error for a mini-batch that is not sound."""
         return damaged_mini_batch((step_id << MINI_BATCH_SHIFT) + number)
 
     def need_all_steps(self, job: FoundJob) -> None:

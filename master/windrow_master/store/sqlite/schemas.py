@@ -1,7 +1,7 @@
 """The schemas of the database: all tables at once for a new one, migrations for one that an older version made.
 
-`schema/NNNN_*.sql` leads from schema NNNN - 1 to NNNN; `schema/whole_NNNN.sql` holds all tables of schema NNNN, the
-newest. Both ways lead to the same tables, in the same places of the file, which a test compares.
+`schema/NNNN_*.sql` leads from schema NNNN - 1 to NNNN. `schema/whole_NNNN.sql` holds all tables of schema NNNN, the
+newest. Both ways lead to the same tables, in the same places of the file; a test compares them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x57524F57
 SCHEMA = 8
-"""The newest."""
+"""The number of the newest schema."""
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
 
@@ -40,7 +40,7 @@ _PUNCTUATION = re.compile(r"\s*([(),])\s*")
 
 
 def migrations() -> list[str]:
-    """The migrations, in order: the first leads to schema 1, and so on, without gaps."""
+    """The migrations, in order and without gaps: the first leads to schema 1."""
     names = sorted(entry.name for entry in _folder().iterdir() if entry.name[:4].isdecimal())
     for number, name in enumerate(names, 1):
         if int(name[:4]) != number:
@@ -78,7 +78,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def advance(connection: sqlite3.Connection, path: Path, script: str, number: int) -> None:
-    """One migration: from schema `number` - 1 to `number`."""
+    """Run one migration: from schema `number` - 1 to `number`."""
     _run(connection, path, script, number, fill=True)
 
 
@@ -106,7 +106,7 @@ def tables_in(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
 
 @cache
 def tables_of(version: int) -> frozenset[tuple[str, ...]]:
-    """The same of a schema."""
+    """The tables and indexes of a schema, in the same form."""
     scripts = [whole()] if version == SCHEMA else migrations()[:version]
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         for script in scripts:
@@ -121,7 +121,7 @@ def _statement(sql: str) -> str:
 def _fill_checks(connection: sqlite3.Connection, files: StateFiles) -> None:
     """Give all rows their check values, in the transaction of the migration to schema 7. Raises sqlite3.Error, OSError.
 
-    What the rows hold now is taken for what was written.
+    The present content of the rows is taken as what was written.
     """
     _fill_recipes(connection, files)
     connection.create_function("windrow_text_crc", 1, text_crc, deterministic=True)
@@ -142,9 +142,9 @@ def _fill_checks(connection: sqlite3.Connection, files: StateFiles) -> None:
 
 
 def _check_jobs_anew(connection: sqlite3.Connection) -> None:
-    """Give jobs the check values that they have without `parent_key`, which was never set.
+    """Give jobs their check values without `parent_key`, which was never set.
 
-    A row that was damaged before keeps its old value, so that it is still found out.
+    A row that was damaged before keeps its old value, so that its damage still shows.
     """
     columns = WHOLE_ROWS["job"]
     before = _JOB_OF_SCHEMA_7.split(", ").index("parent_key")
@@ -160,7 +160,7 @@ def _check_jobs_anew(connection: sqlite3.Connection) -> None:
 
 
 def _fill_recipes(connection: sqlite3.Connection, files: StateFiles) -> None:
-    """The crc32 of the recipes of mini-batches that may still run."""
+    """Store the crc32 of the recipes of mini-batches that may still run."""
     steps = connection.execute("SELECT step_id, job_id FROM step JOIN job USING (job_key) ORDER BY step_id").fetchall()
     for step_id, job_id in steps:
         rows = connection.execute(

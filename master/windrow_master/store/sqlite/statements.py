@@ -1,17 +1,17 @@
 """Writes the rows of one group: one statement for many rows.
 
-Why not `executemany`: it gives and takes the GIL for every row, so that, with the event loop's thread at work, each row
-waits for the interpreter's switch interval. Measured on two cores, groups of 500, synchronous=FULL, outcome + attempt,
+Why not `executemany`: it releases and takes the GIL for every row. With the event loop's thread at work, each row would
+wait for the interpreter's switch interval. Measured on two cores, groups of 500, synchronous=FULL, outcome + attempt,
 in µs a mini-batch (a second thread idle / busy in Python, switch interval 5 ms / the same at 0.5 ms):
 
     executemany                 4.8  / 1,925 / 176
     json_each over one value   15.6  /    68 /   –
     multi-row VALUES (this)     4.5  /    55 /  13
 
-What is left under a busy thread is a few switch intervals a *commit*; the master lowers the interval for that reason.
+What remains under a busy thread is a few switch intervals a *commit*; the master lowers the interval for that reason.
 
-Statements come in sizes of powers of two, so that SQLite's compiled statements can be cached; a group is cut into few
-of them, the last one filled up with NULL rows, which `WHERE column1 IS NOT NULL` (or the join) drops.
+Statements come in sizes that are powers of two, so that SQLite's compiled statements can be cached. A group is cut into
+few of them; the last one is filled up with NULL rows, which `WHERE column1 IS NOT NULL` (or the join) drops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = Sequence[Any]
 
 
 class BulkStatement:
-    """One SQL statement over any number of rows of `width` values. `{rows}` in it becomes the VALUES."""
+    """One SQL statement over any number of rows of `width` values. `{rows}` in its text becomes the VALUES."""
 
     def __init__(self, sql: str, width: int) -> None:
         self._sql = sql
@@ -73,7 +73,7 @@ class BulkStatement:
 
 
 def _insert(table: str, columns: str, conflict: str = "", check: str = "") -> BulkStatement:
-    """`check`: the SQL of a check value over `column1`, `column2` …, where SQL computes it."""
+    """`check`: the SQL of a check value over `column1`, `column2` …, if SQL computes it."""
     width = columns.count(",") + 1
     into, values = (f"{columns}, {check_values.CHECK}", f"*, {check}") if check else (columns, "*")
     return BulkStatement(
@@ -101,7 +101,7 @@ def _whole(table: str, key: str, updated: str | None = None) -> BulkStatement:
 
 
 def _sum(tally: check_values.Tally, columns: str, defaults: Mapping[str, str] | None = None) -> str:
-    """The check value of rows that are inserted."""
+    """The SQL of the check value of inserted rows."""
     names = [name.strip() for name in columns.split(",")]
     return tally.sum_of({**(defaults or {}), **{name: f"column{at}" for at, name in enumerate(names, 1)}})
 
@@ -156,7 +156,7 @@ VERDICTS = BulkStatement(
     5,
 )
 ITEM_OUTCOMES_CLEARED = BulkStatement(
-    # CROSS JOIN: the few rows given come first, or all of the table would be read.
+    # CROSS JOIN makes SQLite start with the few given rows; otherwise it would read all of the table.
     "DELETE FROM item_outcome WHERE id IN (SELECT id FROM (VALUES {rows}) AS gone CROSS JOIN item_outcome "
     "ON item_outcome.step_id = gone.column1 AND item_outcome.mini_batch = gone.column2)",
     2,
@@ -172,8 +172,11 @@ OUTPUTS = _insert("output", f"{check_values.OUTPUT}, {check_values.CHECK}")
 
 
 def bindable(rows: Sequence[Row]) -> list[list[Any]]:
-    """Rows in which every value can be stored: text that is no valid Unicode (a file name's bytes, say) is escaped,
-    numbers beyond 63 bits are cut to them. What a peer or a file system made up must not stop the master."""
+    """Rows in which every value can be stored.
+
+    Text that is not valid Unicode (the bytes of a file name, say) is escaped, and numbers beyond 63 bits are cut to
+    them. What a peer or a file system makes up must not stop the master.
+    """
     return [[_bindable(value) for value in row] for row in rows]
 
 

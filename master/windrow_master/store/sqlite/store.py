@@ -46,12 +46,15 @@ LEASE_PREFIX_BITS = 31
 
 
 class SqliteStore:
-    """See protocol.Store. `commit` is meant for one thread; the other writes may come from any (they take turns)."""
+    """Implements `store.protocol.Store`, which says what each method promises.
+
+    `commit` is meant for one thread. The other writes may come from any thread: they take turns.
+    """
 
     def __init__(self, database: Database, name: str) -> None:
         """Take the store over: from now on, earlier incarnations cannot write. Raises StateError.
 
-        `name` is what messages call it.
+        `name`: what messages call the store.
         """
         self._database = database
         self._name = name
@@ -68,8 +71,8 @@ class SqliteStore:
 
     @classmethod
     def open(cls, path: Path, traces: Traces = NO_TRACES) -> SqliteStore:
-        """The store in a database file, made where it is not there. Nobody else may open it until `close`: for that its
-        folder is locked.
+        """The store in a database file, which is made if it does not exist. Nobody else may open it until `close`; the
+        lock of its folder sees to that.
 
         Raises SchemaTooNew, StateUnusable, DatabaseDamaged, StoreBusy, StoreFull.
         """
@@ -93,23 +96,20 @@ class SqliteStore:
         return cls(database, ":memory:")
 
     def on_damage(self, listener: Callable[[DatabaseDamaged], None]) -> None:
-        """See protocol.Store."""
         self._on_damage = listener
         if isinstance(self._database, FileDatabase) and self._database.check is not None:
             self._database.check.tell(listener)
 
     @property
     def incarnation(self) -> int:
-        """See protocol.Store."""
         return self._incarnation
 
     @property
     def lease_prefix(self) -> int:
-        """See protocol.Store."""
         return self._lease_prefix
 
     def load(self) -> Snapshot:
-        """See protocol.Store. Raises StoreBroken."""
+        """The snapshot that a new master starts from. Raises StoreBroken."""
         with self._turn:
             try:
                 return load_snapshot(self._connection)
@@ -117,18 +117,15 @@ class SqliteStore:
                 raise self._classified(error) from error
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
-        """See protocol.Store."""
         with self._turn:
             writes = writes_of(dirty, ranges, segments, self._written)
             self._write_all([*writes, *self._count_up(dirty)])
             self._remember(dirty)
 
     def record_output(self, row: OutputRow) -> None:
-        """See protocol.Store."""
         self._write_all([Write(sql.OUTPUTS, [with_crc(row)])])
 
     def reopen(self, job: ReopenedJob) -> Snapshot:
-        """See protocol.Store."""
         with self._turn:
             self._write(lambda: reopen(self._connection, job))
             try:
@@ -137,13 +134,11 @@ class SqliteStore:
                 raise self._classified(error) from error
 
     def record_asset(self, row: AssetRow) -> AssetRow:
-        """See protocol.Store."""
         made: list[AssetRow] = []
         self._write(lambda: made.append(add_asset(self._connection, row)))
         return made[0]
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
-        """See protocol.Store."""
         deleted = 0
 
         def work() -> None:
@@ -152,16 +147,14 @@ class SqliteStore:
 
         self._write(work)
         with self._turn, contextlib.suppress(sqlite3.Error):
-            # Pages left over go back to the file system. No harm when they cannot: they are used again.
+            # Return unused pages to the file system. If that fails, they are used again later.
             self._connection.execute(f"PRAGMA incremental_vacuum({rows_max})").fetchall()
         return deleted >= rows_max
 
     def reader(self) -> SqliteReader:
-        """See protocol.Store."""
         return SqliteReader(self._database, self._classified)
 
     def close(self) -> None:
-        """See protocol.Store."""
         with self._turn:
             if self._closed:
                 return
@@ -169,7 +162,7 @@ class SqliteStore:
             self._database.close()
 
     def _take_over(self) -> tuple[int, int]:
-        """Count the incarnation up and draw its lease prefix, in one transaction."""
+        """Raise the incarnation by one and draw its lease prefix, in one transaction."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -196,7 +189,7 @@ class SqliteStore:
         return incarnation, prefix
 
     def _count_up(self, dirty: Dirty) -> list[Write]:
-        """The highest numbers given so far, where the group raises them."""
+        """The writes of the highest numbers given so far, if the group raises them."""
         last = {
             "job_key": max((int(row.job_key) for row in dirty.jobs), default=0),
             "step_id": max((int(row.step_id) for row in dirty.steps), default=0),
@@ -205,7 +198,7 @@ class SqliteStore:
         return [Write(sql.COUNTED, raised)] if raised else []
 
     def _remember(self, dirty: Dirty) -> None:
-        """Note what is written of the large columns, as long as it may come again."""
+        """Note the written values of the large columns, as long as they may come again."""
         for job in dirty.jobs:
             self._counted["job_key"] = max(self._counted["job_key"], job.job_key)
             if job.state >= JobState.COMPLETED:
@@ -236,7 +229,8 @@ class SqliteStore:
                 )
 
     def _write(self, work: Callable[[], object]) -> None:
-        """Run `work` in a transaction that is ours, durable on return. See the state machine above."""
+        """Run `work` in a transaction of this incarnation, durable on return. The module's docstring has the state
+        machine."""
         connection = self._connection
         with self._turn:
             if self._closed:
@@ -262,9 +256,9 @@ class SqliteStore:
             reach("store.committed")
 
     def _roll_back(self, cause: BaseException) -> None:
-        """Raise StoreBroken when it fails: then nothing is certain."""
+        """Roll back. Raise StoreBroken if that fails: then nothing is certain."""
         try:
-            # SQLite rolls back by itself after some errors.
+            # After some errors, SQLite has rolled back by itself.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -273,7 +267,7 @@ class SqliteStore:
             ) from error
 
     def _classified(self, error: sqlite3.Error) -> StateError:
-        """What an error of SQLite means for the group in hand, or for what was asked."""
+        """The error to raise for an error of SQLite's, in a write or a read."""
         if is_damage(error):
             found = damaged_database(self._name, error)
             if self._on_damage is not None:
@@ -293,7 +287,7 @@ class SqliteStore:
 
 
 def refuse_older(connection: sqlite3.Connection, path: Path, incarnation_seen: int) -> None:
-    """Raise DatabaseDamaged where masters have worked over the folder that its database does not know of."""
+    """Raise DatabaseDamaged if masters have worked over the folder that its database does not know."""
     try:
         known: int = connection.execute("SELECT coalesce(max(incarnation), 0) FROM master").fetchone()[0]
     except sqlite3.Error as error:

@@ -16,13 +16,16 @@ from windrow_master.store.sqlite.reader import SqliteReader
 
 
 def untouched_reader(path: Path) -> StoreReader:
-    """A reader. Each call opens the database, and closes it again. Raises StateError from its methods."""
+    """A reader that opens the database in each call, and closes it again. Its methods raise StateError."""
     return SqliteReader(_Untouched(path), lambda error: _classified(path, error))
 
 
 def need_sound_files(path: Path, traces: Traces, *, is_live: bool) -> None:
-    """Raise DatabaseDamaged where the files of the database cannot be what was written; StoreBroken where they cannot
-    be read. `is_live`: a master has it open."""
+    """Raise DatabaseDamaged if the files of the database cannot be what was written, StoreBroken if they cannot be
+    read.
+
+    `is_live`: a master has the database open.
+    """
     try:
         refuse_damaged_files(path, traces, is_live=is_live)
     except OSError as error:
@@ -34,18 +37,21 @@ def _classified(path: Path, error: sqlite3.Error) -> StateError:
 
 
 class _Untouched:
-    """Connections that only read. Where no process has the database open, and all of it is in the one file, SQLite is
-    told that nothing changes it: else it would make its other two files beside it."""
+    """Connections that only read.
+
+    If no process has the database open, and all of it is in the one file, SQLite is told that nothing changes it.
+    Otherwise SQLite would make its other two files beside it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def writer(self) -> sqlite3.Connection:
-        """Never."""
+        """Not supported: nothing is written here."""
         raise AssertionError("nothing is written")
 
     def reader(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection of its own."""
+        """Open a connection for one use."""
         return self._open()
 
     def close(self) -> None:
@@ -57,7 +63,7 @@ class _Untouched:
         pending = log.exists() and log.stat().st_size > 0
         if pending and not shared.exists():
             raise StoreBroken("it was not closed in order, and only a run can take it up again")
-        # Both are there while a process has it open.
+        # Both files exist while a process has the database open.
         mode = "mode=ro" if log.exists() and shared.exists() else "mode=ro&immutable=1"
         connection = sqlite3.connect(f"file:{quote(str(self._path))}?{mode}", uri=True, isolation_level=None)
         try:

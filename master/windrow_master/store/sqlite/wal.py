@@ -1,13 +1,13 @@
-"""Whether a database's write-ahead log holds all that it held.
+"""Finds out whether a database's write-ahead log still holds all that it held.
 
-SQLite takes a log up to its first frame whose checksum is wrong, and drops the rest without a word: right after a torn
-write, whose transaction nobody was told of, and wrong after damage, which so undoes what had been acknowledged. Three
-things tell the two apart:
+SQLite reads a log up to its first frame with a wrong checksum, and drops the rest silently. That is right after a torn
+write, whose transaction nobody was told of. It is wrong after damage, which so undoes what was acknowledged. Three
+facts tell the two apart:
 
-1. The header is synced before the first frame is written: a log with frames has a valid one.
-2. A transaction is synced before the next one is written (`synchronous=FULL`): behind a torn one comes no other. So
-   behind the first bad frame of a sound log there is at most one end of a transaction, that of the torn one itself.
-3. The shared memory beside it (`-shm`), where it has outlived its processes, tells how many frames were committed.
+1. The header is synced before the first frame is written: a log with frames has a valid header.
+2. A transaction is synced before the next one is written (`synchronous=FULL`), so no other follows a torn one. Behind
+   the first bad frame of a sound log there is at most one end of a transaction: that of the torn one itself.
+3. The shared memory beside it (`-shm`), if it has outlived its processes, tells how many frames were committed.
 
 Formats: https://sqlite.org/fileformat2.html#walformat and https://sqlite.org/walformat.html.
 """
@@ -32,7 +32,7 @@ _SHARED = struct.Struct("=IIIBBHII2I2I2I")
 """The header of the shared memory, of which there are two copies: version, 0, changes, is it set up, kind of checksum,
 page size, frames, pages, checksum of the last frame, salts (bytes as in the log), checksum of all this."""
 _COPIED_AT = 2 * _SHARED.size
-"""Behind the two: how many frames are in the database already."""
+"""Behind the two copies: how many frames are in the database already."""
 
 
 class Shared(NamedTuple):
@@ -40,14 +40,14 @@ class Shared(NamedTuple):
 
     frames: int
     copied: int
-    """Those of them that are in the database already."""
+    """How many of the frames are in the database already."""
     salts: bytes
 
 
 def trouble_of(database: Path) -> str:
-    """How the damage of a database's log shows, without a full stop; "" where there is none to be seen.
+    """How damage to a database's log shows, without a full stop; "": none shows.
 
-    To be asked while nobody has the database open. Raises OSError.
+    Call it only while nobody has the database open. Raises OSError.
     """
     log = Path(f"{database}-wal")
     shared = _shared_of(Path(f"{database}-shm"))
@@ -77,7 +77,8 @@ def _trouble_in(file: BinaryIO, name: str, length: int, shared: Shared | None) -
     number, good, ended, behind = 0, True, 0, 0
     while len(frame := file.read(FRAME.size + page)) == FRAME.size + page:
         if frame[8:16] != salts:
-            # Of an earlier round of the log: SQLite writes it anew from the beginning. What it held is in the database.
+            # This frame is from an earlier round of the log, which SQLite overwrites from the beginning. What it held
+            # is in the database.
             if good:
                 break
             number += 1
@@ -102,8 +103,8 @@ def _trouble_in(file: BinaryIO, name: str, length: int, shared: Shared | None) -
 def _weights(words: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], tuple[int, int]]]:
     """How much each word, and each of the two sums before, counts in the two sums.
 
-    A pair of words x, y makes of the sums a, b: a' = a + b + x, b' = b + y + a'. That is linear, so that two scalar
-    products replace a loop of Python's: a log of 4,000 pages is read through in a third of a second instead of one.
+    A pair of words x, y turns the sums a, b into a' = a + b + x, b' = b + y + a'. That is linear, so two scalar
+    products replace a Python loop: reading a log of 4,000 pages takes a third of a second instead of one.
     """
     first, second = [0] * words, [0] * words
     (aa, ab), (ba, bb) = (1, 0), (0, 1)
@@ -116,7 +117,7 @@ def _weights(words: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[
 
 
 def _summed(content: bytes, start: tuple[int, int], order: str) -> tuple[int, int]:
-    """SQLite's checksum of a content of whole pairs of words."""
+    """SQLite's checksum of a content that consists of whole pairs of words."""
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     first, second, (of_first, of_second) = _weights(len(words))
     return (
@@ -126,7 +127,7 @@ def _summed(content: bytes, start: tuple[int, int], order: str) -> tuple[int, in
 
 
 def _shared_of(path: Path) -> Shared | None:
-    """None where there is no shared memory of a log, or it does not hold together."""
+    """Read the shared memory; None: there is none, or it is not consistent."""
     try:
         with path.open("rb") as file:
             content = file.read(_COPIED_AT + 4)

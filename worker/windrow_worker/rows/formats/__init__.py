@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """`header`: what must be the same for all mini-batches of the step; `rows`: how many were written."""
+    """`header`: what must be the same for all mini-batches of the step; `rows`: how many were written.
+
+    Not the `Written` of `windrow.spec.v1`, which is an output.
+    """
 
     header: bytes
     rows: int

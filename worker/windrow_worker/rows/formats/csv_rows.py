@@ -19,14 +19,13 @@ _SPECIAL = re.compile('[,"\r\n]')
 
 
 class CsvWriter:
-    """Writes the rows of one step."""
+    """The `FormatWriter` of CSV. One serves one step."""
 
     def __init__(self, to_csv: Dict[str, Any]) -> None:
         self._arguments = {"sep": ",", "index": False, **to_csv}
         self._frames: Optional[DataFrameWriter] = None
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
-        """See FormatWriter."""
         if is_dataframe(value):
             return Written(self._write_frame(value, write), len(value))
         check_rows(value, "csv")

@@ -20,10 +20,9 @@ _ROWS = 1024
 
 
 class JsonLinesWriter:
-    """Writes the rows of one step."""
+    """The `FormatWriter` of JSON lines. One serves one step."""
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
-        """See FormatWriter."""
         if not is_dataframe(value):
             check_rows(value, "jsonl")
             rows: Iterator[Mapping[Any, Any]] = iter(value)

@@ -26,13 +26,12 @@ _BATCH_ROWS = 65536
 
 
 class ParquetRowsWriter:
-    """Writes the rows of one step."""
+    """The `FormatWriter` of Parquet. One serves one step."""
 
     def __init__(self) -> None:
         self._headers: Dict[Any, bytes] = {}
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
-        """See FormatWriter."""
         if is_dataframe(value):
             if not len(value) and not value.shape[1]:
                 return Written(b"", 0)

@@ -30,6 +30,7 @@ from windrow_worker.tables.steps.filtering import FilterFailed, passing
 from windrow_worker.tables.steps.sampling import sampled
 
 Step = Dict[str, Any]
+"""A table step, as the planner resolved it. Not a step of a job."""
 Misfit = Tuple[str, int, str]
 
 COUNTING = ("take", "skip")
