@@ -17,8 +17,9 @@ AREA = "Access"
 
 
 class Store(NamedTuple):
-    """Variables that open a store; `pairs`: those of which one is nothing without the other; `files`: variables that
-    name files, and files that are looked for."""
+    """Variables that open a store. `pairs`: variables that only work together. `files`: variables that name files, and
+    files that are looked for.
+    """
 
     name: str
     variables: tuple[str, ...]

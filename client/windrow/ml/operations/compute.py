@@ -16,7 +16,7 @@ class Compute(Attributes):
     _is_copied = True
 
     def __init__(self, *, name: str, **more: Any) -> None:
-        """`name`: of the pool."""
+        """`name`: the name of the pool."""
         super().__init__(name=name, **more)
 
     @property
@@ -29,7 +29,7 @@ class AmlCompute(Compute):
     """A cluster. Type, size, min_instances and max_instances can be read, and have no effect."""
 
     def __init__(self, *, name: str, type: str = "amlcompute", **more: Any) -> None:
-        """`name`: of the pool."""
+        """`name`: the name of the pool."""
         super().__init__(name=name, type=type, **more)
 
 
