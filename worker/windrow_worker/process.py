@@ -80,7 +80,7 @@ def tell_of_crashes() -> None:
 
 
 def _ends_of_pools(threading: Any) -> Tuple[List[Any], Any]:
-    """The functions that end thread and process pools, and those threads of pools that are daemons."""
+    """Finds the functions that end thread and process pools, and the daemon threads of such pools."""
     if hasattr(threading, "_threading_atexits"):
         # Python 3.9 and newer (`threading._shutdown`).
         return list(reversed(threading._threading_atexits)), ()

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class MasterConnection:
-    """A connection that is opened at the first call, so that making a client costs nothing, and closed with its owner."""
+    """A connection that is opened at the first call, so that making a client costs nothing, and closed with its
+    owner.
+    """
 
     def __init__(
         self,

@@ -158,7 +158,9 @@ class SubmittedJob(_Submitted):
 
     @property
     def inputs(self) -> Ports:
-        """Empty: the master keeps the inputs of each step (`jobs[step].inputs`), with the pipeline's inputs filled in."""
+        """Empty: the master keeps the inputs of each step (`jobs[step].inputs`), with the pipeline's inputs
+        filled in.
+        """
         return _ports("input", f"job {self.name}", {})
 
     @property

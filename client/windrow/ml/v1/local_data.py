@@ -123,7 +123,9 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
 
 
 def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
-    """Read a file of JSON lines. Raises UsageError for a line that is not a JSON object, unless such lines are dropped."""
+    """Read a file of JSON lines. Raises UsageError for a line that is not a JSON object, unless such lines are
+    dropped.
+    """
     rows = []
     with _opened(file, options) as lines:
         for number, line in enumerate(lines, 1):

@@ -296,7 +296,9 @@ class PythonScriptStep(PipelineStep):
 
 
 def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
-    """Return an input or argument. A parameter with a DataPathComputeBinding becomes an input, the same one everywhere."""
+    """Return an input or argument. A parameter with a DataPathComputeBinding becomes an input, the same one
+    everywhere.
+    """
     if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], DataPathComputeBinding)):
         return item
     parameter, binding = item

@@ -23,7 +23,7 @@ class JsonLinesWriter:
     """Writes the rows of one step."""
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
-        """See FormatWriter."""
+        """Writes the rows of a value; `FormatWriter.write` says what it may raise."""
         if not is_dataframe(value):
             check_rows(value, "jsonl")
             rows: Iterator[Mapping[Any, Any]] = iter(value)
