@@ -1,4 +1,4 @@
-"""An object that Arrow writes to as to a file, and that passes the bytes on."""
+"""An object that Arrow writes to like a file, and that passes the bytes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ArrowSink:
         return self.length
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no bytes wait here."""
 
     def close(self) -> None:
         self.closed = True

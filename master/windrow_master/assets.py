@@ -29,7 +29,7 @@ TEXT_MAX = 64 << 10
 
 
 class AssetRefused(Exception):
-    """What was asked for cannot be registered, or is not there; `reason` is an ErrorInfo reason of the protocol."""
+    """An asset cannot be registered, or does not exist; `reason` is an ErrorInfo reason of the protocol."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -46,15 +46,16 @@ class Assets:
         places: Datastores,
         readable: Roots | None,
     ) -> None:
-        """`record`: Store.record_asset; `places`: what addresses of datastores mean; `readable`: where what is
-        registered must lie, None: anywhere."""
+        """`record`: Store.record_asset; `places`: resolves addresses of datastores; `readable`: where registered
+        data must lie, None: anywhere.
+        """
         self._reader = reader
         self._record = record
         self._places = places
         self._readable = readable
 
     def create(self, wanted: pb.Asset) -> AssetRow:
-        """Register what a client asks for. Raises AssetRefused."""
+        """Register an asset for a client. Raises AssetRefused."""
         what = WORDS.get(wanted.kind)
         if what is None:
             raise AssetRefused("ASSET_INVALID", "The asset has no kind; it is data or a model.")
@@ -96,7 +97,7 @@ class Assets:
             raise AssetRefused("ASSET_EXISTS", _exists(error.found)) from error
 
     def find(self, kind: int, name: str, version: str) -> AssetRow:
-        """One version; "" for the latest. Raises AssetRefused."""
+        """Return one version; an empty version means the latest. Raises AssetRefused."""
         found = self._reader.asset(kind, name, version or None)
         if found is None:
             what = WORDS.get(pb.AssetKind.ValueType(kind), "asset")
@@ -108,12 +109,13 @@ class Assets:
         return found
 
     def page(self, kind: int, name: str, size: int, before: int | None) -> list[tuple[int, AssetRow]]:
-        """A page of assets, newest first, as of `StoreReader.assets`."""
+        """Return a page of assets, newest first, as `StoreReader.assets` does."""
         return self._reader.assets(kind, name, size, before)
 
     def refuse_taken(self, steps: Iterable[EffectiveStep]) -> None:
-        """Raise AssetRefused where an output is to be registered as a version that is there already: before any work is
-        done for it."""
+        """Raise AssetRefused if an output is to be registered as a version that exists. Called before any work is
+        done for the output.
+        """
         wanted: set[tuple[str, str]] = set()
         for step in steps:
             for name, output in step.outputs.items():
@@ -131,7 +133,9 @@ class Assets:
                 wanted.add(key)
 
     def register(self, row: AssetRow) -> str:
-        """Register what a step has written, once however often this is called. Returns what there is to say of it."""
+        """Register what a step has written, once however often this is called. Returns a message about it, if there
+        is one.
+        """
         try:
             self._record(row)
         except AssetExists as error:
@@ -139,7 +143,7 @@ class Assets:
         return ""
 
     def _place(self, wanted: pb.Asset, what: str) -> tuple[str, bool]:
-        """Where it is, and whether that is a file. Raises AssetRefused."""
+        """Where the data is, and whether it is a file. Raises AssetRefused."""
         path = wanted.path
         if "\0" in path or not path or not _is_unicode(path):
             raise AssetRefused("ASSET_INVALID", f"The {what} has no path that can be kept: {path[:200]!r}.")
@@ -176,7 +180,7 @@ class Assets:
 def rows_of_outputs(
     step: EffectiveStep, step_id: StepId, job_id: str, places: dict[str, str], now: float
 ) -> tuple[AssetRow, ...]:
-    """What a step's outputs become when it is done. `places`: where they are, by name."""
+    """The assets that a step's outputs become when it is done. `places`: where the outputs are, by name."""
     return tuple(
         AssetRow(
             kind=int(pb.ASSET_KIND_DATA),
@@ -199,7 +203,7 @@ def rows_of_outputs(
 
 
 def message_of(row: AssetRow) -> pb.Asset:
-    """As the protocol has it."""
+    """Make the protocol's message of an asset."""
     tags: dict[str, Any] = json.loads(row.tags)
     message = pb.Asset(
         kind=row.kind,  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
 
 @dataclass(frozen=True)
 class MasterConfig:
-    """Where the state is, where to listen, what may be read."""
+    """The master's configuration: the place of its state, its address, and what it may read."""
 
     state: Path
     listen: str
@@ -46,18 +46,19 @@ class MasterConfig:
 
     @property
     def outputs(self) -> Path:
-        """Default place of outputs: the default datastore, where there is one."""
+        """Default place of outputs: the default datastore, if there is one."""
         default = self.datastores.get(DEFAULT)
         return (default if default is not None else self.state) / "outputs"
 
     def join_token(self) -> str:
-        """The secret that admits nodes; "" when none is asked for. Raises OSError when its file cannot be used."""
+        """The secret that admits nodes; empty if none is required. Raises OSError if its file cannot be used."""
         return _secret(self.join_token_file)
 
     def client_token(self) -> str:
-        """The secret that clients bring; "" when none is asked for.
+        """The secret that clients bring; empty if none is required.
 
-        Raises OSError when its file cannot be used, or admits nodes, too: what a node holds must not submit jobs.
+        Raises OSError if its file cannot be used, or if the secret also admits nodes: what a node holds must not submit
+        jobs.
         """
         token = _secret(self.client_token_file)
         if token and token == self.join_token():
@@ -120,7 +121,7 @@ def command_line() -> CommandLine:
 
 
 def parse(arguments: list[str]) -> MasterConfig:
-    """Read the command line; exits with 2 and a message when it is wrong."""
+    """Read the command line. If it is wrong, print a message and exit with 2."""
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:

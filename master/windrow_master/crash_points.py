@@ -55,7 +55,7 @@ before_crash: Callable[[], None] | None = None
 
 
 class _Armed:
-    """The armed point and how often it must still be reached."""
+    """The armed point, and how often it must still be reached before the process ends."""
 
     __slots__ = ("count", "name")
 
@@ -77,7 +77,7 @@ def arm(text: str | None) -> None:
 
 
 def reach(name: str) -> None:
-    """Say that a point is reached."""
+    """Note that a point is reached; end the process if it is armed for this time."""
     if _armed is not None and _armed.name == name:
         _armed.count -= 1
         if _armed.count <= 0:

@@ -25,15 +25,17 @@ class Datastores:
 
     @property
     def places(self) -> dict[str, str]:
-        """Where each is."""
+        """The place of each datastore, by name."""
         return dict(self._places)
 
     def has(self, name: str) -> bool:
-        """Whether there is one of this name."""
+        """Whether there is a datastore of this name."""
         return name in self._places
 
     def resolve(self, path: str) -> str:
-        """A path or address as it is; the address of a datastore as what it means. Raises UnknownDatastore."""
+        """Return the path or address behind the address of a datastore; other paths and addresses are returned
+        unchanged. Raises UnknownDatastore.
+        """
         if not path.startswith("azureml://"):
             return path
         found = datastore_path(path)

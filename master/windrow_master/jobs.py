@@ -1,4 +1,4 @@
-"""Reads jobs from the store: what a client hears of a job is durable."""
+"""Reads jobs from the store, so that clients see only what is durable."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from windrow_master.store.protocol import StoreReader
 
 
 class Jobs:
-    """One way to look jobs up, whether they run or ended long ago. Raises StateError."""
+    """Finds jobs, whether they are running or ended long ago. Raises StateError."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
 
     @property
     def reader(self) -> StoreReader:
-        """The store's reader, for what is below a step."""
+        """The store's reader, for what belongs to a single step."""
         return self._reader
 
     def find(self, job_id: str) -> tuple[JobRow, list[StepRow]] | None:
-        """A job and its steps, or None."""
+        """Return a job and its steps, or None."""
         row = self._reader.job_by_id(job_id)
         return None if row is None else (row, self._reader.steps_of(row.job_key))
 
     def get(self, job_key: JobKey) -> tuple[JobRow, list[StepRow]]:
-        """A job that is there, and its steps. Raises KeyError."""
+        """Return a job that exists, and its steps. Raises KeyError."""
         row = self._reader.job_by_key(job_key)
         if row is None:
             raise KeyError(job_key)
         return row, self._reader.steps_of(job_key)
 
     def find_request(self, request_id: str) -> JobKey | None:
-        """The job that a request made, or None."""
+        """Return the job that a request made, or None."""
         row = self._reader.job_by_request(request_id)
         return None if row is None else row.job_key
 
@@ -43,7 +43,7 @@ class Jobs:
         return [(row, self._reader.steps_of(row.job_key)) for row in self._reader.jobs_newest_first(size, before)]
 
     def workers_of(self, step: StepRow, mini_batch: int) -> set[tuple[str, str, int]]:
-        """(node id, node incarnation, process number) of all that a mini-batch was given to."""
+        """Return (node id, node incarnation, process number) of every worker that had the mini-batch."""
         attempts = self._reader.attempts_of_mini_batch(step.step_id, mini_batch)
         return {
             (attempt.node_id, attempt.node_incarnation, attempt.process_number)

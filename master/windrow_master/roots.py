@@ -18,11 +18,11 @@ class Roots:
 
     @property
     def folders(self) -> list[str]:
-        """Their paths, without links, and the addresses."""
+        """The paths of the folders, without links, and the addresses."""
         return [*map(os.fsdecode, self._folders), *map(str, self._stores)]
 
     def hold(self, path: str | bytes | os.PathLike[str]) -> bool:
-        """Whether a path or address, there or not, leads into one of them (or is one)."""
+        """Whether a path or address leads into one of these places, or is one; it need not exist."""
         text = os.fsdecode(path)
         if is_remote(text):
             try:
@@ -37,5 +37,5 @@ class Roots:
         return any(real == folder or real.startswith(folder.rstrip(b"/") + b"/") for folder in self._folders)
 
     def __str__(self) -> str:
-        """For messages."""
+        """List the places, for messages."""
         return ", ".join(self.folders) or "(none)"

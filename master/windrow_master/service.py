@@ -1,4 +1,4 @@
-"""The master process: everything put together, started, and ended in order."""
+"""The master process: puts all parts together, starts them, and ends them in order."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class MasterService:
         return 1 if self._fatal else 0
 
     def _bind(self, server: grpc.aio.Server) -> str:
-        """Bind the listening address. Raises OSError when it is in use, or the TLS file of no use."""
+        """Bind the listening address. Raises OSError if the address is in use, or the TLS file cannot be used."""
         listen = self._bound or self._config.listen
         try:
             if self._config.tls_file is not None:
@@ -247,7 +247,7 @@ class MasterService:
         return self._bound
 
     def _add_standard_services(self, server: grpc.aio.Server, writer: Writer) -> None:
-        """Health and reflection, where others than our own processes may ask for them."""
+        """Add health and reflection, unless only our own processes can ask for them."""
         if self._config.embedded:
             return
         from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -283,7 +283,7 @@ class MasterService:
             loop.add_signal_handler(number, self._stop.set)
 
     async def _stand_still(self, damage: StateDamaged) -> None:
-        """Serve nothing but the reason, until told to end: see rpc.damaged_state."""
+        """Answer every call with the reason of the damage, until told to end: see `rpc.damaged_state`."""
         from grpc_health.v1 import health_pb2_grpc
         from windrow.rpc.health import Health
 
@@ -309,7 +309,9 @@ class MasterService:
         print(f"windrow master: {damage}", file=sys.stderr, flush=True)
 
     def _die(self, error: BaseException) -> None:
-        """Nothing may be acknowledged any more: end, and let the next incarnation find out what is on the disk."""
+        """End at once, because nothing may be acknowledged any more. The next incarnation finds out what is on the
+        disk.
+        """
         if self._fatal is not None:
             return
         self._fatal = error
@@ -327,7 +329,7 @@ class MasterService:
 
 
 async def _tell_health(health: HealthFile, writer: Writer, certificates: CertificateWatch | None) -> None:
-    """On the event loop: one that hangs tells nothing."""
+    """Report the health from the event loop: a loop that hangs reports nothing."""
     while True:
         # A master whose disk is full answers questions, and takes nothing.
         health.tell(serving=not writer.refusal)

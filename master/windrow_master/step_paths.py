@@ -22,12 +22,12 @@ class StepPaths:
     why_run: str = ""
 
     def to_json(self) -> bytes:
-        """As stored with the step."""
+        """Return the form that is stored with the step."""
         return json.dumps({name: value for name, value in asdict(self).items() if value != ""}, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> StepPaths:
-        """From the stored form; empty before the step began."""
+        """Read the stored form; empty before the step began."""
         value: dict[str, Any] = json.loads(text or b"{}")
         return cls(
             value.get("inputs", {}),

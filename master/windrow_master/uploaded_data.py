@@ -33,7 +33,7 @@ FOR_ALL = 0o755
 
 
 class Stopped(Exception):
-    """Unpacking was given up because the master ends; it may be asked for again."""
+    """Unpacking was stopped because the master ends; a client may ask for it again."""
 
 
 class UploadedData:
@@ -51,7 +51,7 @@ class UploadedData:
         self._remove_old_lists()
 
     def for_planner(self) -> dict[str, str] | None:
-        """What planners are given about uploads (docs/contracts.md, section 3); None if no data is taken."""
+        """What planners need to know about uploads (docs/contracts.md, section 3); None if no data is accepted."""
         return None if self._folder is None else {"folder": str(self._folder), "lists": str(self._lists)}
 
     def stop(self) -> None:
@@ -66,9 +66,10 @@ class UploadedData:
         return path if path.is_dir() else None
 
     def place(self, digest: str, on_bytes: Callable[[int, int], None]) -> Path:
-        """Unpack an archive, unless it is unpacked; return the folder.
+        """Unpack an archive, unless that is done already; return the folder.
 
-        `on_bytes`: told bytes done and bytes in all. One call for a digest at a time. Raises ArtifactError, Stopped.
+        `on_bytes`: called with the bytes done and the total. One call for a digest at a time. Raises ArtifactError,
+        Stopped.
         """
         placed = self.path(digest)
         if placed is not None:
@@ -110,7 +111,7 @@ class UploadedData:
             ) from error
 
     def remove_leftovers(self) -> None:
-        """Remove what earlier masters did not unpack to its end. Folders of a live one are locked, and stay."""
+        """Remove what earlier masters did not finish unpacking. Folders of a live master are locked, and stay."""
         if self._folder is None or not self._folder.is_dir():
             return
         for partial in self._folder.glob(".*.partial-*"):
@@ -120,7 +121,7 @@ class UploadedData:
                 _remove(partial)
 
     def _remove_old_lists(self) -> None:
-        """Of data that is there no more, and those that were not written to their end."""
+        """Remove lists of data that no longer exists, and lists that were not finished."""
         if self._lists.is_dir():
             for found in self._lists.iterdir():
                 if self.path(found.name) is None:
@@ -178,7 +179,7 @@ class UploadedData:
 
     @contextlib.contextmanager
     def _listing(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
-        """Takes the files of an upload; their list stands, durable, when nothing went wrong."""
+        """Collect the files of an upload in a list, which becomes durable if nothing goes wrong."""
         self._lists.mkdir(parents=True, exist_ok=True)
         place = list_path(self._lists, digest)
         unfinished = place.with_suffix(".new")
@@ -195,7 +196,7 @@ class UploadedData:
 
 
 def _remove(folder: Path) -> None:
-    """A folder and all below it, if it is there."""
+    """Remove a folder and all below it, if it exists."""
     # Costs 2 ms, which a master that gets no data does not spend.
     import shutil
 
@@ -204,7 +205,7 @@ def _remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """The folder's descriptor, locked where the file system locks folders. Raises BlockingIOError, OSError."""
+    """Lock a folder where the file system supports it; yields its descriptor. Raises BlockingIOError, OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:
@@ -219,7 +220,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 def _sync_file_system(descriptor: int) -> None:
-    """Bring all of a file system to its disk: for many small files far faster than one by one. Raises OSError."""
+    """Sync a whole file system: for many small files, that is far faster than one by one. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):
         os.sync()

@@ -44,7 +44,7 @@ def start_failure(configuration: Configuration, error: BaseException, stage: str
 
 
 def _remedy(configuration: Configuration, missing: str) -> str:
-    """What to do about a module that was not found."""
+    """What to do if a module was not found."""
     package, _, part = missing.partition(".")
     named = configuration.entry_script
     place = os.path.dirname(named) if named.endswith(".py") else ""

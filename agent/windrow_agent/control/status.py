@@ -32,8 +32,8 @@ class NodeStatus:
         self._fetcher = fetcher
 
     def hello(self, node_id: str, node_incarnation: str) -> rpc.WorkHello:
-        """The first message of a stream: everything that is held. After it, all capacities are sent again, and the
-        failures for which this node gave steps up: they may have been lost with the last stream.
+        """Return the first message of a stream, which lists everything that this node holds. Has all capacities sent
+        again, and the failures for which the node gave steps up: both may have been lost with the last stream.
         """
         for step in self._steps.values():
             step.reported = None

@@ -24,7 +24,7 @@ _UNWRITTEN = 120
 
 
 class Stated(NamedTuple):
-    """The version of an environment's Python, and which of the libraries asked for it lacks."""
+    """The Python version of an environment, and which of the wanted libraries it lacks."""
 
     version: str
     missing: list[str]
@@ -117,7 +117,7 @@ def _flag(option: str) -> str:
 
 
 class DoesNotRun(Exception):
-    """The Python of an environment is gone, or fails; the text says which."""
+    """The Python of an environment is gone, or does not run; the text says which."""
 
 
 async def stated_version(python: Path, code: Path, libraries: Sequence[str], agent: Mapping[str, str]) -> Stated:

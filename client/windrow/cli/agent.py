@@ -231,7 +231,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a command of an application."""
+    """Add the command to an application."""
     app.command(
         "agent",
         short_help="Run an agent, which works for a master on this machine.",

@@ -231,6 +231,6 @@ def run_app() -> int:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    """Before anything is read: the command line may be what is wrong."""
+    """Whether the command line asks for JSON, as far as can be told before it is read: it may be what is wrong."""
     pairs = itertools.pairwise(arguments)
     return "--output=json" in arguments or any(pair in (("-o", "json"), ("--output", "json")) for pair in pairs)

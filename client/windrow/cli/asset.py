@@ -160,9 +160,8 @@ def make_app(kind: str) -> typer.Typer:
 
 
 def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
-    """Name and version (None: the latest) of an asset that is named as in a job file, or by its name alone.
-
-    Raises UsageError for what names none, and for two versions.
+    """Return name and version (None: the latest) of an asset, given as in a job file or by its name alone. Raises
+    UsageError for text that names no asset, and for two versions.
     """
     from windrow.spec.naming.assets import split_asset_reference
 
@@ -179,7 +178,7 @@ def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
 
 
 def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
-    """What a file says of the asset, and where its relative paths begin."""
+    """The asset that a file describes, and the folder where its relative paths begin."""
     if file is None:
         return Asset(kind, "", "", "", ""), Path.cwd()
     from windrow.spec.assets.asset_file import load_asset_file

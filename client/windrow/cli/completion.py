@@ -1,4 +1,6 @@
-"""Names for the shell's completion: only what a live master tells within a moment; silence otherwise."""
+"""Names for the shell's completion. They come from a live master that answers within a moment; otherwise there are
+none.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def causes(incomplete: str) -> list[str]:
 
 
 def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
-    """Of the first names that a master tells, those that begin like this."""
+    """Of the first names that a master returns, those that begin like this."""
     try:
         from windrow.sdk.client import Client
 
@@ -58,7 +60,7 @@ def context_names(incomplete: str) -> list[str]:
 
 
 def _access() -> Access | None:
-    """That of the master which a command without options would find."""
+    """How to reach the master that a command without options would use."""
     from windrow.embedded import state_folder
     from windrow.rpc.contexts import Access, find_access
 

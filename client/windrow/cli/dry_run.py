@@ -131,7 +131,7 @@ def dry_create(
 
 
 def _since(job: EffectiveJob, loaded: LoadedJob, resuming: EffectiveJob) -> tuple[EffectiveJob, LoadedJob]:
-    """The job as it takes over results, and where that comes from."""
+    """Apply `--since`: the job with the results that it takes over, and the job file with their origin."""
     changed = [new.name for old, new in zip(job.steps, resuming.steps, strict=True) if new != old]
     origins = {f"jobs.{name}.resume_from": Origin("--since") for name in changed}
     return resuming, loaded._replace(origins={**loaded.origins, **origins})
@@ -144,7 +144,7 @@ def packed(
     priority: int = 0,
     kept_outputs: Mapping[tuple[str, str], str | None] | None = None,
 ) -> tuple[EffectiveJob, dict[str, Code]]:
-    """The job as it would be submitted, and what is in its code folders. Raises UsageError."""
+    """The job as it would be submitted, and the content of its code folders. Raises UsageError."""
     codes: dict[str, Code] = {}
     for folder in sorted(set(loaded.code_folders.values())):
         with tempfile.TemporaryFile() as archive:
@@ -161,7 +161,7 @@ def packed(
 
 
 def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dict[str, Any], default: str) -> None:
-    """In place of paths of this machine, put where the master will have the data."""
+    """Replace paths of this machine by those where the master will have the data."""
     for step in job.steps:
         told = answer["steps"][step.name]
         for name, given in step.inputs.items():
@@ -173,7 +173,7 @@ def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dic
 
 
 def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
-    """Steps that would wait, as the fleet is now, and why."""
+    """Steps that would wait with the present nodes, and why."""
     ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
     for step in job.steps:
         if not ready:
@@ -183,7 +183,7 @@ def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[s
 
 
 def _slots() -> int | None:
-    """How many workers an agent on this machine would have; None where it does not say."""
+    """How many workers an agent on this machine would have; None if this machine does not tell."""
     try:
         return int(ask_process("windrow_agent.node")["cpu_count"])
     except Unanswered:
@@ -191,14 +191,14 @@ def _slots() -> int | None:
 
 
 def _is_here(loaded: LoadedJob, step_name: str) -> bool:
-    """Whether all that a step divides is on this machine, where it is the same as what the master will have."""
+    """Whether all data that a step divides is on this machine, and the same as what the master will have."""
     step = next(step for step in loaded.job.steps if step.name == step_name)
     data = [name for name in step.input_data if isinstance(step.inputs[name], DataInput)]
     return all((step_name, name) in loaded.own_inputs for name in data)
 
 
 def _checked(loaded: LoadedJob, python: str, *, packages: bool = True) -> LoadedJob:
-    """With the warnings of a closer look. `packages`: scripts run in that Python. Raises JobFileError."""
+    """Add the warnings of a thorough check. `packages`: scripts run in that Python. Raises JobFileError."""
     found = check_loaded(loaded, python, packages=packages)
     if found.errors:
         raise JobFileError(found.errors, found.warnings)

@@ -48,7 +48,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
 
 
 def _tell_failures(step: Step) -> None:
-    """What has gone wrong so far, by cause: the counts, and where to look at one."""
+    """Print what has failed so far, by cause: how often, and where to look at one failure."""
     for example in step.failure_examples:
         count = step.failed_attempts.get(example.cause, 0)
         where = (

@@ -28,7 +28,7 @@ class Interrupts:
 
     @property
     def hurried(self) -> bool:
-        """Asked more than once."""
+        """Whether an end was asked for more than once."""
         return self.count > 1
 
     def disarm(self) -> None:

@@ -26,7 +26,7 @@ TAIL_READ_BYTES = 1 << 20
 
 
 class _Received:
-    """Counts bytes, and shows them on one line of a terminal."""
+    """Counts received bytes, and shows the number on one line of a terminal."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -52,7 +52,7 @@ class _Received:
 
 
 def download_outputs(client: Client, job_id: str, folder: Path | None, outputs: list[str], *, as_json: bool) -> int:
-    """Bring outputs into a folder, each below its name; without one to where the job file wants them."""
+    """Download outputs into a folder, each below its name; without a folder, to the places in the job file."""
     if folder is None and not as_json:
         _tell_elsewhere(client.document(job_id), job_id, outputs)
     received = _Received()
@@ -73,7 +73,7 @@ def download_outputs(client: Client, job_id: str, folder: Path | None, outputs: 
 
 
 def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]) -> None:
-    """Say where outputs go that cannot go where the job file wants them, and why."""
+    """Say which outputs cannot go where the job file places them, where they go instead, and why."""
     places = fetch_places(document, job_id)
     for name, path in fetch_paths(document, job_id).items():
         if name in places or (outputs and name not in outputs):

@@ -36,7 +36,7 @@ class _Builds:
         self._told: dict[tuple[str, int], float] = {}
 
     def news(self, nodes: Sequence[Node], job: Job | None) -> list[str]:
-        """Builds for steps of this job that have begun or ended since the last call."""
+        """Return a message for each build for this job's steps that has begun or ended since the last call."""
         names = {step.step_id: step.name for step in job.steps} if job is not None else {}
         now = {
             (node.node_id, step_id): seconds

@@ -32,7 +32,7 @@ _WORKER = re.compile(r"(?:(?P<node>[^/]+)/)?(?:process)?(?P<number>\d+)")
 
 
 class Choice(NamedTuple):
-    """Which logs to show. `process`: for example `process003`; "" for all."""
+    """Which logs to show. `process`: for example `process003`, or empty for all."""
 
     step: str = ""
     node: str = ""

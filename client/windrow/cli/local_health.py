@@ -1,6 +1,6 @@
-"""`windrow health --folder DIR` and `--state DIR`: is the agent, or the master, of a folder on this machine well?
+"""`windrow health --folder DIR` and `--state DIR`: does the agent or master of a folder on this machine serve?
 
-Container engines ask every few seconds, so this imports next to nothing. `cli.health` does any other command line.
+Container engines ask every few seconds, so this imports next to nothing. `cli.health` handles all other command lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parse(arguments: list[str]) -> tuple[str, str] | None:
 
 
 def local_health(option: str, folder: str) -> int:
-    """Say whether the process of a folder serves. Returns the exit code."""
+    """Print whether the process of a folder serves; return the exit code."""
     role, serves_not = KINDS[option]
     try:
         _become_owner(folder)
@@ -52,9 +52,8 @@ def local_health(option: str, folder: str) -> int:
 
 
 def _become_owner(folder: str) -> None:
-    """Only the owner may enter the folder, and a health check may run as root without root's rights.
-
-    Raises OSError.
+    """Become the folder's owner: only the owner may enter the folder, and a health check may run as a root without
+    root's rights. Raises OSError.
     """
     owner = os.stat(folder)  # noqa: PTH116  pathlib costs milliseconds here
     if os.geteuid() == 0 and owner.st_uid != 0:

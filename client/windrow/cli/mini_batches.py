@@ -227,7 +227,7 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
 
 
 def _earlier_job(client: Client, job: str, found: MiniBatch) -> str:
-    """The job whose result a mini-batch has that has succeeded without an attempt; "": it has none yet."""
+    """The earlier job from which a mini-batch without an attempt has its result; empty if it has none."""
     if found.state != "succeeded":
         return ""
     steps = client.document(job)["steps"]

@@ -157,7 +157,9 @@ def _drained(node: Node) -> str:
 
 
 def _wait_until_left(client: Client, asked: Node) -> tuple[Node, str]:
-    """Wait until this incarnation of a node is gone; the node as it stands then, and how it went."""
+    """Wait until this incarnation of a node has left. Returns the node in its last state, and a sentence about how it
+    left.
+    """
     name = asked.node_id
     while True:
         found = next((node for node in client.list_nodes() if node.node_id == name), None)
@@ -202,7 +204,7 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
 
 
 def _why(node: Node) -> str:
-    """Why it is not simply ready, and what to do about it; empty when it is."""
+    """Why the node is not ready, and what to do about it; empty if it is ready."""
     if node.builds and not node.message:
         longest = duration(max(node.builds.values()))
         return f"Builds {'an environment' if len(node.builds) == 1 else 'environments'}, for {longest} already."
@@ -216,7 +218,7 @@ def _why(node: Node) -> str:
 
 
 def _expiring(master: FoundMaster, nodes: Sequence[Node], now: datetime) -> Iterator[str]:
-    """Which certificates expire soon, or have, and what to do."""
+    """Say which certificates expire soon or have expired, and what to do."""
     from windrow.rpc.certificates import NEW_AUTHORITY, RENEW
 
     if (ends := master.certificate_good_until) is not None and (when := _when(ends, now)):
@@ -232,7 +234,7 @@ def _expiring(master: FoundMaster, nodes: Sequence[Node], now: datetime) -> Iter
 
 
 def _when(ends: datetime, now: datetime) -> str:
-    """That a certificate expires, in words; "" while there is time."""
+    """When a certificate expires, in words; empty while there is plenty of time."""
     from windrow.rpc.certificates import WARN_DAYS, days_left
 
     days = days_left(ends.timestamp(), now.timestamp())
@@ -242,5 +244,5 @@ def _when(ends: datetime, now: datetime) -> str:
 
 
 def _figure(value: _Value | None, form: Callable[[_Value], str]) -> str:
-    """A figure of the last heartbeat, in words; "-" where there was none."""
+    """A figure of the last heartbeat, in words; "-" if there has been none."""
     return "-" if value is None else form(value)

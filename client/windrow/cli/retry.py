@@ -89,7 +89,7 @@ def _here(
     strict: bool,
     output: OutputForm,
 ) -> int:
-    """A run of this machine: with a master and an agent of its own, as `windrow run`."""
+    """Retry a run of this machine with a private master and agent, like `windrow run`."""
     from windrow.cli import run_start
     from windrow.embedded import remembered_options
 

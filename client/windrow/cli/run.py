@@ -71,7 +71,7 @@ class _Run:
 
     @property
     def has_ended(self) -> bool:
-        """The job has ended, not only this command."""
+        """Whether the job has ended, not only this command."""
         return self._document is not None
 
     def run(self) -> int:
@@ -89,7 +89,7 @@ class _Run:
         return self._tell_end(self._job, self._document)
 
     def close(self) -> None:
-        """End master, agent and display. Repeatable."""
+        """End master, agent and display. May be called again."""
         try:
             if self._display is not None:
                 self._display.end()
@@ -142,9 +142,9 @@ class _Run:
         return exit_codes.INTERRUPTED
 
     def _look_again(self) -> None:
-        """Ask for what the drain has added to an interrupted run, which is not followed any more.
+        """Ask the master once more about an interrupted run, for what the drain has added.
 
-        If nothing is left to run, wait a moment for the end of the job: its rows are being gathered.
+        If nothing is left to run, wait a moment for the job's end: its rows are being gathered.
         """
         if self.has_ended or self._job is None or self._session is None or self._interrupts.hurried:
             return

@@ -91,7 +91,7 @@ def salvage(
 
 
 def _asked(what: str, folder: Path, *more: Path) -> dict[str, Any]:
-    """The answer of the master's own code. Raises UsageError."""
+    """Run the master's own code, and return its answer. Raises UsageError."""
     try:
         places = [str(path.absolute()) for path in (folder, *more)]
         found = ask("windrow_master.salvage", what, *places, patience_s=None)

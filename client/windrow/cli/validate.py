@@ -89,7 +89,7 @@ def validate(
 
 
 def _registry(opened: contextlib.ExitStack) -> AssetLookup:
-    """That of the context in use, else of the runs here; where there is neither, nothing is registered."""
+    """The registry of the context in use, or else of the runs here. If there is neither, nothing is registered."""
     from windrow.spec.naming.assets import NO_ASSETS
 
     try:

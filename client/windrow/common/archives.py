@@ -33,7 +33,7 @@ class ArchiveError(Exception):
 
 
 class OtherKind(ArchiveError):
-    """It does not begin as an archive of this kind does."""
+    """The archive does not begin like an archive of this kind."""
 
 
 class ArchiveLimits(NamedTuple):
@@ -54,13 +54,13 @@ _IMPORTED = (b".py", b".so")
 
 
 class Hash(Protocol):
-    """As those of `hashlib`."""
+    """A hash object as `hashlib` makes it."""
 
     def update(self, data: bytes, /) -> None:
-        """Takes in more of the content."""
+        """Add more of the content."""
 
     def digest(self) -> bytes:
-        """Of all that was taken in."""
+        """Return the hash of everything added so far."""
 
 
 class Member(NamedTuple):
@@ -74,7 +74,7 @@ class Member(NamedTuple):
 
 @cache
 def data_preamble() -> bytes:
-    """How archives of data begin, and those of code never do: so no digest is ever that of both."""
+    """How archives of data begin. Archives of code never begin like this, so no digest belongs to one of each."""
     # Only who brings or takes data pays for the import.
     import tarfile
 
@@ -210,7 +210,9 @@ def _unpack_members(
 
 
 def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_all: bool) -> None:
-    """Make the folders down to a file; those made last are remembered. Raises FileExistsError where one is a file."""
+    """Make the folders down to a file, and remember the last ones made. Raises FileExistsError if one of them is a
+    file.
+    """
     if len(made) > 10_000:
         made.clear()
     path = target
@@ -231,9 +233,8 @@ def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_al
 
 
 def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:
-    """The files of an archive, in order. Raises ArchiveError for any other kind of entry, ValueError for no tar.
-
-    `at`: where the first header is.
+    """The files of an archive, in order. `at`: the place of the first header. Raises ArchiveError for any other kind of
+    entry, ValueError for data that is not a tar.
     """
     pax: dict[bytes, bytes] = {}
     while True:
@@ -298,7 +299,7 @@ def _decimal(text: bytes) -> int:
 
 
 class _Crc32:
-    """What `Hash` asks for."""
+    """A `Hash` that computes a crc32."""
 
     def __init__(self) -> None:
         self._crc = 0

@@ -18,7 +18,7 @@ SECRETS = ("WINDROW_CA_FILE", "WINDROW_TOKEN_FILE")
 
 
 def main() -> NoReturn:
-    """Become the owner of the folder, and run the command in this process."""
+    """Become the owner of the folder, and replace this process by the command."""
     _, folder, *command = sys.argv
     missing = [file for name in SECRETS if (file := os.environ.get(name)) and not os.path.lexists(file)]
     if missing:

@@ -14,6 +14,6 @@ def listed_in(path: str | os.PathLike[str]) -> str:
 
 
 def place_in(message: str) -> str | None:
-    """The list that a step's message names; None where it names none."""
+    """The list that a step's message names, if it names one."""
     found = _SAID.search(message)
     return found[1] if found else None

@@ -1,7 +1,7 @@
-"""No garbage collection while a process starts.
+"""Keeps Python from collecting garbage while a process starts.
 
-Importing makes tens of thousands of objects that live as long as the process. Each collection would walk all of them
-again and free next to nothing.
+Imports make tens of thousands of objects that live as long as the process. Each collection would walk all of them again
+and free next to nothing.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -11,11 +11,11 @@ import gc
 
 
 def pause() -> None:
-    """Collect nothing until `resume`."""
+    """Stop collecting until `resume`."""
     gc.disable()
 
 
 def resume() -> None:
-    """Collect again, but never walk what is there already. Repeatable."""
+    """Collect again, but never walk the objects that exist now. May be called again."""
     gc.freeze()
     gc.enable()

@@ -1,8 +1,9 @@
-"""Whether a master or an agent on this machine is well, told by the time of a file in its folder.
+"""Whether a master or an agent on this machine is well, read from the time stamp of a file in its folder.
 
-The event loop of the process sets that time; a thread would go on when the loop hangs. To look takes no import and no
-connection: container engines do it every few seconds, in each of many containers. Only the time is written, which works
-on a full disk, too. One second after 1970 began means: the process lives, but does not serve at the moment.
+The event loop of the process sets the time stamp; a thread would go on when the loop hangs. A check needs no import and
+no connection: container engines run one every few seconds, in each of many containers. Only the time stamp is written,
+which works even on a full disk. One second after the start of 1970 means: the process lives, but does not serve at the
+moment.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class HealthFile:
-    """The writing side. If the file cannot be written, the process only looks ill."""
+    """Writes the time stamp. If that fails, the process only looks unwell."""
 
     def __init__(self, folder: Path) -> None:
         self._path = str(folder / NAME)
 
     def tell(self, *, serving: bool) -> None:
-        """To be called by the event loop, at least every `TOLD_EVERY_S`."""
+        """Set the time stamp. The event loop calls this at least every `TOLD_EVERY_S` seconds."""
         try:
             os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
             os.utime(self._path, None if serving else (_NOT_SERVING_S, _NOT_SERVING_S))
@@ -36,7 +37,7 @@ class HealthFile:
             pass
 
     def remove(self) -> None:
-        """The process ends."""
+        """Remove the file, as the process ends."""
         try:
             os.unlink(self._path)  # noqa: PTH108  pathlib costs milliseconds here
         except OSError:

@@ -1,4 +1,4 @@
-"""The Python that runs the user's script: which one it is, and whether it can, before any work begins."""
+"""The Python that runs the user's script: which one it is, and whether it can run scripts."""
 
 # Only cheap modules: finding one is on the way to the first run().
 from __future__ import annotations
@@ -20,14 +20,13 @@ PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_pr
 
 
 class NoInterpreter(UsageError):
-    """There is no such interpreter, or not one for scripts; the text says which, why, and what to do."""
+    """The interpreter does not exist, or cannot run scripts; the text says which, why, and what to do."""
 
 
 def find_interpreter(configured: str | None, environment: Mapping[str, str], own: str = sys.executable) -> str:
-    """Absolute path of the interpreter: the configured one (a bare name is looked up on PATH), else the active virtual
-    or conda environment's, else our own.
-
-    Raises NoInterpreter for one that is not there or cannot be executed.
+    """Return the absolute path of the interpreter: the configured one (a bare name is looked up on PATH), else that of
+    the active virtual or conda environment, else our own. Raises NoInterpreter if it does not exist or cannot be
+    executed.
     """
     if configured:
         return _checked(configured, "given by --python")
@@ -38,7 +37,7 @@ def find_interpreter(configured: str | None, environment: Mapping[str, str], own
 
 
 def check_interpreter(python: str) -> None:
-    """Run it for a moment: is it a Python, and new enough? Raises NoInterpreter."""
+    """Start the interpreter, and check that it is a Python that is new enough. Raises NoInterpreter."""
     if python != sys.executable:
         missing_libraries(python)
 
@@ -46,9 +45,8 @@ def check_interpreter(python: str) -> None:
 def missing_libraries(
     python: str, libraries: Sequence[str] = (), *, folder: str = "", variables: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Which of the libraries an interpreter lacks, with a step's code folder and environment variables.
-
-    One that does not answer in time lacks none. Raises NoInterpreter for one that cannot run scripts.
+    """Return the libraries that an interpreter lacks, with a step's code folder and environment variables; none if it
+    does not answer in time. Raises NoInterpreter if it cannot run scripts.
     """
     import subprocess
 

@@ -59,7 +59,7 @@ class _JsonFile(logging.Handler):
                 self._kept.append(line)
 
     def _write(self, line: bytes) -> None:
-        """Raises OSError; half a line is taken back."""
+        """Write a line, whole or not at all. Raises OSError."""
         written = os.write(self._fd, line)
         if written < len(line):
             with suppress(OSError):
@@ -68,7 +68,9 @@ class _JsonFile(logging.Handler):
         self._size += written
 
     def _rotate(self) -> None:
-        """Raises OSError; what is open then is still this file's own, and the next line tries again."""
+        """Rename the full file, and begin a new one. If that fails with OSError, the old file stays in use and the next
+        line tries again.
+        """
         with suppress(FileNotFoundError):  # renamed before, when no new one could be opened
             self._path.rename(self._path.with_name(self._path.name + ".1"))
         full = self._fd
@@ -81,7 +83,7 @@ class _JsonFile(logging.Handler):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """A record as the object of its line."""
+    """Return a log record as a JSON object."""
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     line: dict[str, Any] = {
         "timestamp": f"{moment}.{int(record.msecs):03d}Z",
@@ -95,9 +97,8 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def open_journal(path: Path, role: str, level: str = "INFO", *, served: bool) -> None:
-    """Begin to write the log of a process to `path` (its folder is there). `role`: what it calls itself.
-
-    Raises OSError, ValueError (unknown level).
+    """Begin to write the log of a process to `path`, in a folder that exists. `role`: the name of the process in the
+    log. Raises OSError, and ValueError for an unknown level.
     """
     log.setLevel(level)
     log.propagate = False
@@ -131,19 +132,20 @@ def _console_formatter(terminal: bool) -> logging.Formatter:
 
 
 def say(level: int, event: str, /, **fields: object) -> None:
-    """One line of the log: what happened, and the values that belong to it."""
+    """Write one line: the event, and the values that belong to it."""
     if log.isEnabledFor(level):
         log.log(level, event, extra={"fields": fields})
 
 
 class Condition:
-    """Something that goes on for a while: said when it begins, and when it is over, with how often and how long.
-
-    So what happens a hundred times a second makes two lines in the log. For one thread at a time.
+    """A condition that lasts for a while. It is logged when it begins, and when it is over, with how often it occurred
+    and for how long. So what happens a hundred times a second makes two lines. For one thread at a time.
     """
 
     def __init__(self, level: int, begins: str, over: str, *, from_times: int = 1) -> None:
-        """`begins`, `over`: what is said. `from_times`: nothing is said unless it happens so often in a row."""
+        """`begins`, `over`: what to log. `from_times`: log nothing unless the condition occurs that many times in a
+        row.
+        """
         self._level = level
         self._begins = begins
         self._over = over
@@ -153,7 +155,7 @@ class Condition:
         """How often it has happened since it began; 0: it does not go on."""
 
     def goes_on(self, **fields: object) -> None:
-        """It happens, or happens again."""
+        """Note that the condition has occurred, or occurred again."""
         if not self.times:
             self._since_s = time.monotonic()
         self.times += 1
@@ -161,7 +163,7 @@ class Condition:
             say(self._level, self._begins, **fields)
 
     def is_over(self, **fields: object) -> None:
-        """It does not happen (any more)."""
+        """Note that the condition is over, if it was there."""
         times, self.times = self.times, 0
         if times >= self._from_times:
             seconds = round(time.monotonic() - self._since_s, 1)
@@ -169,8 +171,8 @@ class Condition:
 
 
 class Repeated:
-    """Events that anybody can cause as often as they like: a few of each kind are said each minute, the others are
-    counted, and the next one that is said tells their number.
+    """Events that anybody can cause as often as they like. A few of each kind are logged each minute. The others are
+    counted, and the next one that is logged shows their number.
     """
 
     KINDS_MAX = 256
@@ -181,7 +183,7 @@ class Repeated:
         """By kind: when its minute began, and how many events there were in it."""
 
     def say(self, kind: object, level: int, event: str, /, **fields: object) -> None:
-        """`kind`: what tells such events apart."""
+        """Log an event, or count it. `kind`: what distinguishes such events."""
         now = time.monotonic()
         since_s, times = self._said.get(kind, (now, 0))
         left_out = 0

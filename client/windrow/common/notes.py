@@ -19,7 +19,7 @@ _SUM = b'"crc32": '
 
 
 class NoteDamaged(Exception):
-    """A note is not what was written. `where`: its path; `what`: how the damage shows."""
+    """A note was changed on the disk. `where`: its path; `what`: how the damage shows."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where} is damaged: {what}")
@@ -36,7 +36,7 @@ def render(value: Mapping[str, Any]) -> bytes:
 
 
 def parse(text: bytes, where: str) -> dict[str, Any]:
-    """What a note says. Raises NoteDamaged; `where` names it there."""
+    """Return the content of a note. Raises NoteDamaged, in which `where` names the note."""
     import json
 
     body, _, told = text.rpartition(_SUM)
@@ -67,7 +67,7 @@ def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durabl
 
 
 def read_note(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """What a note says; None where there is none. Raises NoteDamaged, OSError."""
+    """Return the content of a note, or None if it does not exist. Raises NoteDamaged, OSError."""
     try:
         with open(path, "rb") as file:
             text = file.read()

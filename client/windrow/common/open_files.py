@@ -19,13 +19,12 @@ _RAISED_MAX = 65536
 
 
 class TooFewOpenFiles(UsageError):
-    """The system allows this process too few open files; the text says how many, and how to have more."""
+    """The system allows this process too few open files; the text says how many, and how to get more."""
 
 
 def need_open_files(who: str, workers: int) -> None:
-    """Makes sure that `who` can look after so many workers: a soft limit below that is raised to it.
-
-    Raises TooFewOpenFiles where the hard limit is below it.
+    """Make sure that `who` can handle that many workers, by raising the soft limit if necessary. Raises TooFewOpenFiles
+    if the hard limit is too low.
     """
     needed = BASE + EACH_WORKER * workers
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -41,7 +40,7 @@ def need_open_files(who: str, workers: int) -> None:
 
 
 def raise_open_files() -> int:
-    """Raises this process's soft limit towards the hard one; returns what it was, for the processes of others."""
+    """Raise this process's soft limit towards the hard one. Returns the former limit, for child processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _RAISED_MAX if hard == resource.RLIM_INFINITY else min(hard, _RAISED_MAX)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
 
 
 def precise_duration(seconds: float) -> str:
-    """As `duration`, but short times tell more: `12 µs`, `3.4 ms`, `0.42 s`."""
+    """Like `duration`, but short times are more precise: `12 µs`, `3.4 ms`, `0.42 s`."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.1:

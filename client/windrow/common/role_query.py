@@ -1,4 +1,4 @@
-"""Questions to the code of another role, which the client does not import: it answers in a process of its own."""
+"""Asks the code of another role, which the client does not import, in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ END_S = 5.0
 
 
 class Unanswered(Exception):
-    """A process that was asked gave no answer; the text is what it said instead."""
+    """The process gave no answer; the text is what it printed instead."""
 
 
 def ask(module: str, *arguments: str, patience_s: float | None = ASK_S) -> dict[str, Any]:
-    """The JSON document that `python -m MODULE ARGUMENT...` writes. Raises Unanswered. `patience_s`: how long that may
-    take; None: as long as it does."""
+    """Return the JSON document that `python -m MODULE ARGUMENT...` prints. `patience_s`: how long that may take; None:
+    as long as it takes. Raises Unanswered.
+    """
     command = [sys.executable, "-P", "-m", module, *arguments]
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What signals are called in messages."""
+"""Names of signals for messages."""
 
 # Only cheap modules: this is on the way to the first run().
 from __future__ import annotations
@@ -7,7 +7,7 @@ import signal
 
 
 def signal_name(number: int) -> str:
-    """As in SIGSEGV; numbers without a name stay numbers."""
+    """The name, such as SIGSEGV; a number without a name stays a number."""
     try:
         return signal.Signals(number).name
     except ValueError:

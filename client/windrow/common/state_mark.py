@@ -1,4 +1,4 @@
-"""By what a state folder of Windrow is known, whatever its name: it belongs neither to a job's code nor to its data."""
+"""How to recognize a state folder of Windrow, whatever its name: it belongs neither to a job's code nor to its data."""
 
 # Only cheap modules: this is on the way to the first run().
 from __future__ import annotations

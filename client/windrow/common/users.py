@@ -13,10 +13,8 @@ from windrow.errors import UsageError
 
 
 def become_user(name: str) -> None:
-    """Turn this process into one of a user, given by name or number: its groups, its home, and no way back.
-
-    Nothing to do where it is that user's already. Root is nobody to become: it is done to leave root's files behind.
-    Raises UsageError.
+    """Make this process one of another user, given by name or number, with that user's groups and home, for good. Does
+    nothing if it is that user's already. Refuses root, as whom scripts could read the join token. Raises UsageError.
     """
     uid, gid, home = _find(name)
     if uid == 0:
@@ -100,8 +98,9 @@ def _closed(path: str) -> str:
 
 
 def _find(name: str) -> tuple[int, int, str]:
-    """(user, group, home); a number needs no entry in the list of users: its group has the same number then, and its
-    home is that of the environment."""
+    """Return user, group and home. A number needs no entry in the user database: its group then has the same number,
+    and its home is that of the environment.
+    """
     try:
         entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:

@@ -49,7 +49,10 @@ _OF_PARALLEL = frozenset(
 
 
 class Code:
-    """What is packed of a code folder. Not the core's `Code`, which names reasons."""
+    """What goes into the archive of a code folder.
+
+    Not the core's `Code`, which names reasons.
+    """
 
     def __init__(self, files: int, content_bytes: int, digest: str) -> None:
         self.files, self.bytes, self.digest = files, content_bytes, digest
@@ -65,8 +68,9 @@ def make_document(
     builds: bool = False,
     slots: int | None,
 ) -> dict[str, Any]:
-    """`job`: with the digests of its code; `answer`: of `ask`; `python`: what runs scripts, "" where nodes decide;
-    `slots`: worker processes at a time, None where nodes decide."""
+    """Make the document. `job`: with the digests of its code; `answer`: from `ask`; `python`: what runs scripts, empty
+    if nodes decide; `slots`: worker processes at a time, None if nodes decide.
+    """
     levels = levels_of(job)
     steps = []
     for number, names in enumerate(levels):
@@ -95,7 +99,7 @@ def make_document(
 
 
 def problems_of(document: dict[str, Any]) -> list[str]:
-    """Why the job would fail, as far as it can be told now."""
+    """Why the job would fail, as far as is known now."""
     found: list[str] = []
     for step in document["steps"]:
         found += [f"Step {step['name']}: {problem}" for problem in step["problems"]]
@@ -178,7 +182,7 @@ def _input(step: EffectiveStep, name: str, told: dict[str, Any], loaded: LoadedJ
 
 
 def _meaning(name: str, value: Any, step: EffectiveStep) -> str:
-    """What a value stands for that does not say so itself; "" for any other."""
+    """What a value stands for, if the value does not say so itself; otherwise empty."""
     if name == "mini_batch_size" and value is None:
         return "by the kind of input: 10 files, or 1 MB of a table"
     if name == "mini_batch_size":

@@ -54,7 +54,7 @@ def follow(pipe: int, run_folder: str) -> None:
 
 
 def take_lifeline() -> int:
-    """Move the pipe away from standard input, to a descriptor that no child inherits."""
+    """Take the pipe from standard input, and move it to a descriptor that no child inherits."""
     pipe = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -63,7 +63,7 @@ def take_lifeline() -> int:
 
 
 def main() -> None:
-    """Follow the starter in a thread, and run the module."""
+    """Watch the starter in a thread, and run the module."""
     # Master and agent resume it when they have imported what they need.
     garbage_collector.pause()
     run_folder = os.environ.pop(RUN_FOLDER_VARIABLE, "")

@@ -69,5 +69,5 @@ def _kept(path: str) -> dict[str, str]:
 
 
 def _there(places: Mapping[str, str]) -> dict[str, str]:
-    """Leaves out folders that are gone; whatever names them reports that."""
+    """Leave out folders that no longer exist; whatever names them reports that."""
     return {name: place for name, place in places.items() if not place.startswith("/") or os.path.isdir(place)}

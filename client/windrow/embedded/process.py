@@ -36,7 +36,7 @@ class Process:
             self.pidfd = -1
 
     def exit_code(self) -> int | None:
-        """Its exit code, -N for signal N, or None while it lives."""
+        """The exit code, -N for signal N, or None while the process runs."""
         if self._status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -49,7 +49,7 @@ class Process:
         return self._status
 
     def send(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.exit_code() is None:
             try:
                 os.kill(self.pid, number)
@@ -57,21 +57,21 @@ class Process:
                 pass
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code when it ends within the time, else None."""
+        """Return the exit code if the process ends within this time, else None."""
         deadline = time.monotonic() + seconds
         while (code := self.exit_code()) is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return code
 
     def close(self) -> None:
-        """Close the descriptors. Repeatable."""
+        """Close the descriptors. May be called again."""
         for descriptor in (self.output, self.pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
         self.output = self.pidfd = -1
 
     def said(self, lines: int = 8) -> str:
-        """The last lines that it has written to standard error."""
+        """The last lines that the process has written to standard error."""
         try:
             with open(self.log, "rb") as file:
                 length = file.seek(0, os.SEEK_END)

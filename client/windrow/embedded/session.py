@@ -31,7 +31,10 @@ POLL_S = 0.01
 
 
 class Session:
-    """An open state folder. Close it. Not an agent's session with a master, which `windrow_agent.session` holds."""
+    """An open state folder. The caller closes it.
+
+    Not an agent's session with a master, which `windrow_agent.session` holds.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Session:
 
     @property
     def attached(self) -> bool:
-        """Another process started master and agent."""
+        """Whether another process started the master and agent."""
         return self.supervisor is None
 
     def wait_ready(self) -> str:
@@ -99,7 +102,9 @@ class Session:
         return None
 
     def take_over(self) -> bool:
-        """After OwnerGone: start master and agent, or attach if another process was faster. True: this one is owner."""
+        """After OwnerGone, start a master and agent, or attach if another process was faster. Returns True if this
+        session is now the owner.
+        """
         self._enter()
         self.wait_ready()
         return not self.attached
@@ -111,7 +116,7 @@ class Session:
         hurry: Callable[[], bool] = lambda: False,
         drained: Callable[[], None] = lambda: None,
     ) -> None:
-        """End what this session started (see `Supervisor.end`) and release the folder. Repeatable."""
+        """End what this session started (see `Supervisor.end`), and release the folder. May be called again."""
         if self.supervisor is not None:
             self.supervisor.end(now=now, hurry=hurry, drained=drained)
             if self._thread is not None:

@@ -43,7 +43,7 @@ RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
 
 
 class Ownership:
-    """This process owns a state folder until `release` or its end."""
+    """This process's ownership of a state folder, until `release` or the end of the process."""
 
     def __init__(self, folder: str, descriptor: int) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Ownership:
         write_note(os.path.join(self.folder, ENDPOINT), {"format": 1, **endpoint})
 
     def release(self) -> None:
-        """Release the folder. Repeatable."""
+        """Release the folder. May be called again."""
         if self._descriptor < 0:
             return
         _clear(self.folder)
@@ -164,7 +164,7 @@ def make_run_folder(state: str) -> str:
 
 
 def remove_run_folder(folder: str) -> None:
-    """Remove the folder of the socket, and the files in it. Repeatable."""
+    """Remove the socket's folder, and the files in it. May be called again."""
     try:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))

@@ -44,7 +44,7 @@ DRAIN_GRACE_S = 30.0
 
 
 class _Role:
-    """One of the two: how to start it, and how often it died."""
+    """One of the two processes: how to start it, and how often it has died."""
 
     def __init__(self, name: str, module: str, arguments: list[str], log: str, environment: dict[str, str]) -> None:
         self.name = name
@@ -237,7 +237,7 @@ class Supervisor:
             agent.wait(MASTER_END_S)
 
     def _end_master(self, master: Process, hurry: Callable[[], bool]) -> None:
-        """The master writes its last reports first, which takes seconds for millions of mini-batches."""
+        """End the master, which first writes its last reports. With millions of mini-batches that takes seconds."""
         deadline = time.monotonic() + MASTER_END_S
         while master.wait(0.05) is None and time.monotonic() < deadline and not hurry():
             pass

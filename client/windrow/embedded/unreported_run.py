@@ -16,7 +16,9 @@ FILE = "untold"
 
 
 def remember(folder: str, job_id: str) -> None:
-    """A command follows the run from now on."""
+    """The run that was followed last, if its end is unreported; otherwise empty. A damaged note counts as none: an
+    equal command then runs the job again.
+    """
     write_note(os.path.join(folder, FILE), {"job_id": job_id})
 
 
@@ -31,7 +33,7 @@ def remembered(folder: str) -> str:
 
 
 def forget(folder: str, job_id: str) -> None:
-    """The end of a run has been reported. Repeatable."""
+    """Note that the end of a run has been reported. May be called again."""
     if remembered(folder) == job_id:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, FILE))

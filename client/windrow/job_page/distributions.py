@@ -23,7 +23,7 @@ Bins = Sequence[Sequence[float]]
 
 
 def durations(figures: dict[str, Any]) -> str:
-    """Three panels (run, load, whole) over one axis of colours, by status; and their quantiles."""
+    """Three panels (run, load, whole) over one axis, coloured by status, and their quantiles."""
     by_status = figures["durations"]
     if not by_status:
         return '<p class="quiet">No attempt has ended yet.</p>'
@@ -64,7 +64,7 @@ def durations(figures: dict[str, Any]) -> str:
 
 
 def memory(figures: dict[str, Any]) -> str:
-    """One panel, and quantiles."""
+    """One panel, and its quantiles."""
     told = figures["memory_kib"]
     if not told["count"]:
         return '<p class="quiet">No worker has reported its memory yet.</p>'
@@ -88,7 +88,7 @@ def _time_words(microseconds: float) -> str:
 def _histogram(
     bins: dict[str, Bins], colours: dict[str, str], words: Callable[[float], str], marks: Sequence[float]
 ) -> str:
-    """Bars over a logarithmic axis; their height is how many there are for each doubling."""
+    """Bars over a logarithmic axis. Their height is the number of values for each doubling."""
     edges = [edge for one in bins.values() for first, behind, _ in one for edge in (max(first, 0.5), max(behind, 0.5))]
     low, high = math.log10(min(edges)), math.log10(max(edges))
     if high - low < 1:

@@ -30,10 +30,9 @@ _TIME_STEPS: Final = (
 
 
 def svg(height: float, content: Iterable[str], label: str, *, width: int = WIDTH, squeezed: bool = False) -> str:
-    """A drawing that is as wide as its place. `label`: what it shows, for who cannot see it.
-
-    `squeezed`: on a narrow screen it is drawn narrower, without its words, and not scrolled: a bar that is seen in part
-    shows other shares.
+    """A drawing as wide as its place. `label`: describes it for screen readers. `squeezed`: on a narrow screen, it is
+    drawn narrower and without text instead of scrolled, since a bar that is only partly visible would show wrong
+    shares.
     """
     fit = 'class="squeezed" preserveAspectRatio="none"' if squeezed else 'preserveAspectRatio="xMidYMid meet"'
     return (
@@ -42,7 +41,7 @@ def svg(height: float, content: Iterable[str], label: str, *, width: int = WIDTH
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, title: str = "", *, radius: float = 0) -> str:
-    """A box of the colour of a kind (a class of the style sheet)."""
+    """A box in the colour of a kind (a class of the style sheet)."""
     tip = f"<title>{escape(title)}</title>" if title else ""
     rounded = f' rx="{radius:g}"' if radius else ""
     return (
@@ -52,7 +51,7 @@ def rect(x: float, y: float, width: float, height: float, kind: str, title: str 
 
 
 def text(x: float, y: float, words: str, kind: str = "label", *, anchor: str = "start") -> str:
-    """Words at a point; `y` is their base line."""
+    """Text at a point; `y` is its base line."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
@@ -62,7 +61,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str:
 
 
 def area(points: Sequence[tuple[float, float]], base: Sequence[tuple[float, float]], kind: str, title: str) -> str:
-    """What lies between two lines over the same range of x."""
+    """The area between two lines over the same range of x."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*points, *reversed(base)])
     return f'<polygon class="{kind}" points="{path}"><title>{escape(title)}</title></polygon>'
 
@@ -91,7 +90,7 @@ def count_axis(most: float, top: float, bottom: float, *, whole: bool = False) -
 
 
 def nice_step(most: float) -> float:
-    """A step by which at most four lie in a range."""
+    """A step that divides a range into at most four parts."""
     raw = most / 4
     power = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
@@ -148,7 +147,7 @@ def short(number: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """In percent; what is there at all is never 0 %."""
+    """A share in percent; a share above nothing is never shown as 0 %."""
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole
@@ -160,7 +159,7 @@ def share(part: float, whole: float) -> str:
 
 
 def legend(kinds: Iterable[tuple[str, str]]) -> str:
-    """Colour and name of each (class, name)."""
+    """The colour and name of each kind, given as (class, name)."""
     return (
         '<p class="legend">'
         + "".join(f'<span><i class="swatch {kind}"></i>{escape(name)}</span>' for kind, name in kinds)

@@ -117,7 +117,7 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
 
 
 def _working_s(job: dict[str, Any], steps: list[dict[str, Any]]) -> float:
-    """From the first mini-batch of any step to the last one's end."""
+    """Seconds from the first mini-batch of any step to the end of the last one."""
     begins = [step["start_s"] for step in steps if step["figures"]]
     ends = [step["figures"]["last_end_us"] / 1e6 for step in steps if step["figures"]]
     return max(ends) - min(begins) if begins else 0.0

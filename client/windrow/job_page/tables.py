@@ -50,7 +50,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
 
 
 def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
-    """Failed items that no attempt failed by: run() returned too few results."""
+    """Failed items that no failed attempt explains: run() returned too few results for them."""
     counts = "counts" if count == 1 else "count"
     listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
     return (
@@ -93,7 +93,7 @@ def _bar(row: dict[str, Any], longest: int) -> str:
 
 
 def nodes(figures: dict[str, Any]) -> str:
-    """A row for each node, and folded away a row for each worker."""
+    """A row for each node; the rows of its workers are folded away."""
     kinds = [kind for kind in KINDS if kind != "running" or figures["worker_us"]["running"]]
     if not figures["nodes"]:
         return ""
@@ -118,7 +118,7 @@ def nodes(figures: dict[str, Any]) -> str:
 
 
 def _not_listed(count: int, noun: str) -> str:
-    """A line for what a table leaves out; nothing where it is whole."""
+    """A line for what a table leaves out; empty if it leaves out nothing."""
     return f'<p class="quiet">{counted(count, noun)} not listed.</p>' if count else ""
 
 

@@ -44,12 +44,12 @@ MEANING = {
 
 
 def present(seconds: dict[str, int]) -> list[str]:
-    """The kinds of worker time to tell of: `running` only where something runs."""
+    """The kinds of worker time to show; `running` only if something runs."""
     return [kind for kind in KINDS if kind != "running" or seconds["running"]]
 
 
 def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
-    """The bar, and what each part of it means. `ended`: no more will come."""
+    """The bar, and what each part of it means. `ended`: the job has ended, so the figures are final."""
     spent = figures["worker_us"]
     total = spent["total"]
     if not total:
@@ -200,7 +200,7 @@ def _lane_name(lane: dict[str, Any]) -> str:
 
 
 def _hover(lane: dict[str, Any], y: float, row: float, figures: dict[str, Any]) -> str:
-    """An empty box over a row, whose tooltip says what the row shows."""
+    """An empty box over a row, with a tooltip that describes the row."""
     wide_s = figures["bin_us"] / 1e6
     spent = {kind: sum(map(LEVELS.index, lane["cells"].get(kind, ""))) / 35 * wide_s for kind in KINDS}
     told = ", ".join(f"{KIND_NAMES[kind]} about {span(spent[kind])}" for kind in KINDS if spent[kind])
@@ -211,7 +211,7 @@ def _hover(lane: dict[str, Any], y: float, row: float, figures: dict[str, Any]) 
 
 
 def _cells(paths: dict[str, list[str]], lane: dict[str, Any], bins: int, y: float, row: float, *, thin: bool) -> None:
-    """Adds a row's boxes to the paths of their kinds: by how much of a bin they fill, from below."""
+    """Add a row's boxes to the path of each kind. A box fills its bin from below, by its share."""
     tall, wide = row - (1 if thin else 3), PLOT / bins
     shares: dict[str, Sequence[float]] = {
         kind: [LEVELS.index(level) / 35 for level in cells] for kind, cells in lane["cells"].items()
@@ -226,7 +226,7 @@ def _cells(paths: dict[str, list[str]], lane: dict[str, Any], bins: int, y: floa
 def _runs(
     shares: dict[str, Sequence[float]], bins: int, *, thin: bool
 ) -> dict[str, list[tuple[int, int, float, float]]]:
-    """Boxes (first bin, behind the last, from, to) by kind; neighbours that are alike are one box."""
+    """Boxes (first bin, end bin, from, to) by kind; equal neighbours become one box."""
     found: dict[str, list[tuple[int, int, float, float]]] = defaultdict(list)
     for number in range(bins):
         here = {kind: values[number] for kind, values in shares.items() if values[number]}
@@ -261,5 +261,5 @@ def _box(x: float, y: float, wide: float, tall: float) -> str:
 
 
 def _shortened(name: str, most: int = 13) -> str:
-    """A node's name in the room that there is: its end tells it from others."""
+    """A node's name, shortened in the middle to fit: names often differ only in their end."""
     return name if len(name) <= most else name[: most // 3] + "…" + name[-(most - most // 3 - 1) :]

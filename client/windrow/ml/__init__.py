@@ -60,7 +60,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for."""
+    """Import a name when it is first used."""
     if name not in _LAZY:
         from windrow.ml.absent import refuse_absent
 

@@ -113,13 +113,13 @@ _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() fo
 
 
 def refuse_label(what: str, label: str | None) -> None:
-    """Raises UsageError for a label other than `latest`. `what` it is of, such as `data asset images`."""
+    """Raise UsageError for a label other than `latest`. `what`: what has the label, such as `data asset images`."""
     if label not in (None, "latest"):
         raise UsageError(f"The {what} has no label {label!r}: Windrow keeps none but latest. Name a version.")
 
 
 def refusing_all(module: str, instead: str) -> Callable[[str], object]:
-    """The `__getattr__` of a module none of whose other names are here. `instead`: why, and what to do."""
+    """The `__getattr__` of a module that has none of the other names. `instead`: why, and what to do."""
 
     def getattr_(name: str) -> object:
         if name.startswith("__"):
@@ -130,8 +130,9 @@ def refusing_all(module: str, instead: str) -> Callable[[str], object]:
 
 
 def refuse_absent(module: str, name: str) -> None:
-    """Raises ImportError where `name` of a module is one of these: `from module import` keeps its words, and not
-    those of an AttributeError."""
+    """Raise ImportError if `name` is one of these. (`from module import` shows its text, but not that of an
+    AttributeError.)
+    """
     reason = _REASONS.get(f"{module}.{name}")
     if reason:
         raise ImportError(f"{module} has no {name}: {reason}", name=module)

@@ -25,7 +25,7 @@ class Attributes:
     """
 
     def __init__(self, written: Mapping | None = None, /, **values: Any) -> None:
-        """From a mapping of a file, or from values; a value of None means that the key is not set."""
+        """Take the keys from a file's mapping, or from values. A value of None leaves its key unset."""
         self._values: dict[str, Any] = dict(written.entries) if written else {}
         self._places: dict[str, Place] = dict(written.key_places) if written else {}
         self._place = written.place if written else calling_place()
@@ -119,13 +119,13 @@ class Attributes:
                 self[name] = value
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the settings as plain values."""
         plain = to_plain(Attributes.to_node(self))
         assert isinstance(plain, dict)
         return plain
 
     def to_node(self) -> Mapping:
-        """As a tree; empty settings with keys of their own are left out."""
+        """Return the settings as a tree, without nested settings that are empty."""
         entries = {
             name: to_node(value, self._places.get(name, self._place))
             for name, value in self._values.items()

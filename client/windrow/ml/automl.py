@@ -1,4 +1,4 @@
-"""As `azure.ai.ml.automl`, of which nothing exists here: importing a name says so."""
+"""Stands for `azure.ai.ml.automl`, of which nothing exists here: importing a name raises an error that says so."""
 
 from __future__ import annotations
 

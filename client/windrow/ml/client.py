@@ -82,7 +82,9 @@ class MLClient:
     def from_config(
         cls, credential: object = None, *, path: Any = None, file_name: str | None = None, **more: Any
     ) -> Self:
-        """A client with the names in a workspace's `config.json`, looked for here and in the folders above."""
+        """Make a client with the names in a workspace's `config.json`, which is looked for in this folder and those
+        above it.
+        """
         found = _config(Path(path) if path else Path.cwd(), file_name or CONFIG_FILE)
         return cls(
             credential,
@@ -94,7 +96,7 @@ class MLClient:
 
     @classmethod
     def from_cli(cls, credential: object = None, **more: Any) -> Self:
-        """As `from_config`."""
+        """The same as `from_config`."""
         return cls.from_config(credential, **more)
 
     @property
@@ -117,7 +119,7 @@ class MLClient:
         return self.jobs.create_or_update(entity, **more)
 
     def begin_create_or_update(self, entity: Any, **more: Any) -> Finished:
-        """As `create_or_update`; `result()` returns at once."""
+        """The same as `create_or_update`; `result()` returns at once."""
         return Finished(self.create_or_update(entity, **more))
 
     def close(self) -> None:
@@ -125,17 +127,17 @@ class MLClient:
         self.connection.close()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the client."""
         self.close()
 
     def __repr__(self) -> str:
-        """Workspace and state folder."""
+        """Show the workspace and the state folder."""
         return f"MLClient(workspace_name={self.workspace_name!r}, state={self.connection.state!r})"
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class MasterConnection:
-    """Opened at the first call, so that making a client costs nothing; closed with its owner."""
+    """A connection that is opened at the first call, so that making a client costs nothing, and closed with its
+    owner.
+    """
 
     def __init__(
         self,
@@ -28,7 +30,7 @@ class MasterConnection:
         datastores: Mapping[str, str | os.PathLike[str]],
         environments: str | None = None,
     ) -> None:
-        """As `MLClient`."""
+        """The arguments are those of `MLClient`."""
         self._master = master
         self.state = os.path.abspath(state)
         self._python = python
@@ -41,20 +43,21 @@ class MasterConnection:
 
     @property
     def is_embedded(self) -> bool:
-        """Jobs run on this machine, by processes that live as long as this connection."""
+        """Whether jobs run on this machine, in processes that live as long as this connection."""
         self.client()
         return self._session is not None
 
     @property
     def would_be_embedded(self) -> bool:
-        """No master is named: jobs run on this machine. Nothing is opened."""
+        """Whether jobs would run on this machine, because no master is named. Opens nothing."""
         from windrow.rpc.contexts import find_access
 
         return find_access(self._master, os.environ) is None
 
     def known_datastores(self) -> Collection[str]:
-        """The datastores that a job may name, if it would run on this machine; a served master checks its own. Nothing
-        is opened."""
+        """The datastores that a job may name if it would run on this machine; a served master checks its own. Opens
+        nothing.
+        """
         if self._session is not None:
             return self._session.datastores
         if not self.would_be_embedded:
@@ -64,8 +67,9 @@ class MasterConnection:
         return known(self.state, read(self._given))
 
     def place_options(self) -> str:
-        """The options by which the command `windrow` finds this master from the working folder, with a leading blank.
-        Nothing is opened."""
+        """The options with which the `windrow` command finds this master from the working folder, after a blank. Opens
+        nothing.
+        """
         if not self.would_be_embedded:
             named = self._master and self._master != os.environ.get("WINDROW_MASTER")
             return f" --master {shlex.quote(str(self._master))}" if named else ""
@@ -74,11 +78,11 @@ class MasterConnection:
 
     @property
     def session(self) -> Session | None:
-        """The open state folder of an embedded one."""
+        """The open state folder of an embedded master, if there is one."""
         return self._session
 
     def client(self) -> Client:
-        """The client, opened if it is not. Raises WindrowError."""
+        """Return the client; opens it first if necessary. Raises WindrowError."""
         if self._session is not None and self._session.failure() is not None:
             # The process that started the private master has ended, or the master died: start one of our own.
             self.close()

@@ -72,7 +72,9 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
 
 
 def _signature(function: Function) -> inspect.Signature:
-    """With annotations evaluated if possible: `from __future__ import annotations` makes them text."""
+    """The function's signature, with annotations evaluated if possible: `from __future__ import annotations` makes them
+    text.
+    """
     try:
         return inspect.signature(function, eval_str=True)
     except Exception:  # evaluating an annotation may raise anything
@@ -187,7 +189,7 @@ def _typed(value: Any, annotation: Any) -> Any:
 
 
 def _declared(parameter: inspect.Parameter, given: Any) -> Any:
-    """The declaration of a parameter of a pipeline that is a step: type and default; the value comes from outside."""
+    """Declare a parameter of a pipeline that is used as a step: its type and default. The value comes from outside."""
     annotation, default = parameter.annotation, parameter.default
     if isinstance(annotation, Input):
         made: dict[str, Any] = {**annotation.to_dict()}

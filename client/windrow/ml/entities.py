@@ -1,4 +1,4 @@
-"""As `azure.ai.ml.entities`: what jobs are made of, by the names under which notebooks import it."""
+"""Stands for `azure.ai.ml.entities`: what jobs are made of, under the names that notebooks import."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Raises, with what to do instead."""
+    """Raise an error that says what to do instead."""
     refuse_absent(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ class DefaultAzureCredential:
     """Accepted by `MLClient`, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
-        """Anything is accepted."""
+        """Accept and ignore any arguments."""
 
     def get_token(self, *scopes: str, **more: object) -> AccessToken:
         """A token that opens nothing."""
@@ -25,20 +25,20 @@ class DefaultAzureCredential:
 
 
 class InteractiveBrowserCredential(DefaultAzureCredential):
-    """As `DefaultAzureCredential`; no browser is opened."""
+    """The same as `DefaultAzureCredential`; no browser is opened."""
 
 
 class AzureCliCredential(DefaultAzureCredential):
-    """As `DefaultAzureCredential`."""
+    """The same as `DefaultAzureCredential`."""
 
 
 class ManagedIdentityCredential(DefaultAzureCredential):
-    """As `DefaultAzureCredential`."""
+    """The same as `DefaultAzureCredential`."""
 
 
 class DeviceCodeCredential(DefaultAzureCredential):
-    """As `DefaultAzureCredential`."""
+    """The same as `DefaultAzureCredential`."""
 
 
 class ClientSecretCredential(DefaultAzureCredential):
-    """As `DefaultAzureCredential`."""
+    """The same as `DefaultAzureCredential`."""

@@ -26,7 +26,7 @@ class RunFunction(Attributes):
         model: Any = None,
         **more: Any,
     ) -> None:
-        """As the keys of `task`. `environment`: a name, or an `Environment`."""
+        """The arguments are the keys of `task`. `environment`: a name, or an `Environment`."""
         super().__init__(
             type="run_function",
             code=code,
@@ -71,7 +71,7 @@ def parallel_run_function(
 
 
 def __getattr__(name: str) -> object:
-    """Raises, with what to do instead."""
+    """Raise an error that says what to do instead."""
     refuse_absent(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""The line of a notebook or script that made an object: errors name it."""
+"""The line of a notebook or script that made an object, so that errors can name it."""
 
 from __future__ import annotations
 

@@ -25,10 +25,11 @@ class Bearer(
     grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
     grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
 ):
-    """Adds `authorization: Bearer <token>`. For channels with TLS only.
+    """Adds `authorization: Bearer <token>` to each call. For channels with TLS only.
 
-    Not gRPC's own call credentials: it destroys those in a thread that needs the interpreter, while the channel that
-    is being closed after a failed handshake waits for that thread and holds the interpreter (grpcio 1.85 hangs).
+    It replaces gRPC's own call credentials. gRPC (1.85) destroys those in a thread that needs the interpreter; when a
+    channel is closed after a failed handshake, the closing thread holds the interpreter and waits for that thread, so
+    both hang.
     """
 
     def __init__(self, token: str) -> None:

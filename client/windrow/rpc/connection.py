@@ -126,7 +126,7 @@ class Connection:
 
     @contextlib.contextmanager
     def stream(self, call: Any) -> Iterator[Any]:
-        """A server stream that ends when its reader leaves."""
+        """Open a server stream that ends when its reader leaves."""
         try:
             yield call
         finally:
@@ -151,7 +151,7 @@ class Patience:
         self._pause = RETRY_PAUSE_S
 
     def answered(self) -> None:
-        """The master has answered."""
+        """Note that the master has answered."""
         self._since = None
         self._connection.told = False
         self._pause = RETRY_PAUSE_S
@@ -195,7 +195,7 @@ def is_transient(failure: Failure) -> bool:
 
 
 def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
-    """The error for a master that does not answer."""
+    """Return the error for a master that does not answer."""
     why = (failure.message.strip().splitlines() or [failure.code.name])[0][:200]
     if why.startswith("failed to connect to all addresses"):
         # The list of addresses ends with the answer of the last one.
@@ -216,7 +216,7 @@ def _is_number(host: str) -> bool:
 
 
 def refusal(failure: Failure, address: str) -> WindrowError:
-    """The error for a failure that another try would not change."""
+    """Return the error for a failure that another try would not change."""
     if failure.reason in _NOT_FOUND:
         return NotFound(failure.message, reason=failure.reason)
     if failure.reason == errors.STORAGE_FULL:

@@ -30,7 +30,7 @@ class Access(NamedTuple):
     token: str = ""
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Show everything but the token."""
         return f"Access({self.address!r}, tls={bool(self.ca)}, token={'...' if self.token else ''!r})"
 
     def check(self) -> Access:
@@ -70,7 +70,7 @@ def check_certificates(ca: str, what: str) -> None:
 
 
 def access_from_json(text: str | bytes) -> Access:
-    """Read what `windrow context export` wrote. Raises UsageError."""
+    """Read the text that `windrow context export` wrote. Raises UsageError."""
     try:
         document = json.loads(text)
     except ValueError:

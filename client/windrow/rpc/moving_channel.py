@@ -12,7 +12,7 @@ _Make = Callable[[grpc.Channel], Any]
 
 
 class MovingChannel(grpc.Channel):
-    """Sends each call through the present channel. Several threads may share it."""
+    """Sends each call through the present channel. Any number of threads may share it."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -38,27 +38,27 @@ class MovingChannel(grpc.Channel):
             return self._channel, make(self._channel)
 
     def unary_unary(self, *args: Any, **options: Any) -> Any:
-        """As gRPC's."""
+        """The same as for a gRPC channel."""
         return _Method(self, lambda channel: channel.unary_unary(*args, **options))
 
     def unary_stream(self, *args: Any, **options: Any) -> Any:
-        """As gRPC's."""
+        """The same as for a gRPC channel."""
         return _Method(self, lambda channel: channel.unary_stream(*args, **options))
 
     def stream_unary(self, *args: Any, **options: Any) -> Any:
-        """As gRPC's."""
+        """The same as for a gRPC channel."""
         return _Method(self, lambda channel: channel.stream_unary(*args, **options))
 
     def stream_stream(self, *args: Any, **options: Any) -> Any:
-        """As gRPC's."""
+        """The same as for a gRPC channel."""
         return _Method(self, lambda channel: channel.stream_stream(*args, **options))
 
     def subscribe(self, callback: Any, try_to_connect: bool = False) -> None:
-        """As gRPC's; of the channel of this moment."""
+        """The same as for a gRPC channel, on the present channel."""
         self._channel.subscribe(callback, try_to_connect)
 
     def unsubscribe(self, callback: Any) -> None:
-        """As gRPC's; of the channel of this moment."""
+        """The same as for a gRPC channel, on the present channel."""
         self._channel.unsubscribe(callback)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class MovingChannel(grpc.Channel):
 
 
 class _Method:
-    """A method of a stub, remade after a move of the channel."""
+    """A method of a stub, made again after each move of the channel."""
 
     def __init__(self, owner: MovingChannel, make: _Make) -> None:
         self._owner = owner

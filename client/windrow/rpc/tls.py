@@ -1,10 +1,10 @@
-"""Why a TLS connection to a master failed, read from the message of gRPC."""
+"""Explains why a TLS connection to a master failed, from gRPC's message."""
 
 from __future__ import annotations
 
 
 def tls_fault(message: str, address: str) -> str:
-    """What is wrong and what to do; "" if the message is not about TLS."""
+    """What is wrong and what to do; empty if the message is not about TLS."""
     if "certificate has expired" in message or "certificate is not yet valid" in message:
         when = "has expired" if "expired" in message else "is not valid yet"
         return (

@@ -45,11 +45,11 @@ class Asset(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """As a job file names it."""
+        """The name in a job file: `azureml:<name>:<version>`."""
         return f"azureml:{self.name}:{self.version}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; times as ISO 8601."""
+        """Return plain JSON types, with times in ISO 8601."""
         made = self.create_time.isoformat() if self.create_time is not None else None
         return {**self._asdict(), "tags": dict(self.tags), "create_time": made}
 
@@ -64,7 +64,9 @@ class Registry:
         self._stub = asset_service_pb2_grpc.AssetServiceStub(connection.channel)
 
     def create(self, asset: Asset) -> Asset:
-        """Register a version (empty: the next number). Raises RequestRefused (ASSET_EXISTS, ASSET_INVALID)."""
+        """Register a version; an empty version means the next number. Raises RequestRefused (ASSET_EXISTS,
+        ASSET_INVALID).
+        """
         from windrow.rpc.v1 import asset_service_pb2 as pb
 
         message = pb.Asset(
@@ -81,14 +83,16 @@ class Registry:
         return asset_from_message(answer.asset)
 
     def get(self, kind: str, name: str, version: str | None = None) -> Asset:
-        """One version; None: the latest. Raises NotFound."""
+        """Return one version; None means the latest. Raises NotFound."""
         from windrow.rpc.v1 import asset_service_pb2 as pb
 
         request = pb.GetAssetRequest(kind=_number(kind), name=name, version=version or "")
         return asset_from_message(self._connection.call(self._stub.GetAsset, request).asset)
 
     def list(self, kind: str, name: str = "") -> Iterator[Asset]:
-        """All versions of an asset (name "": the latest of each), newest first, fetched a page at a time."""
+        """Yield all versions of an asset (with an empty name, the latest of each asset), newest first, fetched a page
+        at a time.
+        """
         from windrow.rpc.v1 import asset_service_pb2 as pb
 
         request = pb.ListAssetsRequest(kind=_number(kind), name=name)
@@ -96,7 +100,7 @@ class Registry:
             yield from map(asset_from_message, page.assets)
 
     def lookup(self) -> AssetLookup:
-        """For `windrow.spec.load_job`."""
+        """Return what `windrow.spec.load_job` takes as `assets`."""
         from windrow.spec.naming.assets import AssetLookup
 
         return AssetLookup(self._find, self._names, self._versions)
@@ -125,10 +129,9 @@ def place_asset(
     datastores: dict[str, str] | None,
     on_upload: OnUpload = lambda moment: None,
 ) -> Asset:
-    """The asset with the path that the master has for it.
-
-    A relative path is on this machine, below `folder`. `datastores`: of a served master, to which such data is uploaded
-    like an input; None: the master is on this machine. Raises UsageError, WindrowError.
+    """Return the asset with the path that it has on the master. A relative path is on this machine, below `folder`.
+    `datastores`: of a served master, to which such data is uploaded like an input; None: the master is on this machine.
+    Raises UsageError, WindrowError.
     """
     from windrow.spec.effective.job import DataInput
     from windrow.spec.naming.locations import absolute, elsewhere, parse_location, why_missing
@@ -159,7 +162,7 @@ def place_asset(
 
 
 def asset_from_message(message: pb.Asset) -> Asset:
-    """From the protocol."""
+    """Make an asset from its message."""
     return Asset(
         kind=KINDS[message.kind] if message.kind < len(KINDS) else "unknown",
         name=message.name,

@@ -101,7 +101,7 @@ class Client:
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(
@@ -117,18 +117,19 @@ class Client:
 
     @property
     def is_here(self) -> bool:
-        """The master works on a state folder of this machine."""
+        """Whether the master works on a state folder of this machine."""
         return self._private is not None
 
     @property
     def runs_nothing(self) -> bool:
-        """The master is this client's own, without an agent: unfinished jobs do not continue."""
+        """Whether the master is this client's own, without an agent: unfinished jobs do not continue."""
         return self._private is not None and self._private.runs_nothing
 
     @property
     def stands_in(self) -> bool:
-        """For a state folder: start a private master when the one of another process ends. False: calls raise
-        MasterFailed."""
+        """Whether to start a private master for a state folder when that of another process ends. If False, calls raise
+        MasterFailed.
+        """
         return self._private is not None and self._private.stands_in
 
     @stands_in.setter
@@ -137,7 +138,7 @@ class Client:
             self._private.stands_in = wanted
 
     def close(self) -> None:
-        """Close the connection, and the private master if there is one. Repeatable."""
+        """Close the connection, and the private master if there is one. May be called again."""
         self.connection.close()
         if self._private is not None:
             self._private.close()
@@ -302,12 +303,12 @@ class Client:
         return document
 
     def explain(self, job_id: str) -> list[StepReason]:
-        """Why each step of a job stands where it stands, in the order of steps. Raises NotFound."""
+        """Return the reason for the present state of each step, in the order of the steps. Raises NotFound."""
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
         return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
 
     def why_no_work(self, job_id: str) -> str:
-        """Why no node takes work of a job, and what to check; "" if one does. Raises NotFound."""
+        """Why no node takes work of a job, and what to check; empty if one does. Raises NotFound."""
         waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
         return " ".join(dict.fromkeys(reason.message for reason in waits))
 

@@ -17,7 +17,7 @@ class JobCalls(Protocol):
     """The part of a client that finds earlier jobs."""
 
     def get(self, job_id: str) -> Job:
-        """A job as it stands. Raises NotFound."""
+        """Return the current state of a job. Raises NotFound."""
 
     def document(self, job_id: str) -> dict[str, Any]:
         """The effective job as it was submitted. Raises NotFound."""

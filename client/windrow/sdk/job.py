@@ -36,17 +36,17 @@ class JobState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """The job has ended."""
+        """Whether the job has ended."""
         return self in _ENDED
 
     @property
     def succeeded(self) -> bool:
-        """The outputs are complete."""
+        """Whether the outputs are complete."""
         return self in (JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES)
 
     @property
     def label(self) -> str:
-        """As shown: `CompletedWithFailures`."""
+        """The state as shown to users, such as `CompletedWithFailures`."""
         return self.value.title().replace("_", "")
 
 
@@ -85,7 +85,7 @@ CAUSES = (
 
 
 class MiniBatchCounts(NamedTuple):
-    """Numbers of mini-batches. Each counts in exactly one field besides `total`."""
+    """Numbers of mini-batches. Each mini-batch counts in exactly one field besides `total`."""
 
     total: int = 0
     queued: int = 0
@@ -98,22 +98,22 @@ class MiniBatchCounts(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """Those with an outcome."""
+        """Mini-batches with an outcome."""
         return self.done + self.cancelled
 
     @property
     def done(self) -> int:
-        """Those that ran, whatever the outcome, or were taken over."""
+        """Mini-batches that ran, whatever the outcome, or were taken over."""
         return self.succeeded + self.failed
 
     @property
     def ran(self) -> int:
-        """Those that ran, whatever the outcome."""
+        """Mini-batches that ran, whatever the outcome."""
         return self.done - self.taken_over
 
 
 class ItemCounts(NamedTuple):
-    """Items: files or records."""
+    """Numbers of items: files or records."""
 
     total: int = 0
     ok: int = 0
@@ -124,22 +124,22 @@ class ItemCounts(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """Those with an outcome."""
+        """Items with an outcome."""
         return self.done + self.cancelled
 
     @property
     def done(self) -> int:
-        """Those that ran, whatever the outcome, or were taken over."""
+        """Items that ran, whatever the outcome, or were taken over."""
         return self.ok + self.failed
 
     @property
     def ran(self) -> int:
-        """Those that ran, whatever the outcome."""
+        """Items that ran, whatever the outcome."""
         return self.done - self.taken_over
 
 
 class FailureExample(NamedTuple):
-    """The first failure of its cause."""
+    """The first failure with a given cause."""
 
     cause: str
     mini_batch_index: int
@@ -155,7 +155,7 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step stands where it stands. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+    """Why a step is in its present state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
 
     step: str
     code: str
@@ -163,12 +163,12 @@ class StepReason(NamedTuple):
 
     @property
     def waits_for_node(self) -> bool:
-        """No node takes work of the step, and nothing happens until one does."""
+        """Whether no node takes work of the step, so that nothing happens until one does."""
         return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
 
 
 class Output(NamedTuple):
-    """Where an output is, as a path on the master's machine. `append_row`: it holds the rows.
+    """Where an output is, as a path on the master's machine. `append_row`: whether it holds the rows.
 
     Not `windrow.ml.Output`, by which a step asks for an output.
     """
@@ -212,12 +212,12 @@ class Step(NamedTuple):
 
     @property
     def shown_state(self) -> str:
-        """Its state, or `reused`."""
+        """The state, or `reused`."""
         return "reused" if self.reused_from else self.state
 
     @property
     def failed_items_file(self) -> str:
-        """The file on the master's machine that lists what failed in a step that ended well; else empty.
+        """The file on the master's machine that lists what failed in a step that ended well; otherwise empty.
 
         `Client.read_log(job_id, f"{step.name}/failed_items.csv")` reads it from any machine.
         """
@@ -247,37 +247,37 @@ class Job(NamedTuple):
 
     @property
     def parallel(self) -> Job:
-        """The job with only its parallel steps that run; these have items and mini-batches to count."""
+        """The job reduced to those of its parallel steps that run: they have items and mini-batches to count."""
         return self._replace(steps=tuple(step for step in self.steps if not step.is_command and not step.reused_from))
 
     @property
     def commands(self) -> MiniBatchCounts:
-        """Its command steps, counted as one mini-batch each."""
+        """The command steps, counted as one mini-batch each."""
         return self._replace(steps=tuple(step for step in self.steps if step.is_command)).mini_batches
 
     @property
     def items(self) -> ItemCounts:
-        """Over all steps."""
+        """Items of all steps."""
         return ItemCounts(*_sums(step.items for step in self.steps))
 
     @property
     def mini_batches(self) -> MiniBatchCounts:
-        """Over all steps."""
+        """Mini-batches of all steps."""
         return MiniBatchCounts(*_sums(step.mini_batches for step in self.steps))
 
     @property
     def retries(self) -> int:
-        """Over all steps."""
+        """Retries of all steps."""
         return sum(step.retries for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; times as ISO 8601."""
+        """Return plain JSON types, with times in ISO 8601."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
 
 def job_from_message(message: job_pb2.Job) -> Job:
-    """From the protocol."""
+    """Make a job from its message."""
     return Job(
         job_id=message.job_id,
         display_name=message.display_name,
@@ -343,7 +343,7 @@ def _cause(number: int) -> str:
 
 
 def moment_of(message: Message, name: str) -> datetime | None:
-    """A timestamp of a message; None where it is not set."""
+    """A timestamp of a message; None if it is not set."""
     if not message.HasField(name):
         return None
     stamp: Timestamp = getattr(message, name)

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 
 class Master(NamedTuple):
-    """A master. `read_only_reason`: why it accepts no changes at the moment; "" if it does. `certificate_good_until`:
-    when its certificate expires; None without TLS."""
+    """A master. `read_only_reason`: why it accepts no changes at the moment; empty if it does.
+    `certificate_good_until`: when its certificate expires; None without TLS.
+    """
 
     address: str
     incarnation: int

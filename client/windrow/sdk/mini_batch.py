@@ -57,16 +57,16 @@ class Attempt(NamedTuple):
 
     @property
     def load_s(self) -> float | None:
-        """Loading, and writing what `run()` returned: all but `run()`."""
+        """Seconds for everything but `run()`: loading, and writing what `run()` returned."""
         return None if self.elapsed_s is None or self.run_s is None else max(0.0, self.elapsed_s - self.run_s)
 
     @property
     def process_name(self) -> str:
-        """As in the logs: `process000`; empty where none is known."""
+        """The name in the logs, such as `process000`; empty if it is not known."""
         return "" if self.process_number is None else f"process{self.process_number:03d}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; the time as ISO 8601."""
+        """Return plain JSON types, with the time in ISO 8601."""
         start = self.start_time.isoformat() if self.start_time is not None else None
         return {**self._asdict(), "start_time": start, "load_s": self.load_s, "logs": list(self.logs)}
 
@@ -90,13 +90,13 @@ class MiniBatch(NamedTuple):
     last_attempt: Attempt | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         last = self.last_attempt.to_dict() if self.last_attempt is not None else None
         return {**self._asdict(), "last_attempt": last}
 
 
 class MiniBatchDetails(NamedTuple):
-    """A mini-batch with all that is known of it."""
+    """A mini-batch with everything that is known about it."""
 
     mini_batch: MiniBatch
     attempts: tuple[Attempt, ...]
@@ -110,7 +110,7 @@ class MiniBatchDetails(NamedTuple):
     """What a worker is told to read, as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         import json
 
         return {
@@ -126,7 +126,7 @@ class MiniBatchDetails(NamedTuple):
 def list_request(
     job_id: str, step: str | None, state: str | Sequence[str], cause: str | None, newest_first: bool, page_size: int
 ) -> job_service_pb2.ListMiniBatchesRequest:
-    """The request of `Client.mini_batches`. Raises UsageError for an unknown state or cause."""
+    """Make the request of `Client.mini_batches`. Raises UsageError for an unknown state or cause."""
     from windrow.rpc.v1 import job_service_pb2 as pb
 
     states = [state] if isinstance(state, str) else list(state)
@@ -147,7 +147,7 @@ def list_request(
 
 
 def mini_batch_from_message(message: mini_batch_pb2.MiniBatch) -> MiniBatch:
-    """From the protocol."""
+    """Make a mini-batch from its message."""
     state = STATES[message.state] if message.state < len(STATES) else "unknown"
     cause = _named(CAUSES, message.cause) if message.cause else ""
     if not cause and state == "succeeded" and message.ok_count < message.item_count:
@@ -167,7 +167,7 @@ def mini_batch_from_message(message: mini_batch_pb2.MiniBatch) -> MiniBatch:
 
 
 def details_from_message(message: job_service_pb2.GetMiniBatchResponse) -> MiniBatchDetails:
-    """From the protocol."""
+    """Make a mini-batch with its attempts from its message."""
     return MiniBatchDetails(
         mini_batch=mini_batch_from_message(message.mini_batch),
         attempts=tuple(map(_attempt, message.attempts)),

@@ -20,12 +20,11 @@ _BUILDING = 9
 
 
 class Node(NamedTuple):
-    """A node of the fleet at one moment. Memory in bytes, processor use in percent of all processors.
+    """A node at one moment. Memory in bytes, processor use in percent of all processors. What the node uses and runs is
+    from its last heartbeat, `silent_s` seconds ago; None if none has arrived since the start of the master or of the
+    node.
 
     Not the master's record of it (`windrow_master.core.state`), nor a node of a YAML tree (`windrow.spec.reading`).
-
-    What it uses and runs is as of its last heartbeat, `silent_s` ago; None: none has come since the start of the master
-    or of the node.
     """
 
     node_id: str
@@ -54,17 +53,17 @@ class Node(NamedTuple):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The names of `compute` that it works for; none: for any. From its label `pool`."""
+        """The names of `compute` that the node works for, from its label `pool`; none means any."""
         return tuple(name for name in self.labels.get("pool", "").split(",") if name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         ends = self.ca_good_until.isoformat() if self.ca_good_until is not None else None
         return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds), "ca_good_until": ends}
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
-    """From the protocol."""
+    """Make a node from its message."""
     heard = message.HasField("usage")
     builds = {worker.step_id: worker.phase_ms / 1000 for worker in message.workers if worker.phase == _BUILDING}
     return Node(

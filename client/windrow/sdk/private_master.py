@@ -23,13 +23,13 @@ PATIENCE_S = 120.0
 
 class PrivateMaster:
     """The master over a state folder, for one client: that of another process while it lives, else the client's own.
-
-    The client's own master has no agent: it answers questions and runs nothing. Close it.
+    The client's own master has no agent: it answers questions and runs nothing. The caller closes it.
     """
 
     def __init__(self, state: str, *, new: bool) -> None:
-        """Attach, or start one. `new`: the folder need not be there yet. Raises UsageError, StateFolderError,
-        MasterFailed."""
+        """Attach to a master, or start one. `new`: the folder may not exist yet. Raises UsageError, StateFolderError,
+        MasterFailed.
+        """
         self.stands_in = True
         """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
         self._changing = threading.Lock()
@@ -42,11 +42,11 @@ class PrivateMaster:
 
     @property
     def runs_nothing(self) -> bool:
-        """It is this client's own: unfinished jobs do not continue."""
+        """Whether the master is this client's own, so that unfinished jobs do not continue."""
         return self._session is not None and not self._session.attached
 
     def why_gone(self, connection: Connection) -> WindrowError | None:
-        """Why the master will not come back. None: it may, or a new one has taken its place."""
+        """Why the master will not come back; None if it may, or if a new one has taken its place."""
         with self._changing:
             if self._session is None:
                 return None
@@ -58,7 +58,7 @@ class PrivateMaster:
             return None
 
     def close(self) -> None:
-        """End the master, if it is this client's own. Repeatable."""
+        """End the master, if it is this client's own. May be called again."""
         # A thread of the caller's may be about to start one.
         with self._changing:
             if self._session is not None:
@@ -67,7 +67,7 @@ class PrivateMaster:
 
 
 def connect(session: Session) -> Client:
-    """A client of an open session. Waits until the master serves."""
+    """Make a client of an open session; waits until the master serves."""
     # Import everything while the master is still importing: nothing is left to import once it serves.
     import windrow.transfer.code_archive
     import windrow.transfer.upload  # noqa: F401
@@ -79,9 +79,8 @@ def connect(session: Session) -> Client:
 
 
 class SessionAssets:
-    """The registry of a state folder, opened when a job file names its first asset. Close it.
-
-    `session`: returns the open state folder.
+    """The registry of a state folder, opened when a job file names its first asset. `session` returns the open state
+    folder. The caller closes it.
     """
 
     def __init__(self, session: Callable[[], Session]) -> None:
@@ -89,12 +88,12 @@ class SessionAssets:
         self._client: Client | None = None
 
     def open(self) -> AssetLookup:
-        """Waits until the master serves. Raises what `connect` raises."""
+        """Open the registry; waits until the master serves. Raises what `connect` raises."""
         self._client = connect(self._session())
         return self._client.registry.lookup()
 
     def close(self) -> None:
-        """Repeatable."""
+        """Close what was opened. May be called again."""
         if self._client is not None:
             self._client.close()
             self._client = None

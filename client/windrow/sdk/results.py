@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 
 class RowsFile(NamedTuple):
-    """The file of rows in an output.
-
-    `output`: the output's name for downloads; `path`: the file below it, b"" where the output is that file; `place`:
-    its absolute path on the master's machine; `to_csv`: how DataFrames were written into it; `format`: one of
-    `windrow.spec.settings.schema.ROW_FORMATS`, the two others are for text alone.
+    """The file of rows in an output. `output`: the output's name for downloads; `path`: the file's path in the output,
+    b"" if the output is that file; `place`: its absolute path on the master's machine; `to_csv`: how DataFrames were
+    written into it; `format`: one of `windrow.spec.settings.schema.ROW_FORMATS` (`to_csv` and `header` matter for text
+    only).
     """
 
     output: str
@@ -38,7 +37,7 @@ class RowsFile(NamedTuple):
 
 
 def output_names(job: Job, document: Mapping[str, Any]) -> list[str]:
-    """The names of a job's outputs for downloads: the pipeline's, else `step.output`."""
+    """The names of a job's outputs for downloads: the pipeline's own, otherwise `step.output`."""
     named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
     return [named.get((step.name, out.name), f"{step.name}.{out.name}") for step in job.steps for out in step.outputs]
 
@@ -106,7 +105,7 @@ def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> Rows
 
 
 def need_succeeded(job: Job) -> None:
-    """Raises JobFailed for a job without complete outputs."""
+    """Raise JobFailed unless the job's outputs are complete."""
     if not job.state.ended:
         raise JobFailed(
             f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "
@@ -153,9 +152,8 @@ def download_outputs(
 
 
 def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
-    """Rows as text, without line ends; of Parquet as JSON objects, like the lines of a JSON lines file.
-
-    Of CSV, whose header comes first, a row may hold line ends inside quotes.
+    """Yield rows as text, without line ends. Rows of Parquet become JSON objects, like the lines of a JSON lines file.
+    Rows of CSV, whose header comes first, may hold line ends inside quotes.
     """
     if place.format == "parquet":
         return _json_of(chunks)
@@ -167,7 +165,9 @@ def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Lines without their ends (`\\n` alone ends a line: rows may hold other marks)."""
+    """Yield lines without their ends. Only `
+    ` ends a line: rows may hold other line separators.
+    """
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -178,7 +178,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _records_of(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of CSV joined where a quote is open at the end of one."""
+    """Join lines of CSV while a quote is open."""
     record: list[str] = []
     quotes = 0
     for line in lines:
@@ -193,7 +193,7 @@ def _records_of(lines: Iterable[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _parquet(chunks: Iterable[bytes]) -> Iterator[Any]:
-    """The chunks as an open Parquet file; they are kept on disk, as its footer is read first."""
+    """Open chunks as a Parquet file. They are kept on disk, since the footer is read first."""
     import tempfile
 
     import pyarrow.parquet
@@ -216,9 +216,8 @@ def _json_of(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def read_frame(chunks: Iterable[bytes], place: RowsFile, read_csv: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows as a DataFrame, by the settings they were written with; `read_csv` wins.
-
-    Raises UsageError where `read_csv` is given for rows of another format.
+    """Read rows into a DataFrame with the settings that they were written with; `read_csv` overrides. Raises UsageError
+    if `read_csv` is given for rows of another format.
     """
     import pandas as pd
 
@@ -256,7 +255,7 @@ def _read_options(place: RowsFile) -> dict[str, Any]:
 
 
 class _Chunks(io.RawIOBase):
-    """An iterator of chunks as a file, so that rows are parsed while they arrive."""
+    """An iterator of chunks as a file, so that rows are parsed as they arrive."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)

@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """The outputs are complete. Failures may have been tolerated: see `job.items.failed`."""
+        """Whether the outputs are complete. Failures may have been tolerated: see `job.items.failed`."""
         return self.job.state.succeeded
 
     def results(self, output: str | None = None) -> Iterator[str]:

@@ -30,8 +30,8 @@ NAME_MAX = 64
 
 
 class Begun(NamedTuple):
-    """The chosen run. `continued`: it began before, and may have ended unreported. `others`: unfinished runs that
-    continue as well.
+    """The chosen run. `continued`: whether the run began earlier; it may even have ended unreported. `others`:
+    unfinished runs that continue beside it.
 
     Not the master's `Begun`, which is a step.
     """
@@ -106,7 +106,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
 
 
 def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:
-    """The equal run that succeeded while nobody followed it, and whose outputs are still there."""
+    """The equal run, if there is one, that succeeded while nobody followed it, and whose outputs still exist."""
     job_id = unreported_run.remembered(folder)
     if not job_id:
         return None

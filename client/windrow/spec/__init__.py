@@ -65,7 +65,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Imports the readers of files at first use: master and agent need only the effective job, and no YAML."""
+    """Import the readers of files at first use: master and agent need only the effective job, and no YAML."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

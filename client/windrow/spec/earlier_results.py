@@ -14,7 +14,7 @@ LAST = "last"
 
 
 def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
-    """Raises UsageError where no step could take over results."""
+    """Raises UsageError if no step could take over results."""
     if not any(map(_reads_data, job.steps)):
         raise UsageError(
             f"--since {wanted}: no step of {job.job_file} divides data that lies there before the job, so there are no "
@@ -23,9 +23,8 @@ def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
 
 
 def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
-    """The job as it takes over the results of that earlier one.
-
-    Steps that divide what another step of the job makes are left as they are: that is made anew.
+    """The job that takes over the results of an earlier one. Steps that divide what another step of the job makes
+    stay as they are, since that is made anew.
     """
     return job._replace(
         steps=tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
@@ -33,8 +32,9 @@ def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
 
 
 def as_before(job: EffectiveJob, document: Mapping[str, Any]) -> EffectiveJob:
-    """The repaired job file of a job with that document: it takes over what the job does, where it names no earlier
-    job itself. `--since` stands in no file."""
+    """A job file that was repaired for a job with this document. It takes over the results that the job takes over,
+    unless the file names an earlier job itself: `--since` is not in any file.
+    """
     before = {step["name"]: step.get("resume_from") for step in document["steps"]}
     return job._replace(
         steps=tuple(

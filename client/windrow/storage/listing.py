@@ -152,7 +152,9 @@ class _Cursor:
             self._pages = self._source.read(self._prefix, folder + _LAST)
 
     def may_hold(self, folder: str) -> bool:
-        """Whether something lies in a folder that comes later: told by this page if it reaches so far, else asked."""
+        """Whether an object that comes later lies in a folder. The present page answers if it reaches far enough,
+        otherwise a request.
+        """
         last = self._page[-1].name
         if last.encode() >= folder.encode():
             return any(found.name.startswith(folder) for found in self._page[self._at :])
@@ -168,7 +170,7 @@ class _Pages:
         self._base = f"{url.key}/" if url.key else ""
 
     def read(self, prefix: str, start: str, size: int = PAGE) -> Iterator[list[Found]]:
-        """Objects below a prefix (a folder: it ends with `/`, or is empty), behind the key `start`."""
+        """Read the objects below a prefix (a folder: it ends with `/`, or is empty), after the key `start`."""
         base, whole = self._base, self._base + prefix
         listing = _Resumable(self._store, whole.rstrip("/") or None, base + start if start else None, size, self.url)
         while (page := tried(listing.next)) is not None:
@@ -181,7 +183,7 @@ class _Pages:
                 yield found
 
     def real(self, found: Found) -> Iterator[Found]:
-        """The object, unless it is the mark of a folder: the library drops the `/` at the end of its key."""
+        """Yield the object, unless it is the mark of a folder: the library drops the `/` at the end of its key."""
         there = None if found.size else stat_object(self.url.below(found.name))
         if found.size or (there is not None and not there.size):
             yield found
@@ -197,7 +199,7 @@ class _Resumable:
         self._stream: Any = None
 
     def next(self) -> Any:
-        """The next page, None at the end. Raises StorageError."""
+        """Return the next page, None at the end. Raises StorageError."""
         try:
             if self._stream is None:
                 self._stream = self._open(offset=self._offset)

@@ -16,7 +16,8 @@ _NO_HEAD = ("405 Method Not Allowed", "501 Not Implemented")
 
 
 class Found(NamedTuple):
-    """An object: its name relative to the prefix, its size in bytes, and the store's mark of its content.
+    """An object: its name relative to the prefix, its size in bytes, and its version, by which the store marks its
+    content.
 
     Not the planner's `Found`, which is a place in a text.
     """
@@ -27,7 +28,7 @@ class Found(NamedTuple):
 
 
 def stat_object(url: StorageUrl) -> Found | None:
-    """The object at an address, None if there is none. Raises StorageError."""
+    """Return the object at an address, None if there is none. Raises StorageError."""
     return tried(partial(_stat, url)) if url.key else None
 
 
@@ -46,7 +47,9 @@ def _stat(url: StorageUrl) -> Found | None:
 
 
 def meta_of(url: StorageUrl) -> Any:
-    """What the store tells of an object without its content, as the library has it. Raises what the library raises."""
+    """Return what the store knows about an object without its content, in the library's form. Raises what the library
+    raises.
+    """
     store = open_store(url.root)
     try:
         return store.head(url.path)
@@ -84,7 +87,7 @@ def _read(url: StorageUrl, size: int, version: str, begin: int, end: int) -> byt
 
 
 class ObjectFile(io.RawIOBase):
-    """An object as a file that is open for reading. Errors are StorageError."""
+    """An object as a file that is open for reading. Its errors are StorageError."""
 
     def __init__(self, url: StorageUrl, size: int, version: str) -> None:
         super().__init__()
@@ -94,24 +97,24 @@ class ObjectFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """Return the position of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to another place."""
+        """Move to another position."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read at most as much as fits."""
+        """Read as much as fits, or less."""
         data = read_part(self._url, self._size, self._version, self._at, min(self._size, self._at + len(buffer)))
         buffer[: len(data)] = data
         self._at += len(data)

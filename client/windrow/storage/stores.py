@@ -32,7 +32,7 @@ _METADATA_PATIENCE_S = 1.0
 
 
 def limit_s(name: str, default: float) -> float:
-    """A bound in seconds, as the environment overrides it (`WINDROW_STORAGE_…`)."""
+    """A limit in seconds, which the environment may override (`WINDROW_STORAGE_…`)."""
     try:
         value = float(os.environ.get(name, default))
     except ValueError:
@@ -41,7 +41,7 @@ def limit_s(name: str, default: float) -> float:
 
 
 def library() -> Any:
-    """obstore. Raises StorageError, naming the extra, where it is not installed."""
+    """Return obstore. Raises StorageError that names the extra, if it is not installed."""
     try:
         import obstore
     except ImportError as error:
@@ -104,13 +104,15 @@ def _azure_store(stores: Any, url: StorageUrl, common: Any) -> Any:
 
 
 def _plain_endpoint(*names: str) -> bool:
-    """Whether the operator has chosen an endpoint without TLS."""
+    """Whether the first of these variables that is set names an endpoint without TLS (`http://`)."""
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     return endpoint.lower().startswith("http://")
 
 
 def google_settings() -> dict[str, Any]:
-    """Where Google's own tools are told of another server, it is asked without credentials, as they do."""
+    """Settings for Google Cloud Storage. If Google's own tools are directed to another server, use that one, without
+    credentials, as they do.
+    """
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
     if not emulator:
         return {}
@@ -119,7 +121,9 @@ def google_settings() -> dict[str, Any]:
 
 
 def aws_settings() -> dict[str, Any]:
-    """Credentials that the library does not find by itself: profile files; or that there are none."""
+    """Settings for S3: the endpoint, and credentials that the library does not find itself (in profile files), or that
+    there are none.
+    """
     given = os.environ
     settings: dict[str, Any] = {}
     if endpoint := given.get("AWS_ENDPOINT_URL_S3"):
@@ -142,7 +146,7 @@ def aws_settings() -> dict[str, Any]:
 
 
 def _metadata_address() -> tuple[str, int]:
-    """Where the identity of a machine is told."""
+    """Host and port of the service that provides a machine's identity."""
     given = urlsplit(os.environ.get("AWS_METADATA_ENDPOINT", ""))
     return (given.hostname, given.port or 80) if given.hostname else _METADATA
 

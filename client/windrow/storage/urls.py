@@ -48,7 +48,7 @@ class StorageUrl(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The key as the store itself has it: addresses of web servers are encoded."""
+        """The key as the store has it: addresses of web servers are percent-encoded."""
         if not self.is_web:
             return self.key
         # Most jobs name no web server; reading a job file is on the way to the first run().
@@ -57,7 +57,7 @@ class StorageUrl(NamedTuple):
         return unquote(self.key)
 
     def below(self, name: str) -> StorageUrl:
-        """What lies under a relative name."""
+        """The address of a name relative to this one."""
         return self._replace(key=f"{self.key}/{name}" if self.key else name)
 
 

@@ -9,7 +9,7 @@ from windrow.storage.urls import StorageUrl
 
 
 def get_options(url: StorageUrl, version: str, begin: int, end: int) -> dict[str, Any]:
-    """Options of a read of the bytes from `begin` to `end` of the very content that `version` marks."""
+    """Options to read the bytes from `begin` to `end`, but only of the content that `version` marks."""
     options: dict[str, Any] = {"range": (begin, end)}
     if version.startswith(('"', "W/")) and not url.is_web:
         options["if_match"] = version
@@ -27,5 +27,5 @@ def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
 
 
 def version_of(meta: dict[str, object]) -> str:
-    """The mark of an object's content: its etag, or (a web server without) the time of its last change."""
+    """The mark of an object's content: its etag, or the time of its last change from a web server without etags."""
     return str(meta.get("e_tag") or meta.get("last_modified") or "")

@@ -1,1 +1,1 @@
-"""Bytes between a client and a master: code and data up, outputs down."""
+"""Moves bytes between a client and a master: code and data up, outputs down."""

@@ -84,7 +84,7 @@ def measure(
 
 
 def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path) -> None:
-    """Raises ArchiveError if a file that the job needs would be left out."""
+    """Raise ArchiveError if a file that the job needs would be left out."""
     names = {name for name, _ in files}
     for name in required:
         if name not in names:
@@ -147,7 +147,7 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
 
 
 def _ignored_by(root: Path) -> Callable[[str], bool]:
-    """A test whether the ignore file leaves out a name; names of folders end with `/`."""
+    """Return a function that says whether the ignore file leaves out a name. Names of folders end with `/`."""
     for file_name in IGNORE_FILES:
         try:
             lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()

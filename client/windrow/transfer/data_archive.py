@@ -181,7 +181,7 @@ def _padded(size: int) -> int:
 
 
 def _check_link(path: bytes, root: bytes) -> None:
-    """Raises ArchiveError unless a link leads to a file inside the folder."""
+    """Raise ArchiveError unless a link leads to a file inside the folder."""
     shown = os.fsdecode(path)
     try:
         target = os.path.realpath(path, strict=True)

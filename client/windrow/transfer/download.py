@@ -125,7 +125,7 @@ class Download:
         self._written: dict[Path, None] = {}
 
     def run(self) -> list[Path]:
-        """Download; return the files received now. Raises WindrowError."""
+        """Download the output; return the files received now. Raises WindrowError."""
         patience = Patience(self._connection)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def download_artifact(connection: Connection, digest: str, target: Path) -> None
 
 
 def _crc32_of(file: BinaryIO) -> int:
-    """crc32 of an open file, which is read to its end."""
+    """The crc32 of an open file, which is read to its end."""
     crc32 = 0
     while chunk := file.read(CHUNK_BYTES):
         crc32 = zlib.crc32(chunk, crc32)

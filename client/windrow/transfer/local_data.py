@@ -152,14 +152,14 @@ class _Uploads:
         self.datastores = ", ".join(f"{name}={path}" for name, path in sorted(datastores.items())) or "it has none"
 
     def look(self, path: str) -> pb.StatDataResponse:
-        """What the master has at a path. Raises WindrowError, RequestRefused (PATH_OUTSIDE)."""
+        """Ask what the master has at a path. Raises WindrowError, RequestRefused (PATH_OUTSIDE)."""
         response: pb.StatDataResponse = self._connection.call(
             self._stub.StatData, pb.StatDataRequest(path=os.fsencode(path))
         )
         return response
 
     def sees(self, path: str) -> bool:
-        """Whether the master has the same file or folder at this path. Raises WindrowError, OSError."""
+        """Whether the master sees the same file or folder at this path. Raises WindrowError, OSError."""
         for _ in range(_LOOKS):
             here = _look(path)
             try:
@@ -257,7 +257,7 @@ def _archived(given: DataInput) -> tuple[str, str]:
 
 
 def _check_table(folder: str, key: str) -> None:
-    """Raises JobFileError for an MLTable file with relative paths out of its folder, which is all that is uploaded."""
+    """Raise JobFileError for an MLTable file with relative paths out of its folder: only the folder is uploaded."""
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 

@@ -1,1 +1,1 @@
-"""Checks of job files, components and tables beyond their keys: what would fail only when it runs."""
+"""Checks job files, components and tables beyond their keys: finds what would fail only in a run."""

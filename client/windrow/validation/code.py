@@ -50,10 +50,9 @@ class CodeFindings:
 
 
 def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = ()) -> CodeFindings:
-    """Check the code of all steps, each folder and script once.
-
-    `python`: the interpreter of the scripts; None: there is none. `elsewhere`: steps whose scripts run in a Python of
-    their own, of which nothing is known here; only their scripts are read.
+    """Check the code of all steps, each folder and script once. `python`: the interpreter of the scripts, or None.
+    `elsewhere`: steps whose scripts run in a Python of their own, of which nothing is known here; only their scripts
+    are read.
     """
     found = CodeFindings()
     packed: set[tuple[str, str]] = set()

@@ -33,7 +33,7 @@ def check_outputs(loaded: LoadedJob, state: str) -> list[Problem]:
 
 
 def _stands(loaded: LoadedJob, step_name: str) -> bool:
-    """Whether there is something at the place of a step's rows."""
+    """Whether a file exists at the place of a step's rows."""
     step = next(step for step in loaded.job.steps if step.name == step_name)
     output = step.outputs[step.append_row_to or ""]
     if output.path is None or is_elsewhere(output.path) or "${{" in output.path:

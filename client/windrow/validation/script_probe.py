@@ -26,7 +26,7 @@ _FORGIVING = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException"
 
 
 class Look:
-    """One look at a script. `findings` is what comes of it.
+    """One examination of a script. `findings` holds the result.
 
     Not the agent's `Look`, which is a reading of a worker's page.
     """
@@ -39,7 +39,7 @@ class Look:
         self._missing: set[str] = set()
 
     def script(self, entry_script: str) -> None:
-        """The entry script, and what it imports."""
+        """Examine the entry script, and what it imports."""
         path = self._file_of(entry_script)
         tree = self._tree(path) if path else None
         if path and tree is not None:
@@ -152,7 +152,7 @@ class Look:
         self._note("missing", path, node.lineno, node.col_offset + 1, top)
 
     def _module(self, name: str) -> None:
-        """A module of the user's, with the packages it lies in: all of them are imported with it."""
+        """Examine a module of the user's, and the packages that contain it: all of them are imported with it."""
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             base = os.path.join(self.folder, *parts[:end])
@@ -164,7 +164,7 @@ class Look:
 
 
 def _statements(body: list[Any], everything: bool) -> list[Any]:
-    """Statements that run when the module is imported; without `everything` only those that do so in any case."""
+    """Statements that run when the module is imported. Without `everything`, only those that run in any case."""
     found: list[Any] = []
     for node in body:
         found.append(node)

@@ -38,13 +38,15 @@ def is_component(root: Node) -> bool:
 
 
 def _is_pipeline_component(root: Mapping) -> bool:
-    """Whether a pipeline says that it is a step of others, and no job."""
+    """Whether a pipeline declares itself a step of other pipelines, not a job."""
     schema = root.entries.get("$schema")
     return "version" in root.entries or (isinstance(schema, Scalar) and "pipelinecomponent" in schema.text.casefold())
 
 
 def read_component(file: str, root: Mapping) -> tuple[LoadedJob | None, Context]:
-    """A component as the one step of a job; None where it has errors. The context holds what was found."""
+    """Read a component as the only step of a job; the job is None if the component has errors. The context holds what
+    was found.
+    """
     source = Source("job", source_label(file), os.path.dirname(file))
     context = Context(source, embedded=False)
     place = Place(source)
@@ -87,7 +89,7 @@ def _mapping(place: Place, entries: dict[str, Node]) -> Mapping:
 
 
 def _stand_ins(root: Mapping, place: Place) -> dict[str, Node]:
-    """Something for each input that a step has to give."""
+    """A value for each input that a step must be given."""
     declared = root.entries.get("inputs")
     found: dict[str, Node] = {}
     for name, node in declared.entries.items() if isinstance(declared, Mapping) else ():
@@ -122,7 +124,7 @@ def _is_left_to_steps(problem: Problem) -> bool:
 
 
 def _is_ours(problem: Problem, left: list[Problem]) -> bool:
-    """Whether a problem is of what stands in, and not of the component."""
+    """Whether a problem belongs to the stand-ins, not to the component."""
     # A step without a task has no settings that could be judged, and is itself left to the steps.
     return problem in left or _STAND_IN in problem.message
 
@@ -133,7 +135,7 @@ def _renamed(problem: Problem) -> Problem:
 
 
 def _short(key: str) -> str:
-    """A key as the component itself has it."""
+    """A key as it is written in the component."""
     for prefix in (f"jobs.{_STEP}.component", f"jobs.{_STEP}"):
         if key == prefix or key.startswith(f"{prefix}."):
             return key.removeprefix(prefix).removeprefix(".")

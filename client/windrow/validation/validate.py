@@ -26,7 +26,7 @@ JOB, V1_JOB, COMPONENT, TABLE = "job file", "job file of Azure ML v1", "componen
 
 
 class Findings(NamedTuple):
-    """The findings. `kind`: what the file was read as."""
+    """All findings. `kind`: what the file was read as."""
 
     file: str
     kind: str
@@ -39,7 +39,7 @@ class Findings(NamedTuple):
         return not self.errors
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         return {
             "valid": self.valid,
             "file": self.file,
@@ -102,8 +102,9 @@ def validate(
 
 
 def check_loaded(loaded: LoadedJob, python: str, *, packages: bool = True) -> Findings:
-    """What else is wrong with a job that is loaded already. `python` reads its scripts; `packages`: it would run them,
-    too, but for those of steps that get an environment of their own."""
+    """Check further a job that is loaded already. `python` reads its scripts; `packages`: that Python would also run
+    them, except in steps with an environment of their own.
+    """
     label = source_label(loaded.job.job_file)
     elsewhere = steps_with_environment(loaded) if packages else [code.step for code in loaded.codes]
     found = check_codes(loaded.codes, python, elsewhere)
@@ -111,7 +112,7 @@ def check_loaded(loaded: LoadedJob, python: str, *, packages: bool = True) -> Fi
 
 
 def steps_with_environment(loaded: LoadedJob) -> tuple[str, ...]:
-    """The steps whose scripts run in an environment of their own, which is made for them."""
+    """The steps whose scripts run in an environment of their own."""
     return tuple(step.name for step in loaded.job.steps if step.environment is not None)
 
 
@@ -130,7 +131,7 @@ def _with_code(
 
 
 def _interpreter(python: str | None) -> tuple[str | None, list[Problem]]:
-    """What would run the scripts; where there is none, why."""
+    """The interpreter that would run the scripts, or why there is none."""
     try:
         return find_interpreter(python, os.environ), []
     except NoInterpreter as error:
@@ -145,7 +146,7 @@ def _refuse_sets(sets: Sequence[str], label: str, what: str) -> None:
 
 
 def _files_in(folder: str) -> str:
-    """Which files may have been meant."""
+    """The files that may have been meant."""
     try:
         names = sorted(name for name in os.listdir(folder) if Path(name).suffix in (".yml", ".yaml"))
     except OSError:

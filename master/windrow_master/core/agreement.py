@@ -30,7 +30,7 @@ WHAT_TO_DO = (
 
 
 def miscount(planned: int, read: int) -> str:
-    """What is wrong with a result of a mini-batch of which another number of items was planned."""
+    """What is wrong with a result if the worker read another number of items than was planned."""
     return (
         f"{counted(planned, 'item')} of this mini-batch were planned, and the worker has read {counted(read, 'item')}: "
         "its input was not read as it was divided."
@@ -38,8 +38,9 @@ def miscount(planned: int, read: int) -> str:
 
 
 def misread(step: Step) -> str:
-    """Why a step fails of whose input a part was not read as it was planned, whatever its thresholds; "" where none
-    was. The parts beside it may have been read wrongly, too, without anybody noticing."""
+    """Why a step fails, whatever its thresholds, if a part of its input was not read as it was planned; otherwise
+    empty. The parts beside that one may have been read wrongly as well, without anybody noticing.
+    """
     key = str(int(Cause.INPUT_MISREAD))
     attempts = step.counters.failed_attempts.get(key, 0)
     if not attempts:
@@ -52,8 +53,9 @@ def misread(step: Step) -> str:
 
 
 def disagreement(step: Step) -> str:
-    """Why a step fails although each of its mini-batches has an outcome: two numbers that must be equal are not; ""
-    where all agree."""
+    """Why a step fails although all its mini-batches have an outcome: two numbers that must be equal are not. Empty
+    if all agree.
+    """
     for what, one, first, other, second in _pairs(step):
         if first != second:
             return f"the number of its {what} does not agree: {first:,} by {one}, {second:,} by {other}. {WHAT_TO_DO}"
@@ -61,7 +63,7 @@ def disagreement(step: Step) -> str:
 
 
 def _pairs(step: Step) -> Iterator[tuple[str, str, int, str, int]]:
-    """What is counted twice, as (what, by whom, number, by whom else, number)."""
+    """Everything that is counted twice, as (what, one counter, its number, other counter, its number)."""
     counters, table = step.counters, step.mini_batches
     checkpoint = json.loads(step.plan.checkpoint or b"{}")
     planner, plan, results, states = "the planner", "the stored plan", "the results", "the mini-batches' own states"

@@ -1,4 +1,4 @@
-"""What a node says of one attempt, as the core reads it."""
+"""What a node reports about one attempt, as the core reads it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
 
 
 def _settle_all(state: CoreState, touched: dict[int, Step], now: Moment) -> None:
-    """Attempts of these steps have ended."""
+    """Settle these steps after some of their attempts have ended."""
     for step in touched.values():
         with state.contained(step):
             state.touch_step(step)
@@ -120,7 +120,7 @@ def _judge_claim(state: CoreState, node: Node | None, lease_id: int) -> Verdict:
 def _complete_attempt(
     state: CoreState, node: Node, step: Step, lease: Lease, result: AttemptResult, now: Moment
 ) -> None:
-    """`run()` returned: the outcome counts, its rows go into the output."""
+    """Record an attempt whose `run()` returned: its outcome counts, and its rows go into the output."""
     # Each access to a field of a protobuf message makes a new object: once is enough.
     rows, rows_length, staged_segment, header = result.rows, result.rows_length, result.staged_segment, result.header
     if staged_segment and (not staged_segment.startswith(f"staged-{lease.lease_id}-") or "/" in staged_segment):
@@ -224,7 +224,7 @@ def _fail_attempt(
     cause: Cause | None = None,
     message: str = "",
 ) -> None:
-    """An attempt failed: try again, or give the mini-batch up."""
+    """Record a failed attempt: try the mini-batch again, or give it up."""
     cause = known_cause(result.cause) if cause is None else cause
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
@@ -296,7 +296,7 @@ def _after_failure(
     now: Moment,
     delay_s: float = 0.0,
 ) -> None:
-    """Queue the mini-batch again, or fail it when the budget of its cause is used up."""
+    """Queue the mini-batch again, or fail it if the budget of its cause is used up."""
     if lease.trial and cause != Cause.NODE_LOST:
         lease.attempt -= 1
         left = True
@@ -343,7 +343,7 @@ def _after_failure(
 
 
 def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:
-    """Put the mini-batch of a lease that is dropped already back into the queue."""
+    """Put the mini-batch of a lease that was already dropped back into the queue."""
     table = step.mini_batches
     table.become(lease.mini_batch, MiniBatchState.QUEUED)
     if lease.attempt:
@@ -354,7 +354,7 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
 
 
 def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
-    """Queue the mini-batch of a dropped lease again: charged to nobody, the attempt is not counted."""
+    """Put the mini-batch of a dropped lease back into the queue. The attempt is neither counted nor charged."""
     if lease.stored:
         state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
     lease.attempt -= 1
@@ -362,7 +362,7 @@ def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
 
 
 def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> None:
-    """Leases come back unstarted: charged to nobody, the attempt is not counted."""
+    """Take back leases that were not started. Their attempts are neither counted nor charged."""
     node = state.nodes.get(command.node_id)
     touched: dict[int, Step] = {}
     for number in command.lease_ids:
@@ -387,15 +387,16 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
 
 
 def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> None:
-    """An attempt is about to end, as soon as its rows are here."""
+    """Note that an attempt is about to end, as soon as its rows have arrived."""
     step = state.steps.get(command.step_id)
     if step is not None:
         step.progress.last_s = now.monotonic_s
 
 
 def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
-    """Take leases from a node that is gone, that was leaving, or that does not know of them. `lost`: the loss counts
-    against the mini-batches that it held."""
+    """Take leases from a node that is gone, is leaving, or does not know them. `lost`: the loss counts against the
+    mini-batches.
+    """
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
         lease = state.leases[lease_id]
@@ -416,7 +417,7 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
 
 
 def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -> None:
-    """What a node was running is lost with it: counted against the mini-batch."""
+    """Count the attempt that was lost with its node against the mini-batch."""
     message = f"Node {node.node_id} was lost."
     state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
     step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)

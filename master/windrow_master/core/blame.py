@@ -47,7 +47,7 @@ CHANCE = 1e-4
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
-    """A worker could not be made ready. When every node has given a step up, the step fails.
+    """Count a worker that could not be made ready. The step fails once every node has given it up.
 
     Reference: docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
     """
@@ -66,10 +66,10 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
 
 
 def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
-    """Fail a step that every node has given up after its workers failed to start there.
+    """Fail a step if every node has given it up after its workers failed to start there.
 
-    A node that is away for a moment, has just come, or wants nothing at the moment may still serve it. One that leaves
-    or is cordoned will not, and says nothing about the step.
+    A node that is away for a moment, has just arrived, or wants nothing at the moment may still serve the step. A node
+    that is leaving or cordoned will not, so it does not count.
     """
     if not is_given_up(state, step):
         return
@@ -91,7 +91,7 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def is_given_up(state: CoreState, step: Step) -> bool:
-    """Whether no node will run a step: all that are here have given it up."""
+    """Whether no node will run a step, because all present nodes have given it up."""
     if step.state != StepState.RUNNING or step.lease_ids:
         return False
     present = _lasting(state, step)
@@ -107,9 +107,9 @@ def is_given_up(state: CoreState, step: Step) -> bool:
 
 
 def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
-    """Fail a step whose `init()` fails again and again on whatever node, and has never succeeded.
+    """Fail a step whose `init()` fails again and again on all nodes, and has never succeeded.
 
-    Earlier than all nodes have given it up where `init()` takes long to fail, or nodes come and go.
+    If `init()` takes long to fail, or nodes come and go, this ends the step before all nodes have given it up.
     """
     if now.monotonic_s <= never_ready_s(state, step):
         return
@@ -129,7 +129,9 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def never_ready_s(state: CoreState, step: Step) -> float:
-    """After which moment (monotonic) a step fails, with as many failures of `init()` as there are; inf: it goes on."""
+    """The moment (monotonic) after which a step fails, given the number of its failures of `init()`; inf if it does
+    not fail.
+    """
     if step.workers.is_ready or step.state != StepState.RUNNING or step.workers.offered_s is None:
         return math.inf
     failures = step.counters.failed_attempts.get(str(int(Cause.INIT_FAILED)), 0)
@@ -142,7 +144,7 @@ def never_ready_s(state: CoreState, step: Step) -> float:
 
 
 def _lasting(state: CoreState, step: Step) -> list[Node]:
-    """Nodes that may work on a step, now or in a while."""
+    """Nodes that may work on a step, now or later."""
     return [
         node
         for node in state.nodes.values()
@@ -162,8 +164,9 @@ def _processes(node: Node, step: Step) -> int:
 
 
 def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
-    """Quarantine a node whose attempts meet faults of its own again and again, even if it is the only one: no budget
-    ends such faults."""
+    """Quarantine a node whose attempts keep failing through its own fault, even if it is the only node: such faults
+    have no budget that would end them.
+    """
     if node.faults < state.timing.quarantine_faults or node.state != NodeState.READY:
         return
     node.become(NodeState.QUARANTINED)
@@ -180,7 +183,9 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
 
 
 def note_success(state: CoreState, step: Step, node_id: NodeId, mini_batch: int, now: Moment) -> None:
-    """A mini-batch ran on a node: it speaks for the node, and against those where it failed before."""
+    """Note that a mini-batch succeeded on a node. That speaks for the node, and against the nodes where the
+    mini-batch failed before.
+    """
     standing = step.standing_of(node_id)
     standing.succeeded += 1
     if standing.evidence or standing.aside_until_s is not None:
@@ -200,7 +205,7 @@ def note_success(state: CoreState, step: Step, node_id: NodeId, mini_batch: int,
 def note_failure(
     state: CoreState, step: Step, lease: Lease, cause: Cause, message: str, now: Moment, *, final: bool
 ) -> None:
-    """A mini-batch failed on a node, and its books are kept already. `final`: it has no tries left."""
+    """Note that a mini-batch failed on a node; its own records are up to date. `final`: it has no tries left."""
     node_id, mini_batch = lease.node_id, lease.mini_batch
     standing = step.standing_of(node_id)
     standing.failed += 1
@@ -226,7 +231,7 @@ def note_failure(
 
 
 def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | None:
-    """How many leases of a step a node may hold, by its standing; None: as many as it wants."""
+    """How many leases of a step a node may hold, given its standing; None if there is no limit."""
     if node.node_id not in step.nodes.doubted:
         return None
     standing = step.nodes.standings[node.node_id]
@@ -245,7 +250,9 @@ def lease_limit(state: CoreState, step: Step, node: Node, now: Moment) -> int | 
 
 
 def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
-    """A node is gone. What comes next under its name may have been mended: where it was set aside, it is on trial."""
+    """Forget how a node did, since it is gone. A new node under its name may be repaired, so if the old one was set
+    aside, the new one is on trial.
+    """
     for step in state.steps.values():
         with state.contained(step):
             standing = step.nodes.standings.pop(node_id, None)
@@ -256,7 +263,7 @@ def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
 
 
 def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
-    """The other nodes that may work on a step, and are in good standing with it."""
+    """The other nodes that may work on a step and are in good standing with it."""
     bounded = step.settings.instance_count is not None
     return [
         node
@@ -272,7 +279,7 @@ def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
 
 
 def _is_doubted(state: CoreState, step: Step, node_id: NodeId) -> bool:
-    """Whether more fails on a node than on the others, and that is not by chance."""
+    """Whether more fails on a node than on the others, by more than chance."""
     evidence = len(step.nodes.standings[node_id].evidence)
     if evidence < EVIDENCE_MIN:
         return False
@@ -281,8 +288,11 @@ def _is_doubted(state: CoreState, step: Step, node_id: NodeId) -> bool:
 
 
 def _needed(step: Step, others: list[Node]) -> int:
-    """How many failures in a row are too many for a node that does as well as these others: `CHANCE` for one of them
-    to fail so often in a row. Where nothing is known of them, one failure in eight is taken for granted."""
+    """How many failures in a row are too many for a node.
+
+    A node that does as well as these others has that many in a row with a probability of at most `CHANCE`. If nothing
+    is known about the others, one failure in eight is assumed.
+    """
     standings = [step.nodes.standings[node.node_id] for node in others if node.node_id in step.nodes.standings]
     failed = sum(standing.failed for standing in standings)
     ended = failed + sum(standing.succeeded for standing in standings)
@@ -291,7 +301,7 @@ def _needed(step: Step, others: list[Node]) -> int:
 
 
 def _judge(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
-    """The evidence against a node has changed."""
+    """Judge a node again, after the evidence against it has changed."""
     standing = step.nodes.standings[node_id]
     if not standing.is_suspicious:
         step.nodes.doubted.discard(node_id)
@@ -347,7 +357,7 @@ def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> No
 
 
 def _take_back(state: CoreState, step: Step, node_id: NodeId, now: Moment, why: str) -> None:
-    """A node that was set aside gets work of the step again, as any other."""
+    """Give a node that was set aside work of the step again, like any other node."""
     standing = step.nodes.standings[node_id]
     standing.aside_until_s, standing.asides = None, 0
     step.nodes.doubted.discard(node_id)
@@ -359,7 +369,7 @@ def _take_back(state: CoreState, step: Step, node_id: NodeId, now: Moment, why: 
 
 
 def _discharge(state: CoreState, step: Step, mini_batch: int, evidence: Evidence) -> None:
-    """What failed on a node that is set aside is not charged to the mini-batch, as long as that is open."""
+    """Undo the charges for failures on a node that is now set aside, for mini-batches that are still open."""
     table = step.mini_batches
     if table.states[mini_batch] not in (MiniBatchState.QUEUED, MiniBatchState.LEASED):
         return

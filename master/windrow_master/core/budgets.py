@@ -18,7 +18,7 @@ FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cau
 
 
 def known_cause(number: int) -> Cause:
-    """The cause that a peer names. An unknown one, or one that no peer can know, counts as an exception."""
+    """The cause that a peer names. A cause that is unknown, or that no peer can know, counts as an exception."""
     try:
         cause = Cause(number)
     except ValueError:
@@ -61,9 +61,8 @@ def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> i
 
 
 def budget_left(step: Step, failures: int, cause: Cause, *, elsewhere: bool) -> bool:
-    """Whether a mini-batch that failed so often for this cause may be tried again (architecture, failure policy).
-
-    `elsewhere`: there is another node for it.
+    """Whether a mini-batch with so many failures for this cause may be tried again (architecture, failure policy).
+    `elsewhere`: another node is there for it.
     """
     if cause in FREE_CAUSES:
         return True

@@ -1,6 +1,6 @@
-"""What can happen to the core. Names are imperative. What a peer sends wrongly is refused; it never raises.
+"""What can happen to the core. Names are imperative. A mistake of a peer is refused; it never raises.
 
-Named tuples, not dataclasses: the code that dataclasses generate takes 20 ms of every start (measured).
+These are named tuples, not dataclasses: the code that dataclasses generate takes 20 ms of every start (measured).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class SubmitJob(NamedTuple):
 
 
 class AdoptJob(NamedTuple):
-    """A job that had ended was opened again in the store (`Store.reopen`), to run what of it is not done.
+    """A job that had ended was opened again in the store (`Store.reopen`), to run what it has not done.
 
-    `snapshot`: that job alone, as a new master would load it. Reply: its JobKey.
+    `snapshot`: only that job, as a new master would load it. Reply: its JobKey.
     """
 
     snapshot: Snapshot
@@ -49,7 +49,7 @@ class AdoptJob(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Changes nothing. Reply: None, once all that came before it is durable, and agents have been told."""
+    """Changes nothing. Reply: None, once all earlier commands are durable and agents know of them."""
 
 
 class CancelJob(NamedTuple):
@@ -59,20 +59,20 @@ class CancelJob(NamedTuple):
 
 
 class ExplainJob(NamedTuple):
-    """Reply: list of core.reasons.Reason, or Refused (JOB_UNKNOWN: it is none that has not ended)."""
+    """Reply: list of core.reasons.Reason, or Refused (JOB_UNKNOWN: no such job, or it has ended)."""
 
     job_id: str
 
 
 class PauseJob(NamedTuple):
-    """A command on this job raised: nothing more is leased. Reply: None."""
+    """A command raised on this job: lease nothing more of it. Reply: None."""
 
     job_key: JobKey
     message: str
 
 
 class BeginWork(NamedTuple):
-    """A client wants work done: a core that was held hands leases out from now on. Reply: None."""
+    """A client wants work done: a held core begins to hand out leases. Reply: None."""
 
 
 class RegisterNode(NamedTuple):
@@ -99,7 +99,7 @@ class HeartbeatNode(NamedTuple):
 
 
 class HeldLease(NamedTuple):
-    """A lease that an agent says it holds."""
+    """A lease that an agent claims to hold."""
 
     lease_id: LeaseId
     step_id: StepId
@@ -127,7 +127,7 @@ class CloseWork(NamedTuple):
 
 
 class SetCapacity(NamedTuple):
-    """Absolute numbers of leases wanted, by step. Reply: None."""
+    """The number of leases wanted for each step, as absolute numbers. Reply: None."""
 
     node_id: NodeId
     stream: int
@@ -139,7 +139,7 @@ class SetCapacity(NamedTuple):
 
 
 class ConfirmStepEnd(NamedTuple):
-    """A node has no worker of a step any more, and has saved what they had written. Reply: None."""
+    """A node has no more workers of a step, and has saved what they had written. Reply: None."""
 
     node_id: NodeId
     stream: int
@@ -162,20 +162,20 @@ class CompleteAttempts(NamedTuple):
 
 
 class NoteProgress(NamedTuple):
-    """Large rows of a step arrive, or wait for room: it does not stand still. Reply: None."""
+    """Large rows of a step are arriving, or wait for room, so the step makes progress. Reply: None."""
 
     step_id: StepId
 
 
 class ReleaseLeases(NamedTuple):
-    """Leases given back unstarted or revoked; charged to nobody. Reply: None."""
+    """Leases are given back, either not started or revoked; nobody is charged. Reply: None."""
 
     node_id: NodeId
     lease_ids: Sequence[int]
 
 
 class ReportWorkerFailure(NamedTuple):
-    """A worker that could not be made ready. Reply: None."""
+    """A worker could not be made ready. Reply: None."""
 
     node_id: NodeId
     step_id: StepId
@@ -205,11 +205,12 @@ class RemoveNode(NamedTuple):
 
 
 class TakenOver(NamedTuple):
-    """The outcome of a mini-batch of an earlier job that counts for one of this: every item had a result.
+    """The outcome that a mini-batch of an earlier job gives one of this job: every item had a result.
+
+    `source`, `offset`, `length`, `crc32`: the place of its rows in a segment (an absolute path); without rows, `source`
+    is empty.
 
     Not the planner's `TakenOver`, which finds such mini-batches in lists of files.
-
-    `source`, `offset`, `length`, `crc32`: where its rows lie, in a segment (an absolute path); no source: it has none.
     """
 
     mini_batch: int
@@ -264,7 +265,7 @@ class StartStep(NamedTuple):
 
 
 class ReuseStep(NamedTuple):
-    """What an earlier job has made stands for the outputs of a step that has not begun. Reply: None."""
+    """The outputs of an earlier job stand for those of a step that has not begun. Reply: None."""
 
     step_id: StepId
     paths: bytes
@@ -272,7 +273,7 @@ class ReuseStep(NamedTuple):
 
 
 class FinishStep(NamedTuple):
-    """The step's output stands. Reply: None."""
+    """The step's output is complete. Reply: None."""
 
     step_id: StepId
     generation: int
@@ -280,7 +281,7 @@ class FinishStep(NamedTuple):
 
 
 class LostRows(NamedTuple):
-    """A mini-batch whose committed rows could not be read again, with what it had added to the counters."""
+    """A mini-batch whose committed rows could not be read again, and what it had added to the counters."""
 
     mini_batch: int
     lease_id: LeaseId
@@ -293,7 +294,7 @@ class LostRows(NamedTuple):
 
 
 class PostponeFinish(NamedTuple):
-    """A step's output cannot be written at the moment; it is tried again. `message` says why. Reply: None."""
+    """A step's output cannot be written at the moment, and is tried again later. `message` says why. Reply: None."""
 
     step_id: StepId
     generation: int
@@ -301,7 +302,7 @@ class PostponeFinish(NamedTuple):
 
 
 class RequeueLostRows(NamedTuple):
-    """Reply: None."""
+    """Committed rows are lost: their mini-batches run again. Reply: None."""
 
     step_id: StepId
     generation: int
@@ -309,7 +310,7 @@ class RequeueLostRows(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time passes. Due at `Core.next_due`, or sooner. Reply: None."""
+    """Time has passed. Due at `Core.next_due`, or sooner. Reply: None."""
 
     interval_s: float = 0.25
     """How long after the last tick this one was meant to come. If it comes much later, the process stood still, and
@@ -325,9 +326,10 @@ class Refused(NamedTuple):
 
 
 class StepsRaised(Exception):
-    """A command that is about many steps raised while it was at some of them: a bug. Nothing is wrong with the others.
+    """A command about many steps raised at some of them: a bug. The other steps are not affected.
 
-    `errors`: what was raised, by step. `reply`: the command's, where it was carried out but for that; else UNANSWERED.
+    `errors`: what was raised, by step. `reply`: the command's reply, if the rest of it was carried out; otherwise
+    UNANSWERED.
     """
 
     def __init__(self, errors: Mapping[StepId, Exception], reply: object) -> None:

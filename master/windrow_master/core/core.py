@@ -76,13 +76,13 @@ class Core:
         self.state = CoreState(incarnation, lease_prefix, timing or Timing(), held=held)
 
     def load(self, snapshot: Snapshot, settings_of: recovery.SettingsOf, now: Moment) -> None:
-        """Start from what an earlier incarnation left."""
+        """Start from the state that an earlier incarnation left."""
         recovery.load(self.state, snapshot, settings_of, now)
 
     def handle(self, command: Command, now: Moment) -> Any:
-        """Carry a command out; its reply is documented beside the command. Never raises for what a peer can send.
+        """Carry out a command; its reply is documented at the command.
 
-        Raises StepsRaised for a bug that it met at some steps only.
+        Never raises for anything that a peer can send. Raises StepsRaised for a bug that affects only some steps.
         """
         try:
             reply = HANDLERS[type(command)](self.state, command, now)
@@ -98,11 +98,15 @@ class Core:
         return reply
 
     def next_due(self, now: Moment) -> float:
-        """When (monotonic seconds) a Tick has something to do, if no other command comes before; inf: never."""
+        """The moment (monotonic seconds) when a Tick will have something to do, unless another command comes first;
+        inf: never.
+        """
         return ticks.next_due(self.state, now)
 
     def pick(self, now: Moment) -> None:
-        """Schedule, if anything asks for it. Raises StepsRaised for a bug at some steps; the others get leases."""
+        """Schedule, if there is a reason to. If a bug affects some steps, raises StepsRaised; the other steps get
+        their leases.
+        """
         scheduling.pick(self.state, now)
         if self.state.raised:
             raise StepsRaised(self.state.take_raised(), UNANSWERED)

@@ -18,13 +18,15 @@ MISFIT_LINES_MAX = 20
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers of one step.
+    """The numbers of one step.
 
-    Invariants, wherever no handler is at work:
+    Invariants, whenever no handler is running:
     1. queued + leased + succeeded + failed + cancelled = planned (queued is derived).
     2. items_ok + items_failed + items_cancelled <= items_total, and equal once the step has ended.
-    3. failed_uncounted <= failed: those with no item, since only loading tells how many there are, and it failed.
-    4. taken_over of those succeeded, and items_taken_over of items_ok, an earlier job has done: no attempt was made.
+    3. failed_uncounted <= failed: failed mini-batches without a number of items, since only loading tells it, and that
+    failed.
+    4. taken_over (of succeeded) and items_taken_over (of items_ok) come from an earlier job: there was no attempt for
+    them.
     """
 
     planned: int = 0
@@ -61,16 +63,16 @@ class Counters:
 
     @property
     def ran(self) -> int:
-        """Mini-batches with an outcome that was made here."""
+        """Mini-batches whose outcome this job made itself, instead of taking it over."""
         return self.succeeded + self.failed - self.taken_over
 
     @property
     def items_failed_at_least(self) -> int:
-        """Items that failed; of a mini-batch whose items were never counted there is one at least."""
+        """Items that failed, at least: a mini-batch whose items were never counted has one or more."""
         return self.items_failed + self.failed_uncounted
 
     def check(self) -> None:
-        """Raise InvariantBroken where a number is below 0, or they do not add up. Cheap enough for every change."""
+        """Raise InvariantBroken if a number is below 0, or the numbers do not add up. Cheap enough for every change."""
         if (
             min(self.leased, self.succeeded, self.failed, self.cancelled, self.items_ok, self.items_failed, self.rows)
             < 0
@@ -92,8 +94,9 @@ class Counters:
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0
     ) -> None:
-        """Count a failed attempt, and keep it as the example of its cause if it is the first. `process`: None where no
-        worker had it."""
+        """Count a failed attempt. The first one of each cause is kept as its example. `process`: None if no worker
+        had the attempt.
+        """
         key = str(cause)
         self.failed_attempts[key] = self.failed_attempts.get(key, 0) + 1
         if key not in self.examples:
@@ -107,15 +110,16 @@ class Counters:
             }
 
     def main_failure(self) -> str:
-        """The cause of most failed attempts and its first message, for people; empty where none failed."""
+        """The most frequent cause of failure with its first message, for people; empty if nothing failed."""
         if not self.failed_attempts:
             return ""
         key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
         return f"{Cause(int(key)).name.lower()}: {self.examples.get(key, {}).get('message', '')}"
 
     def main_category(self) -> str:
-        """The kind of error (core.statuses) that most failed attempts met, by the first of that cause; a short return
-        is the script's."""
+        """The kind of error (core.statuses) of the most frequent cause, from its first example. Without any failed
+        attempt, it is the script's: it returned too few results.
+        """
         if not self.failed_attempts:
             return USER_ERROR
         key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
@@ -131,7 +135,7 @@ class Counters:
             self.misfits[column] = [count, example]
 
     def misfit_warnings(self) -> list[str]:
-        """For people, a line a column: how many of its values did not fit, and the first of them."""
+        """A line for each column, for people: how many values did not fit, and the first of them."""
         columns = list(self.misfits.items())
         lines = [
             f'In the column "{column}", values that do not fit (they are null, cut or left out): {count:,}. '
@@ -144,10 +148,10 @@ class Counters:
         return lines
 
     def to_json(self) -> bytes:
-        """As stored."""
+        """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Counters:
-        """From the stored form."""
+        """Read the stored form."""
         return cls(**json.loads(text)) if text else cls()

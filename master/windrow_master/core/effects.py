@@ -1,4 +1,4 @@
-"""What the core wants done in the world. Names begin with a verb. Those in AFTER_COMMIT wait for the group's commit."""
+"""What the core wants done outside. Names begin with a verb. Effects in AFTER_COMMIT wait for the group's commit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RevokeLeases(NamedTuple):
 
 
 class RecallLeases(NamedTuple):
-    """Ask for leases of a step that have not started, at most `leases_max`: which those are, the agent knows best."""
+    """Ask for leases of a step that have not started, at most `leases_max`. The agent knows best which those are."""
 
     node_id: NodeId
     stream: int
@@ -72,7 +72,7 @@ class PrepareStep(NamedTuple):
 
 
 class StopStepWork(NamedTuple):
-    """The step is over: stop its planner, and the making of its output."""
+    """Stop a step's planner, and the making of its output: the step is over."""
 
     step_id: StepId
 
@@ -88,7 +88,7 @@ class ConcatenateRows(NamedTuple):
 
 
 class ReportFailures(NamedTuple):
-    """List the failed items of a step that failed: there is no output to put the list beside."""
+    """List the failed items of a step that failed, which has no output beside which the list could be."""
 
     step_id: StepId
 

@@ -1,7 +1,7 @@
-"""Workers that are ended, and waited for: nodes say that they are done, or are gone.
+"""Ended workers that the master waits for: each node reports that its workers are done, or is gone itself.
 
 A step whose scripts have a `shutdown()`, or write to a store, waits before its output is made (`steps.conclude_step`).
-A job that is cancelled is CANCELLING until no node has workers of it (`steps.go_on_cancelling`).
+A cancelled job is CANCELLING until no node has workers of it (`steps.go_on_cancelling`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ENDING_ANNOUNCED_AFTER_S = 3.0
 
 
 def announce_ending(state: CoreState, step: Step, now: Moment) -> None:
-    """Say of a step that waits for its workers for a while what it waits for."""
+    """Say what a step is waiting for, if it has waited for its workers for a while."""
     if now.monotonic_s > ending_announced_s(step):
         step.message = ENDING
         state.touch_step(step)
 
 
 def ending_announced_s(step: Step) -> float:
-    """After which moment (monotonic) it is said of a step that it waits for its workers; inf: never."""
+    """The moment (monotonic) after which a step's wait for its workers is announced; inf: never."""
     waits = step.state == StepState.CONCATENATING and step.workers.ending_on and not step.message
     return step.progress.last_s + ENDING_ANNOUNCED_AFTER_S if waits else math.inf
 
@@ -56,7 +56,9 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
 
 
 def forget_node_of_endings(state: CoreState, node: Node, now: Moment, *, left: bool) -> None:
-    """A node will not say any more that it has ended its workers. `left`: it went in good order, and had."""
+    """Stop waiting for a node, which will no longer report that its workers have ended. `left`: it left in good
+    order, so they have.
+    """
     for step in list(state.steps.values()):
         with state.contained(step):
             if step.state in ENDED_STEPS:
@@ -85,7 +87,7 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
 
 
 def _forget_node(state: CoreState, step: Step, node: Node, now: Moment) -> None:
-    """A node has no worker of a step that has ended any more."""
+    """Note that a node has no more workers of a step that has ended."""
     step.workers.may_be_on.discard(node.node_id)
     if node.node_id in step.workers.ending_on:
         step.workers.ending_on.discard(node.node_id)

@@ -16,7 +16,7 @@ _DECIMAL = re.compile(r"decimal128\(38, (-?\d{1,2})\)", re.ASCII)
 
 
 class HeaderMisfit(Exception):
-    """A mini-batch's rows do not fit those before; the text tells the user what differs."""
+    """The rows of a mini-batch do not fit those before; the text tells the user what differs."""
 
 
 class Column(NamedTuple):
@@ -51,7 +51,7 @@ def _shown(header: bytes) -> str:
 
 
 def columns_of(header: bytes) -> list[Column]:
-    """The columns that a worker tells of. Raises HeaderMisfit where they cannot be read."""
+    """The columns that a worker reports. Raises HeaderMisfit if they cannot be read."""
     try:
         return [Column(str(name), str(kind), str(packed)) for name, kind, packed in json.loads(header)]
     except (ValueError, TypeError, RecursionError) as error:
@@ -84,7 +84,7 @@ def _join(pinned: Column, found: Column) -> Column:
 
 
 def _holds(wide: str, narrow: str) -> bool:
-    """Whether what a column of type `narrow` holds may stand in one of type `wide`."""
+    """Whether a column of type `wide` can hold every value of type `narrow`."""
     if wide == narrow or narrow == "null":
         return True
     if wide == "double":

@@ -31,10 +31,10 @@ def mini_batch_key(step_id: StepId, index: int) -> int:
 def step_identity(
     job_id: str, request_id: str, create_time: float, generation: int, document: bytes, ordinal: int
 ) -> int:
-    """What a step is, under whatever number: 64 bits, never 0.
+    """The identity of a step, whatever its number: 64 bits, never 0.
 
-    A state that was brought back from a backup gives numbers again that its lost future had given to other steps.
-    Nothing of that future, which agents may still hold, must be taken for what has the number now.
+    A state that is restored from a backup assigns numbers again that its lost future had assigned to other steps.
+    Agents may still hold work of that future; it must not be mistaken for the step that has the number now.
     """
     what = "\0".join((job_id, request_id, create_time.hex(), str(generation), str(ordinal), ""))
     digest = hashlib.sha256(what.encode(errors="surrogatepass") + document).digest()

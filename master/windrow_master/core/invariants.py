@@ -7,7 +7,7 @@ from windrow_master.core.states import JobState, MiniBatchState, NodeState, Step
 
 
 def check(state: CoreState) -> None:
-    """Raise AssertionError when the state breaks one of the invariants that the modules' docstrings number."""
+    """Raise AssertionError if the state breaks one of the numbered invariants in the modules' docstrings."""
     seen: set[tuple[int, int]] = set()
     for lease_id, lease in state.leases.items():
         step = state.steps[lease.step_id]

@@ -1,4 +1,4 @@
-"""Committed rows that cannot be read again: their mini-batches run anew."""
+"""Committed rows that cannot be read again: their mini-batches run again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from windrow_master.core.steps import fail_step, settle_step
 
 
 def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
-    """Committed rows cannot be read again: their mini-batches go back to the queue, charged to nobody.
+    """Put mini-batches whose committed rows cannot be read back into the queue.
 
-    What they were charged with before stays, as it does over a restart.
+    This is charged to nobody. Earlier charges stay, as they do over a restart.
     """
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.CONCATENATING:
@@ -86,7 +86,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
 
 
 def _verdict(step: Step, lost: LostRows, generation: int, message: str) -> AttemptRow:
-    """On the attempt that made the rows. Those that were taken over, none here has made."""
+    """The row for the attempt that made the lost rows. Rows that were taken over have no attempt here."""
     return AttemptRow(
         lease_id=lost.lease_id,
         step_id=step.step_id,

@@ -31,7 +31,7 @@ QUEUED_RUN = re.compile(re.escape(bytes([MiniBatchState.QUEUED])) + b"+")
 
 @dataclass(slots=True)
 class Tries:
-    """What went wrong with one mini-batch so far. Kept only for those with trouble."""
+    """What has gone wrong with one mini-batch so far. Kept only for mini-batches with trouble."""
 
     charged: int = 0
     """Failures that use up max_retries."""
@@ -69,7 +69,7 @@ class MiniBatches:
         return len(self.states)
 
     def become(self, index: int, after: MiniBatchState) -> None:
-        """Change the state of one. Raises IllegalTransition."""
+        """Change the state of one mini-batch. Raises IllegalTransition."""
         MINI_BATCH.check(self.states[index], after)
         self.states[index] = after
 

@@ -73,8 +73,9 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
 
 
 def _note_sign_of_life(state: CoreState, node: Node, now: Moment, next_s: float = 0.0) -> None:
-    """A node was heard of. `next_s`: it says that its next heartbeat comes by then, and its leases live that much
-    longer."""
+    """Note that a node was heard. `next_s`: the time until its next heartbeat, by its own account; its leases live
+    that much longer.
+    """
     timing = state.timing
     if is_cut_off(state, now):
         extend_all_leases(state, now)
@@ -89,8 +90,9 @@ def _note_sign_of_life(state: CoreState, node: Node, now: Moment, next_s: float 
 
 
 def is_cut_off(state: CoreState, now: Moment) -> bool:
-    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, though not for
-    longer than `cut_off_max_s`."""
+    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, but for at
+    most `cut_off_max_s`.
+    """
     # The cheap test first: it is made at each sign of life, and nearly always says no.
     if not 2 * state.timing.heartbeat_s < now.monotonic_s - state.heard_s < state.timing.cut_off_max_s:
         return False
@@ -113,7 +115,7 @@ def _find(state: CoreState, node_id: NodeId, node_incarnation: str) -> Node | Re
 
 
 def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> bool | Refused:
-    """A sign of life, with the agent's view of what it holds."""
+    """Note a sign of life, and compare what the agent holds with what the master believes."""
     node = _find(state, command.node_id, command.node_incarnation)
     if isinstance(node, Refused):
         return node
@@ -205,11 +207,11 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
 
 
 def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Moment) -> bool:
-    """Let a node keep a lease that an earlier master gave it, when its mini-batch is still open and nobody else's.
+    """Let a node keep a lease of an earlier master, if its mini-batch is still open and nobody else has it.
 
-    The state may have been brought back from a backup. Then a node can hold leases of masters that this state does not
-    know, on steps whose numbers are those of other steps here, or on mini-batches that are divided anew: none of them
-    is adopted.
+    The state may have been restored from a backup. Then a node can hold leases of masters that this state does not
+    know: for step numbers that now belong to other steps, or for mini-batches that are divided anew. None of those is
+    adopted.
     """
     lease_id, _, mini_batch, generation, identity = held
     if step.state in ENDED_STEPS or identity != state.identity_of(step):
@@ -238,7 +240,7 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
 
 
 def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
-    """A Work stream ended. A node that had been draining and holds nothing has left."""
+    """Close a Work stream. If the node was draining and holds nothing, it has left."""
     node = state.nodes.get(command.node_id)
     if node is None or node.stream != command.stream:
         return
@@ -257,7 +259,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
 
 
 def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None:
-    """Absolute numbers of leases wanted."""
+    """Set the number of leases that a node wants for each step."""
     node = state.nodes.get(command.node_id)
     if node is None or node.stream != command.stream:
         return
@@ -284,7 +286,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
 
 
 def _named(state: CoreState, node_id: NodeId) -> Node | Refused:
-    """A node by its name alone: what clients know of it."""
+    """Find a node by its name alone, which is what clients know."""
     node = state.nodes.get(node_id) or state.absent.get(node_id)
     if node is None:
         return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` names them.")
@@ -327,7 +329,7 @@ def _set_cordon(state: CoreState, node: Node, cordoned: bool, now: Moment) -> No
 
 
 def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refused | None:
-    """Forget a node that is gone, and its cordon: its leases go back at once, and its name is free."""
+    """Forget a node that is gone, and its cordon. Its leases go back at once, and its name is free."""
     node = _named(state, command.node_id)
     if isinstance(node, Refused):
         return node
@@ -347,10 +349,10 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
 
 
 def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: str = "node_lost") -> None:
-    """Give a node up: its leases go back, and it is forgotten but for its cordon (node invariant 3).
+    """Give a node up: its leases go back, and it is forgotten except for a cordon (node invariant 3).
 
-    The loss of a node that was leaving anyway is not counted against the mini-batches that it held: on machines that
-    can be taken away at short notice, long mini-batches would otherwise be taken for killers of nodes.
+    If the node was leaving anyway, the loss does not count against its mini-batches. Otherwise, on machines that can be
+    withdrawn at short notice, long mini-batches would look like killers of nodes.
     """
     leaving = node.state == NodeState.DRAINING
     node.become(NodeState.LOST)

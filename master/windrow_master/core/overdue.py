@@ -36,7 +36,7 @@ def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def overdue_s(state: CoreState, step: Step) -> float:
-    """After which moment (monotonic) something is to be done about a step that does not go on; inf: none."""
+    """The moment (monotonic) after which a step that makes no progress needs attention; inf: never."""
     if not _is_judged(state, step):
         return math.inf
     if _waits_for_node(state, step):
@@ -61,7 +61,7 @@ def _is_unplanned(step: Step) -> bool:
 
 
 def _waits_for_node(state: CoreState, step: Step) -> bool:
-    """Whether the nodes are gone on one of which a fault ended the step's last attempt."""
+    """Whether the step's last attempt met a fault of its node, and no node is there to continue."""
     return (
         bool(step.progress.fault_message)
         and _is_judged(state, step)
@@ -73,7 +73,7 @@ def _waits_for_node(state: CoreState, step: Step) -> bool:
 
 
 def _no_progress(step: Step, silence_s: float) -> str:
-    """Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job."""
+    """The message for a step without progress. Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job."""
     timeout_s = step.settings.progress_update_timeout_s
     text = (
         f"No progress update in {silence_s:.0f} seconds, more than progress_update_timeout allows ({timeout_s:g} s): "

@@ -13,7 +13,7 @@ from windrow_master.core.steps import settle_step, warn
 
 
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
-    """Take over a group of mini-batches, exactly once: the checkpoint it went on from must be the stored one."""
+    """Add a group of mini-batches to its step, exactly once: the group must continue from the stored checkpoint."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.RUNNING or step.plan.is_done or step.plan.checkpoint != command.start:
         return False
@@ -52,7 +52,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
 
 
 def _take_over(state: CoreState, job: Job, step: Step, taken: TakenOver) -> None:
-    """A mini-batch that was just planned has the outcome that it had in an earlier job."""
+    """Give a newly planned mini-batch the outcome that it had in an earlier job."""
     counters, table = step.counters, step.mini_batches
     table.become(taken.mini_batch, MiniBatchState.SUCCEEDED)
     counters.succeeded += 1
@@ -91,7 +91,7 @@ def _take_over(state: CoreState, job: Job, step: Step, taken: TakenOver) -> None
 
 
 def _queue(step: Step, command: PlanGroup) -> None:
-    """All of the group that have no outcome yet are ready to run."""
+    """Make those of the group ready that have no outcome yet."""
     first, stop = command.first_mini_batch, len(step.mini_batches)
     if not command.ranks:
         for begin, end in _gaps(first, stop, command.taken):
@@ -104,7 +104,7 @@ def _queue(step: Step, command: PlanGroup) -> None:
 
 
 def _gaps(first: int, stop: int, taken: Sequence[TakenOver]) -> Iterator[tuple[int, int]]:
-    """Runs of mini-batches from `first` to `stop` without those that are taken over."""
+    """Runs of mini-batches from `first` to `stop`, without those that are taken over."""
     for one in taken:
         if first < one.mini_batch:
             yield first, one.mini_batch

@@ -26,17 +26,17 @@ def pools_of(labels: bytes) -> frozenset[str]:
 
 
 def is_in_pool(node: Node, step: Step) -> bool:
-    """Whether a node may work on a step as far as pools go."""
+    """Whether a node's pools allow it to work on a step."""
     wanted = step.settings.compute
     return not wanted or not node.pools or wanted in node.pools
 
 
 def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
-    """Those of the serving nodes that may be handed work of a step.
+    """The serving nodes that may get work of a step.
 
-    Where their number is bounded, they stay the same for as long as they can serve (`StepNodes.chosen`): a node counts
-    that holds leases of the step, even while it is away. Others come in where one has gone, or has given the step up;
-    the emptiest first.
+    If their number is limited, they stay the same for as long as they can serve (`StepNodes.chosen`): a node that holds
+    leases of the step counts even while it is away. When one has gone or has given the step up, another takes its
+    place, the emptiest first.
     """
     nodes = [node for node in serving if is_in_pool(node, step)]
     count = step.settings.instance_count
@@ -52,7 +52,7 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
 
 
 def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
-    """Whether a node works on a step on which this mini-batch has not failed yet."""
+    """Whether another node works on a step, one on which this mini-batch has not failed yet."""
     tries = step.mini_batches.tries.get(mini_batch)
     failed_on = tries.nodes if tries is not None else ()
     return any(
@@ -67,5 +67,5 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
 
 
 def _steps_of(state: CoreState, node: Node) -> int:
-    """How many steps with a bound of their own have chosen a node."""
+    """How many steps with a limited number of nodes have chosen a node."""
     return sum(node.node_id in step.nodes.chosen for step in state.steps.values())

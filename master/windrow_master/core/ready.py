@@ -1,5 +1,6 @@
-"""The ready queue of one step: mini-batches never leased, as ranges or by their rank, those that came back, and those
-that failed, by the nodes where they did."""
+"""The ready queue of one step. It holds mini-batches that were never leased (as ranges, or by rank), those that
+were put back, and those that failed, grouped by the nodes where they failed.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,8 @@ _INDEX_MASK = (1 << _INDEX_BITS) - 1
 
 @dataclass(slots=True)
 class ReadyQueue:
-    """Indices of QUEUED mini-batches.
-
-    What came back goes first; then those with ranks, the highest first; the fresh ones without follow in order. Retries
-    are taken apart, since not every node may have them.
+    """Indices of QUEUED mini-batches. Those that were put back go first, then those with ranks, the highest first,
+    then the rest in order. Retries are kept apart, since not every node may have them.
     """
 
     fresh: deque[tuple[int, int]] = field(default_factory=deque)
@@ -45,7 +44,7 @@ class ReadyQueue:
         return self.size
 
     def add_fresh(self, start: int, stop: int) -> None:
-        """Add a run of mini-batches behind all others."""
+        """Add a run of mini-batches after all others."""
         if stop > start:
             if self.fresh and self.fresh[-1][1] == start:
                 self.fresh[-1] = (self.fresh[-1][0], stop)
@@ -54,7 +53,7 @@ class ReadyQueue:
             self.size += stop - start
 
     def add_ranked(self, indices: Iterable[int], ranks: Iterable[int]) -> None:
-        """Add mini-batches with their ranks, from 0 to `RANK_MAX`: the higher, the sooner; equal ones by index."""
+        """Add mini-batches with their ranks, from 0 to `RANK_MAX`. Higher ranks go first; equal ranks go by index."""
         for index, rank in zip(indices, ranks, strict=True):
             if index >= len(self.in_ranked):
                 self.in_ranked.extend(bytes(max(index + 1 - len(self.in_ranked), len(self.in_ranked))))
@@ -63,7 +62,7 @@ class ReadyQueue:
             self.size += 1
 
     def put_back(self, index: int, now: float, past: Past = NO_PAST, not_before: float = 0.0) -> None:
-        """Add one that was leased before."""
+        """Put back a mini-batch that was leased before."""
         if not_before:
             heapq.heappush(self.delayed, (not_before, index, past))
         else:
@@ -71,12 +70,12 @@ class ReadyQueue:
         self.size += 1
 
     def ready_count(self, now: float) -> int:
-        """How many may run now, retries among them."""
+        """How many mini-batches may run now, including retries."""
         self.release_due(now)
         return self.size - len(self.delayed)
 
     def take_retries(self, past: Past, count: int) -> list[int]:
-        """Remove and return up to `count` of those that failed on these nodes, the longest waiting first."""
+        """Remove and return up to `count` mini-batches that failed on these nodes, the longest waiting first."""
         waiting = self.retries[past]
         taken = [waiting.popleft()[1] for _ in range(min(count, len(waiting)))]
         if not waiting:
@@ -86,7 +85,7 @@ class ReadyQueue:
         return taken
 
     def take(self, count: int, now: float) -> list[int]:
-        """Remove and return up to `count` indices that may run now on whatever node."""
+        """Remove and return up to `count` mini-batches that may run now on any node."""
         self.release_due(now)
         taken: list[int] = []
         while self.returned and len(taken) < count:
@@ -106,7 +105,7 @@ class ReadyQueue:
         return taken
 
     def remove(self, index: int) -> bool:
-        """Take one particular index out; False when it is not here."""
+        """Remove one mini-batch; False if it is not in the queue."""
         # Runs ascend. After a restart there may be thousands of them, and as many leases to be adopted.
         at = bisect.bisect(self.fresh, index, key=itemgetter(0)) - 1
         if at >= 0 and index < self.fresh[at][1]:
@@ -144,7 +143,7 @@ class ReadyQueue:
         return False
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all."""
         self.fresh.clear()
         self.returned.clear()
         self.ranked.clear()
@@ -154,7 +153,7 @@ class ReadyQueue:
         self.size = self.retry_count = 0
 
     def shift(self, gap_s: float) -> None:
-        """Move all delays: the clock made a jump that nobody could use."""
+        """Move all delays by a gap during which nobody could act."""
         self.delayed = [(due + gap_s, index, past) for due, index, past in self.delayed]
         for waiting in self.retries.values():
             for at, (since, index) in enumerate(waiting):
@@ -168,7 +167,7 @@ class ReadyQueue:
             heapq.heappush(self.returned, index)
 
     def release_due(self, now: float) -> bool:
-        """Let those run whose delay is over; return whether there were any."""
+        """Make mini-batches ready whose delay is over; return whether there were any."""
         released = False
         while self.delayed and self.delayed[0][0] <= now:
             due, index, past = heapq.heappop(self.delayed)

@@ -1,7 +1,7 @@
-"""Why a job stands where it stands: for each of its steps a code and facts, made from the very state that decides.
+"""Why a job is in its present state: a code and facts for each of its steps, made from the state that decides.
 
-Nothing is kept for it: the same questions are asked that the scheduler asks (`scheduling.pick`, `pools.working_nodes`),
-in the same order, and the first that holds something up is the reason. `rpc.reason_words` puts it into words.
+Nothing is stored for this. It asks the same questions as the scheduler (`scheduling.pick`, `pools.working_nodes`), in
+the same order, and the first obstacle is the reason. `rpc.reason_words` puts it into words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUIET_S = 60.0
 
 
 class Code(StrEnum):
-    """For programs: never renamed. Those of a step that has ended are the names of its states.
+    """Codes of reasons, for programs: never renamed. The codes of ended steps are the names of their states.
 
     Not the `Code` of a dry run, which describes a code folder.
     """
@@ -59,7 +59,7 @@ class Code(StrEnum):
 
 
 class OldestLease(NamedTuple):
-    """The lease that was given first of those that are live."""
+    """Of the live leases, the one that was given first."""
 
     mini_batch: int
     node_id: str
@@ -68,7 +68,7 @@ class OldestLease(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A node that gets nothing of a step, or nearly nothing."""
+    """A node that gets nothing of a step, or nearly nothing, because of its standing."""
 
     node_id: str
     failures: int
@@ -78,7 +78,7 @@ class Doubt(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Of one step. A field that the code has no use for is empty."""
+    """The reason for one step. Fields that its code does not use are empty."""
 
     step: str
     code: Code
@@ -112,7 +112,7 @@ class Reason(NamedTuple):
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:
-    """Tell of each step of a job why it does not go on, or how it does."""
+    """Explain for each step of a job why it makes no progress, or how far it is."""
     key = state.job_keys.get(command.job_id)
     if key is None:
         return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r} at work.")
@@ -155,8 +155,7 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
 
 
 def reason_of_ended(step: str, state: StepState, message: str, job_message: str) -> Reason:
-    """Of a step that has ended, from its own message and its job's, which is of another step's doing where this one is
-    done."""
+    """The reason for a step that has ended, from its own message or, if another step ended it, from the job's."""
     return Reason(step, Code[state.name], message or ("" if state == StepState.COMPLETED else job_message))
 
 
@@ -211,7 +210,7 @@ def _given_up(state: CoreState, step: Step) -> tuple[str, ...]:
 
 
 def _nowhere(state: CoreState, step: Step) -> Reason | None:
-    """There is no node that takes work of the step."""
+    """The reason if no node takes work of the step."""
     name = step.settings.name
     nodes = [*state.nodes.values(), *state.absent.values()]
     if not nodes:
@@ -238,7 +237,7 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
-    """Mini-batches wait, and none is leased: what the scheduler stumbles over."""
+    """The reason if mini-batches wait and none is leased: what keeps the scheduler from leasing them."""
     name, queued = step.settings.name, step.counters.queued
     if step.progress.fault_message:
         limit_s = step.settings.progress_update_timeout_s

@@ -157,7 +157,7 @@ class NodeRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """Something worth telling later (not one a mini-batch): appended."""
+    """Something worth telling later; at most a few for a step, never one for each mini-batch. Appended."""
 
     time: float
     job_key: JobKey | None
@@ -183,7 +183,7 @@ class RowBlock(NamedTuple):
 
 @dataclass
 class Dirty:
-    """All that one group of commands changed. Empty: nothing to commit."""
+    """Everything that one group of commands changed; if it is empty, there is nothing to commit."""
 
     jobs: list[JobRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
@@ -221,7 +221,7 @@ class Dirty:
 
 
 class EarlierAttempt(NamedTuple):
-    """What a new master has to know of an attempt that did not succeed."""
+    """What a new master must know about an attempt that did not succeed."""
 
     mini_batch: int
     lease_id: LeaseId
@@ -254,7 +254,7 @@ class StepSnapshot:
 
 @dataclass
 class Snapshot:
-    """What a new master starts from."""
+    """The stored state from which a new master starts."""
 
     job_key_last: int = 0
     step_id_last: int = 0

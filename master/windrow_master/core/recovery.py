@@ -1,4 +1,4 @@
-"""What a new master makes of the stored rows: the state of its predecessor, with every lease in doubt."""
+"""Turns the stored rows into the state of a new master: its predecessor's state, with every lease in doubt."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
 
 
 def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapshot, now: Moment) -> None:
-    """Tries, blame, and the leases that were old enough to be written down."""
+    """Restore tries, blame, and the leases that were old enough to be stored."""
     table = step.mini_batches
     running: list[Lease] = []
     for mini_batch, lease_id, attempt_state, cause, node_id in loaded.attempts:
@@ -185,13 +185,13 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
 
 
 def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
-    """An attempt failed on a node, whether that was charged to the mini-batch or not."""
+    """Note on which node an attempt failed, whether or not that was charged to the mini-batch."""
     if Cause(cause) in WORKER_CAUSES or cause == Cause.NODE_FAULT:
         step.tries_of(mini_batch).nodes.append(NodeId(node_id))
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
-    """Gather the effects that the predecessor may not have carried out. Each may be repeated."""
+    """Gather the effects that the predecessor may not have carried out. All of them may be repeated."""
     if job.state == JobState.CANCELLING:
         go_on_cancelling(state, job, now)
         return

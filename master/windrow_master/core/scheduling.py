@@ -1,4 +1,4 @@
-"""Who gets what: run once a group of commands, never inside a handler."""
+"""Decides who gets what. Runs once for each group of commands, never inside a handler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ these may have been restarted."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
-    """Offer steps to nodes and hand out leases: by priority, then age; among nodes evenly, the emptiest first."""
+    """Offer steps to nodes and hand out leases: by priority, then age. Among nodes, leases are spread evenly, the
+    emptiest first.
+    """
     if state.held or not state.scheduling_wanted:
         return
     state.picked_s = now.monotonic_s
@@ -46,7 +48,7 @@ def pick(state: CoreState, now: Moment) -> None:
 
 
 def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
-    """Tell nodes of a step that they have not heard of."""
+    """Offer a step to those nodes that have not been offered it."""
     step.nodes.chosen = {node.node_id for node in nodes}
     for node in nodes:
         if step.step_id not in node.offered:
@@ -85,7 +87,7 @@ def _next_after_pick(state: CoreState, moments: Iterable[float]) -> float:
 
 
 def _may_be_leased(state: CoreState, step: Step) -> bool:
-    """Whether mini-batches of this step may be leased: it is planned to a part at least, and its job runs."""
+    """Whether mini-batches of this step may be leased: at least a part of it is planned, and its job runs."""
     return (
         step.state == StepState.RUNNING
         and step.plan.reader is not None
@@ -94,7 +96,9 @@ def _may_be_leased(state: CoreState, step: Step) -> bool:
 
 
 def _settled(state: CoreState, now: Moment) -> bool:
-    """After a start, whether the nodes known from before have said what they hold (or had their time to)."""
+    """Whether, after a start, the nodes known from before have reported what they hold, or their time for that is
+    over.
+    """
     if not state.settle_until_s:
         return True
     if now.monotonic_s < state.settle_until_s and any(not node.has_reported for node in state.nodes.values()):
@@ -105,7 +109,7 @@ def _settled(state: CoreState, now: Moment) -> bool:
 
 @dataclass(slots=True)
 class _Place:
-    """A node that takes work of a step, while leases are handed out."""
+    """A node that takes work of a step, with its load while leases are handed out."""
 
     node: Node
     slots: int
@@ -118,16 +122,16 @@ class _Place:
     given: list[int] = field(default_factory=list)
 
     def take(self, mini_batches: list[int]) -> None:
-        """Count these as given."""
+        """Count mini-batches as given to the node."""
         self.given += mini_batches
         self.held += len(mini_batches)
         self.room -= len(mini_batches)
 
 
 def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) -> None:
-    """Retries first, each to the node that is best for it; then all others, so that loads become even.
+    """Hand out retries first, each to the best node for it, and then all others so that loads become even.
 
-    A node's load are its leases a slot: none gets a second lease a slot while another has a free one.
+    A node's load is its number of leases for each slot: no slot gets a second lease while another slot is free.
     """
     places = _places(state, step, serving, now)
     if not step.ready.ready_count(now.monotonic_s):
@@ -166,7 +170,9 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
 
 
 def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
-    """Each goes to a node where it has not failed, and waits a while for room there; then it goes to any."""
+    """Give each retry to a node where it has not failed. A retry waits a while for room there, then any node will
+    do.
+    """
     # Also waits for nodes that have not said yet how much they want.
     wanting = [place for place in places if place.node.capacity.get(step.step_id, 1) > 0]
     for past in sorted(step.ready.retries):
@@ -186,10 +192,10 @@ def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Mome
 
 
 def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bool, bool, bool]:
-    """How good a node is for a mini-batch that failed before, the lowest the best.
+    """How good a node is for a mini-batch that failed before; the lowest rank is the best.
 
-    The fewest failures of its own there first; then, where memory ran out, one that has not less of it; then one where
-    nothing has failed just now; last the one where it failed last.
+    The criteria, in order: few failures of this mini-batch there; if memory ran out, not less memory than there; no
+    recent failures on the node; not the node of the last failure.
     """
     node_id = node.node_id
     memory = 0
@@ -206,8 +212,8 @@ def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bo
 
 
 def _pour(step: Step, places: list[_Place], now: Moment, *, to_slots: bool = False) -> None:
-    """Give what may run anywhere to these nodes, so that their loads become as even as their room allows. `to_slots`:
-    no more than one lease a slot.
+    """Give mini-batches that may run anywhere to these nodes, so that loads become as even as their room allows.
+    `to_slots`: at most one lease for each slot.
     """
     left = step.ready.size - step.ready.retry_count - len(step.ready.delayed)
     if left <= 0 or not places:
@@ -225,8 +231,9 @@ def _pour(step: Step, places: list[_Place], now: Moment, *, to_slots: bool = Fal
 
 
 def _even_shares(places: list[tuple[int, int, int]], count: int) -> list[int]:
-    """Divide `count`, which is less than all the room, so that the highest of the loads (held / slots) stays as low as
-    it can. `places`: (held, slots, room) of each."""
+    """Divide `count`, which is less than all the room, so that the highest load (held / slots) stays as low as
+    possible. `places`: (held, slots, room) of each node.
+    """
     low, high = 0, max(-(-(held + room) // slots) for held, slots, room in places)
 
     def filled(level: int) -> list[int]:
@@ -256,7 +263,7 @@ def _even_shares(places: list[tuple[int, int, int]], count: int) -> list[int]:
 
 
 def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], now: Moment) -> list[Lease]:
-    """Lease mini-batches to a node; on the hot path, so what they have in common is looked up once."""
+    """Lease mini-batches to a node. This is on the hot path, so what they have in common is looked up once."""
     step_id, node_id, granted_s = step.step_id, node.node_id, now.monotonic_s
     generation = state.jobs[step.job_key].generation
     table = step.mini_batches
@@ -285,7 +292,7 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
 
 
 def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment) -> None:
-    """What a node gets of which it is not known whether it is fit (`blame.lease_limit`)."""
+    """Mark leases as trials if it is not known whether their node is fit (`blame.lease_limit`)."""
     standing = step.nodes.standings[node_id]
     if standing.doubted_s is None and standing.aside_until_s is None:
         return
@@ -296,11 +303,11 @@ def _put_on_trial(step: Step, node_id: NodeId, leases: list[Lease], now: Moment)
 
 
 def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
-    """Nothing waits, yet a node has free slots: ask the others for leases that they have not begun.
+    """Ask nodes for leases that they have not begun, because nothing waits and another node has free slots.
 
-    A node that holds more leases than it has slots is asked for as many as make loads even. One that does not may still
-    have workers that load their script, with a lease before each: where another's worker is ready, it is asked, too.
-    Which leases have not begun only their agents know.
+    A node with more leases than slots is asked for as many as make loads even. A node with fewer may still have workers
+    that are loading their script, each with a lease: it is asked, too, if another node has a worker that is ready. Only
+    the agents know which leases have not begun.
     """
     step_id = step.step_id
     fit = [place for place in places if place.is_fit] or places
@@ -333,6 +340,6 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
 
 
 def _is_ready(step: Step, node: Node) -> bool:
-    """Whether a worker of the step is known to have got through `init()` on a node."""
+    """Whether a worker of the step is known to have finished `init()` on a node."""
     standing = step.nodes.standings.get(node.node_id)
     return step.step_id in node.ready_steps or (standing is not None and standing.succeeded > 0)

@@ -1,6 +1,5 @@
-"""What the core has to know of a step's settings, and its own intervals.
-
-Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #retries.
+"""What the core must know of a step's settings, and its own intervals. Reference:
+docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #retries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one node does with one step: what `blame` judges by, and `scheduling` asks."""
+"""How one node does with one step: `blame` judges by it, and `scheduling` uses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVIDENCE_MAX = 64
 
 
 class Past(NamedTuple):
-    """Where a mini-batch has failed: it decides where it is tried next."""
+    """Where a mini-batch has failed, which decides where it is tried next."""
 
     nodes: tuple[NodeId, ...]
     """In order; one that it failed on twice is there twice."""
@@ -25,7 +25,7 @@ class Past(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """A mini-batch that failed on a node, and has not failed on another one before."""
+    """A mini-batch that failed on a node, and on no other node before."""
 
     lease_id: LeaseId
     cause: Cause
@@ -38,7 +38,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Standing:
-    """Of one node with one step; the states are those in `core/blame.py`."""
+    """The standing of one node with one step; `core/blame.py` lists the states."""
 
     succeeded: int = 0
     failed: int = 0
@@ -54,15 +54,19 @@ class Standing:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether anything speaks against it, so that its next success counts for more than its number."""
+        """Whether there is any evidence against the node. If so, its next success does more than add one to its
+        count.
+        """
         return bool(self.evidence) or self.aside_until_s is not None
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether it cannot stand for those nodes that do well."""
+        """Whether the node is under enough suspicion that it must not count among the nodes that do well."""
         return self.aside_until_s is not None or len(self.evidence) >= EVIDENCE_MIN
 
     @property
     def is_proven(self) -> bool:
-        """Whether the step's script is known to work there: what fails there, too, is not the other node's fault."""
+        """Whether the step's script is known to work on the node: what fails there as well is not another node's
+        fault.
+        """
         return self.succeeded > 0 and not self.is_suspicious

@@ -45,7 +45,7 @@ ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCEL
 
 @dataclass(slots=True)
 class Step:
-    """One step of a job. Its row is `row()`; arrays are dropped when the step has ended.
+    """One step of a job. `row()` is its stored form. Arrays are dropped when the step has ended.
 
     Not the agent's `Step`, which is one node's part of it, nor the client's, which is a copy of one moment.
     """
@@ -71,18 +71,18 @@ class Step:
     nodes: StepNodes = field(default_factory=StepNodes)
 
     def become(self, after: StepState) -> None:
-        """Change its state. Raises IllegalTransition."""
+        """Change the step's state. Raises IllegalTransition."""
         STEP.check(self.state, after)
         self.state = after
 
     @property
     def is_read_first(self) -> bool:
-        """Whether its inputs are being compared with those of earlier jobs, or verified, before it begins."""
+        """Whether its inputs are compared with those of earlier jobs, or verified, before the step begins."""
         unplanned = self.state == StepState.RUNNING and self.plan.checkpoint is None
         return (self.settings.reuse or self.settings.reads_outputs) and unplanned and not self.progress.begun
 
     def row(self) -> StepRow:
-        """As stored."""
+        """Return the stored form."""
         return StepRow(
             step_id=self.step_id,
             job_key=self.job_key,
@@ -101,14 +101,14 @@ class Step:
         )
 
     def tries_of(self, mini_batch: int) -> Tries:
-        """The trouble record of a mini-batch, made when there is none."""
+        """The record of a mini-batch's trouble; makes one if there is none."""
         tries = self.mini_batches.tries.get(mini_batch)
         if tries is None:
             tries = self.mini_batches.tries[mini_batch] = Tries()
         return tries
 
     def standing_of(self, node_id: NodeId) -> Standing:
-        """How a node does with it; made when there is nothing yet."""
+        """The standing of a node with this step; makes one if there is none."""
         standing = self.nodes.standings.get(node_id)
         if standing is None:
             standing = self.nodes.standings[node_id] = Standing()
@@ -145,12 +145,12 @@ class Job:
     """Monotonic: until when it stays in memory once it has ended."""
 
     def become(self, after: JobState) -> None:
-        """Change its state. Raises IllegalTransition."""
+        """Change the job's state. Raises IllegalTransition."""
         JOB.check(self.state, after)
         self.state = after
 
     def row(self) -> JobRow:
-        """As stored."""
+        """Return the stored form."""
         return JobRow(
             job_key=self.job_key,
             job_id=self.job_id,
@@ -223,23 +223,23 @@ class Node:
     digest_mismatches: int = 0
 
     def become(self, after: NodeState) -> None:
-        """Change its state. Raises IllegalTransition."""
+        """Change the node's state. Raises IllegalTransition."""
         if after != self.state:
             NODE.check(self.state, after)
             self.state = after
 
     @property
     def status_text(self) -> str:
-        """For people: why it is in its state, and why it is set aside for steps."""
+        """Why the node is in its state, and why it is set aside for steps; for people."""
         return " ".join((self.message, *self.aside_for.values())).strip()
 
     @property
     def memory_bytes(self) -> int:
-        """What the agent may use; 0 where it has not said."""
+        """The memory that the agent may use; 0 if it has not reported it."""
         return int(json.loads(self.resources or b"{}").get("memoryBytes", 0))
 
     def row(self) -> NodeRow:
-        """As stored."""
+        """Return the stored form."""
         return NodeRow(
             node_id=self.node_id,
             node_incarnation=self.node_incarnation,
@@ -306,14 +306,16 @@ class CoreState:
 
     @contextlib.contextmanager
     def contained(self, step: Step) -> Iterator[None]:
-        """Keep what is raised at one step from the others: its job is paused when the command is done."""
+        """Contain what is raised at one step, so that the others go on. The step's job is paused at the end of the
+        command.
+        """
         try:
             yield
         except Exception as error:
             self.raised.setdefault(step.step_id, error)
 
     def take_raised(self) -> dict[StepId, Exception]:
-        """What `contained` has kept since the last call."""
+        """Return what `contained` has caught since the last call."""
         raised, self.raised = self.raised, {}
         return raised
 
@@ -324,41 +326,41 @@ class CoreState:
         return cast("Sequence[LeaseId]", range(first, first + count))
 
     def may_have_given(self, lease_id: int) -> bool:
-        """Whether a peer may speak the truth when it says that a master of this state gave it this lease."""
+        """Whether a peer may be right that a master of this state gave it this lease."""
         prefix, count = lease_id >> LEASE_PREFIX_SHIFT, lease_id & ((1 << LEASE_PREFIX_SHIFT) - 1)
         if not 0 < lease_id <= LEASE_ID_MAX:
             return False
         return 0 < count <= self.lease_count if prefix == self.lease_prefix else prefix in self.lease_prefixes
 
     def identity_of(self, step: Step) -> int:
-        """What a step is, under whatever number: see ids.step_identity."""
+        """The identity of a step, whatever its number: see `ids.step_identity`."""
         job = self.jobs[step.job_key]
         return step_identity(job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal)
 
     def is_foreign(self, step_id: StepId, identity: int) -> bool:
-        """Whether a step that a node has is certainly none of this state's."""
+        """Whether a step on a node certainly does not belong to this state."""
         step = self.steps.get(step_id)
         return step_id > self.step_id_last if step is None else identity != self.identity_of(step)
 
     def touch_job(self, job: Job) -> None:
-        """Mark a job changed and wake who watches it."""
+        """Mark a job as changed, and wake its watchers."""
         if job.job_key not in self.dirty_jobs:
             job.seq += 1
             self.dirty_jobs.add(job.job_key)
             self.effects.append(NotifyJob(job.job_key, job.state in ENDED_JOBS))
 
     def touch_step(self, step: Step) -> None:
-        """Mark a step, and with it its job, changed. Raises InvariantBroken where its counters make no sense."""
+        """Mark a step and its job as changed. Raises InvariantBroken if the step's counters make no sense."""
         step.counters.check()
         self.dirty_steps.add(step.step_id)
         self.touch_job(self.jobs[step.job_key])
 
     def touch_node(self, node: Node) -> None:
-        """Mark a node changed, or forgotten."""
+        """Mark a node as changed or forgotten."""
         self.dirty_nodes.add(node.node_id)
 
     def add_event(self, now: Moment, job_key: JobKey | None, kind: str, message: str) -> None:
-        """Write down something worth telling later."""
+        """Record something worth telling later."""
         self.dirty.events.append(EventRow(now.wall_s, job_key, kind, message))
 
     def add_leases(self, leases: list[Lease], node: Node, step: Step) -> None:
@@ -390,7 +392,7 @@ class CoreState:
                 raise InvariantBroken(f"node {node.node_id} gives up more leases of step {step.step_id} than it held")
 
     def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
-        """Ask a node for all that it has not started, of one step or of all."""
+        """Ask a node to return everything that it has not started, of one step or of all."""
         if not node.stream:
             return
         for held_id, held in node.held.items():

@@ -52,7 +52,7 @@ class AttemptState(IntEnum):
 
 
 class NodeState(IntEnum):
-    """Equal to windrow.rpc.v1.NodeState."""
+    """The causes of failures. Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
 
     READY = 1
     DISCONNECTED = 2
@@ -84,7 +84,7 @@ class Cause(IntEnum):
 
 
 class Phase(IntEnum):
-    """What was being done when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase.
+    """What was going on when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase.
 
     Not the agent's `Phase`, which is what a worker does now.
     """

@@ -1,8 +1,8 @@
-"""What reports call the end of an attempt and the kind of an error.
-Reference: docs/reference/azure-ml/parallel-job.md#statuses, #the-end-of-a-job, #mini-batch-tables.
+"""The names in reports for the end of an attempt and the kind of an error.
 
-`LOAD_DONE`, `LOAD_TIMEOUT`, `RUN_DONE`, `RUN_TIMEOUT` and `RUN_EXCEPTION` are the vendor's; the others are made in
-their likeness where it has none that is public. The vendor's categories are not public either.
+Reference: docs/reference/azure-ml/parallel-job.md#statuses, #the-end-of-a-job, #mini-batch-tables. `LOAD_DONE`,
+`LOAD_TIMEOUT`, `RUN_DONE`, `RUN_TIMEOUT` and `RUN_EXCEPTION` are the vendor's. The others follow their pattern, where
+the vendor has no public name. The vendor's categories are not public either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMED = {
 
 
 def category_of(cause: int, phase: int = 0) -> str:
-    """The kind of error that a cause is; "" for none and for what was cancelled. `phase`: where it struck."""
+    """The kind of error of a cause; empty for no cause, and for cancelled attempts. `phase`: when it happened."""
     if cause in (Cause.NONE, Cause.CANCELLED):
         return ""
     if cause == Cause.OUTPUT_FAILED or (phase == Phase.FETCHING and cause in _STORAGE_CAUSES):
@@ -57,7 +57,7 @@ def category_of(cause: int, phase: int = 0) -> str:
 
 
 def had_worker(phase: int) -> bool:
-    """Whether a worker may have had an attempt that ended in this phase: while its data is fetched, none has."""
+    """Whether a worker may have had an attempt that ended in this phase. While its data is fetched, none has."""
     return phase != Phase.FETCHING
 
 

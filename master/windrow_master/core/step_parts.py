@@ -10,7 +10,7 @@ from windrow_master.core.standing import Standing
 
 @dataclass(slots=True)
 class StepPlan:
-    """How far its input is divided into mini-batches."""
+    """How far the step's input is divided into mini-batches."""
 
     reader: bytes | None = None
     """As in records.StepRow."""
@@ -25,7 +25,7 @@ class StepPlan:
 
 @dataclass(slots=True)
 class StepProgress:
-    """Since when it runs, and when it went on last. Moments are monotonic; volatile."""
+    """When the step began, and when it last made progress. Monotonic moments; volatile."""
 
     begun: bool = False
     """Its paths are resolved, and its planner is started, by this master."""
@@ -39,7 +39,7 @@ class StepProgress:
 
 @dataclass(slots=True)
 class StepWorkers:
-    """Its workers, wherever they are, as far as nodes have told. Volatile."""
+    """The step's workers on all nodes, as far as nodes have reported them. Volatile."""
 
     offered_s: float | None = None
     """When a node was offered the step first (monotonic); None: not yet."""
@@ -59,7 +59,7 @@ class StepWorkers:
 
 @dataclass(slots=True)
 class StepNodes:
-    """How nodes do with it. Volatile: a new master learns it anew.
+    """How nodes do with the step. Volatile: a new master learns it again.
 
     Not the `StepNodes` of `windrow.spec.job`, which holds nodes of a YAML tree.
     """

@@ -87,8 +87,9 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
 
 
 def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:
-    """Begin every step whose predecessors are done. `asked`: a client waits for the job, so that a held master need not
-    wait for BeginWork."""
+    """Begin every step whose predecessors are done. `asked`: a client is waiting for the job, so a held master need
+    not wait for BeginWork.
+    """
     if job.state != JobState.RUNNING:
         return
     done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
@@ -101,8 +102,11 @@ def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False)
 
 
 def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
-    """Begin the work of a step that is RUNNING; a held master waits for BeginWork (or `asked`). A failure before a
-    client is there would end the job without a word to anybody, and the next run would begin anew."""
+    """Begin the work of a step that is RUNNING; a held master waits for BeginWork (or `asked`).
+
+    Otherwise a failure before any client is there would end the job unnoticed, and the next run would start from the
+    beginning.
+    """
     if state.held and not asked:
         state.unprepared.add(step.step_id)
     else:
@@ -110,7 +114,7 @@ def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
 
 
 def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
-    """The paths of a step are resolved."""
+    """Note that the paths of a step are resolved."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.RUNNING:
         return
@@ -123,7 +127,7 @@ def on_start_step(state: CoreState, command: StartStep, now: Moment) -> None:
 
 
 def settle_step(state: CoreState, step: Step, now: Moment) -> None:
-    """Look whether a step has passed a threshold or come to its end."""
+    """Check whether a step has passed a threshold or reached its end."""
     if step.state != StepState.RUNNING or state.jobs[step.job_key].state == JobState.PAUSED:
         return
     reason = misread(step)
@@ -150,8 +154,10 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def conclude_step(state: CoreState, step: Step) -> None:
-    """Have the output of a step made. Where its settings say so, its workers end first, on all nodes, so that what
-    their `shutdown()` does is done when the step is.
+    """Have the output of a step made.
+
+    If the step's settings say so, its workers on all nodes end first, so that their `shutdown()` is over when the step
+    is done.
     """
     if step.settings.ends_workers_first:
         step.workers.ending_on = _nodes_with_workers(state, step)
@@ -162,7 +168,7 @@ def conclude_step(state: CoreState, step: Step) -> None:
 
 
 def make_output(state: CoreState, step: Step) -> None:
-    """Have the output of a step made, once its workers have ended where that is waited for."""
+    """Have the output of a step made, once its workers have ended if the step waits for them."""
     if step.workers.ending_on:
         return
     if step.message == ENDING:
@@ -181,7 +187,7 @@ def make_output(state: CoreState, step: Step) -> None:
 
 
 def warn(job: Job, message: str, *, first: bool = False) -> None:
-    """Keep a warning, once. `first`: before earlier ones, and instead of one where there is no room."""
+    """Keep a warning, once. `first`: put it before earlier ones, and replace one if there is no room."""
     if message not in job.warnings:
         job.warnings.insert(0 if first else len(job.warnings), message)
         if len(job.warnings) > WARNINGS_MAX:
@@ -196,7 +202,7 @@ def warn_of(state: CoreState, step: Step, message: str) -> None:
 
 
 def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
-    """The output of a step stands."""
+    """Complete a step whose output is complete."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.CONCATENATING:
         return
@@ -208,7 +214,7 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
 
 
 def on_reuse_step(state: CoreState, command: ReuseStep, now: Moment) -> None:
-    """An earlier job has made what a step would make."""
+    """Complete a step with the outputs of an earlier job."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.RUNNING or step.plan.checkpoint is not None:
         return
@@ -226,7 +232,7 @@ def _complete_step(state: CoreState, job: Job, step: Step, now: Moment) -> None:
 
 
 def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -> None:
-    """The output of a step waits for something (room on its disk): said wherever the job is shown."""
+    """Note what the output of a step waits for, such as room on its disk. The reason is shown with the job."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.CONCATENATING or step.message == command.message:
         return
@@ -236,7 +242,7 @@ def on_postpone_finish(state: CoreState, command: PostponeFinish, now: Moment) -
 
 
 def on_fail_step(state: CoreState, command: FailStep, now: Moment) -> None:
-    """A step cannot go on."""
+    """Fail a step that cannot continue."""
     step = state.steps.get(command.step_id)
     if step is None or step.state in ENDED_STEPS:
         return
@@ -261,7 +267,7 @@ def fail_step(state: CoreState, step: Step, message: str, now: Moment, category:
 
 
 def _failure_of(job: Job) -> str:
-    """What a job with failed steps says: the first failure, and how many others there are."""
+    """The message of a job with failed steps: the first failure, and the number of others."""
     failed = sorted((step for step in job.steps if step.state == StepState.FAILED), key=lambda step: step.end_time or 0)
     first, others = failed[0], [step.settings.name for step in failed[1:]]
     more = f" Failed as well: {', '.join(map(repr, others))}." if others else ""
@@ -269,7 +275,7 @@ def _failure_of(job: Job) -> str:
 
 
 def _dependents(job: Job, step: Step) -> list[Step]:
-    """The steps of a job that wait for one of them, at whatever remove."""
+    """The steps of a job that wait for one of its steps, directly or through others."""
     lost, waiting = {step.settings.name}, list(job.steps)
     found: list[Step] = []
     while more := [other for other in waiting if not lost.isdisjoint(other.settings.depends_on)]:
@@ -280,7 +286,7 @@ def _dependents(job: Job, step: Step) -> list[Step]:
 
 
 def on_begin_work(state: CoreState, command: BeginWork, now: Moment) -> None:
-    """Begin what waits for that, and hand leases out from now on."""
+    """Begin the work that was held, and hand out leases from now on."""
     state.held = False
     state.scheduling_wanted = True
     unprepared, state.unprepared = sorted(state.unprepared), set()
@@ -339,12 +345,14 @@ def _ask_to_end(state: CoreState, step: Step, node_ids: set[NodeId]) -> None:
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
-    """Nodes that may have workers of a step. One that is known from an earlier master has not said yet what it has."""
+    """Nodes that may have workers of a step. A node known from an earlier master counts, since it has not reported
+    yet what it has.
+    """
     return {name for name, node in state.nodes.items() if name in step.workers.may_be_on or not node.has_reported}
 
 
 def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
-    """Hold a job that a command raised on; nothing more of it is leased."""
+    """Pause a job on which a command raised; nothing more of it is leased."""
     job = state.jobs.get(command.job_key)
     if job is not None and job.state in (JobState.QUEUED, JobState.RUNNING):
         job.become(JobState.PAUSED)
@@ -354,7 +362,7 @@ def on_pause_job(state: CoreState, command: PauseJob, now: Moment) -> None:
 
 
 def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> None:
-    """Bring a step to its end: open mini-batches are cancelled, leases revoked (step invariants 1 and 2)."""
+    """End a step: open mini-batches are cancelled, leases are revoked (step invariants 1 and 2)."""
     open_states = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
     counters, table = step.counters, step.mini_batches
     step.become(ending)
@@ -401,8 +409,7 @@ def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def _retries_not_begun(state: CoreState, step: Step) -> int:
-    """Mini-batches that were to be tried again, and still wait for that. One whose lease is so new that it is not
-    written down counts as waiting."""
+    """Mini-batches whose retry has not begun. A retry whose lease is too new to be stored counts as not begun."""
     table = step.mini_batches
     begun = {lease.mini_batch for lease in map(state.leases.__getitem__, step.lease_ids) if lease.stored}
     waiting = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
@@ -410,7 +417,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 
 
 def _leave_nodes(state: CoreState, step: Step) -> None:
-    """End the workers of a step on all nodes, which get nothing of it from now on, unless it is offered anew."""
+    """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
@@ -427,7 +434,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
 
 
 def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
-    """Take every lease of a step back at once: what the nodes still say of them no longer counts."""
+    """Take back every lease of a step at once. What nodes still report about them no longer counts."""
     by_node: dict[str, list[LeaseId]] = {}
     for lease_id in sorted(step.lease_ids):
         lease = state.leases[lease_id]
@@ -445,7 +452,7 @@ def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:
 
 
 def settle_job(state: CoreState, job: Job, now: Moment) -> None:
-    """End a job when all of its steps have ended; one that is cancelled, when no node has workers of it any more."""
+    """End a job when all its steps have ended; if it is cancelled, when no node has workers of it either."""
     if job.state in ENDED_JOBS or any(step.state not in ENDED_STEPS for step in job.steps):
         return
     if job.state == JobState.CANCELLING:
@@ -471,5 +478,5 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
 
 
 def planned_in_checkpoint(checkpoint: bytes | None) -> bool:
-    """Whether a stored checkpoint says that the input is divided to its end."""
+    """Whether a stored checkpoint says that the whole input is divided."""
     return bool(checkpoint) and bool(json.loads(checkpoint or b"{}").get("done"))

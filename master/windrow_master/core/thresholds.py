@@ -15,7 +15,7 @@ def short_returns_fail(step: Step) -> bool:
 
 
 def passed_threshold(step: Step) -> str:
-    """Why the step fails by its thresholds as its counters stand, for people; "" while it does not."""
+    """Why the step fails by its thresholds, given its counters; empty if it does not."""
     counters, settings = step.counters, step.settings
     if settings.is_command and counters.failed:
         # Of a command there is one only: what happened to it says more than any count.
@@ -49,8 +49,9 @@ def passed_threshold(step: Step) -> str:
 
 
 def _share_passed(failed: int, planned: int, settings: StepSettings) -> bool:
-    """Whether more failed than allowed_failed_percent, to the point: 69 of 375 are not more than 18.4 %, although in
-    binary fractions they are."""
+    """Whether more than allowed_failed_percent failed, calculated exactly: 69 of 375 are not more than 18.4 %,
+    although in binary fractions they are.
+    """
     # Here: it takes time that the start of a master has not, and few jobs come this far.
     from fractions import Fraction
 
@@ -58,7 +59,7 @@ def _share_passed(failed: int, planned: int, settings: StepSettings) -> bool:
 
 
 def nothing_to_write(step: Step) -> str:
-    """Why a step that came to its end without one good item fails, for people."""
+    """Why a step that has ended without one good item fails, for people."""
     if not step.counters.items_total and not step.counters.failed_attempts:
         return "there was nothing to run: the steps in the MLTable file of the input leave no rows. Check its filter."
     return "no succeeded mini batch item returned from run(): append_row has nothing to write. " + (

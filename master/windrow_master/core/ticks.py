@@ -1,6 +1,6 @@
-"""Time passes: leases grow old enough to be written down, silent nodes are lost, deadlines end.
+"""What happens because time passes: leases become old enough to be stored, silent nodes are lost, deadlines end.
 
-Invariant: nothing here changes the state earlier than `next_due` says. So nobody has to tick in between.
+Invariant: nothing here changes the state before the moment that `next_due` returns, so no tick is needed before then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STALL_S = 0.25
 
 
 def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
-    """Do what is due. A tick that comes far too late moves all deadlines by the gap."""
+    """Do everything that is due. A tick that comes far too late moves all deadlines by the gap."""
     last, state.tick_s = state.tick_s, now.monotonic_s
     if last is not None and (gap_s := now.monotonic_s - last - command.interval_s) > STALL_S:
         _shift_deadlines(state, gap_s, now)
@@ -51,9 +51,8 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
 
 
 def next_due(state: CoreState, now: Moment) -> float:
-    """When (monotonic) a tick will have something to do, if no command comes before; in the past: now; inf: never.
-
-    Looks at each node and step: not for every command.
+    """The moment (monotonic) when a tick will have something to do, unless a command comes first. A moment in the
+    past means now; inf means never. It looks at each node and step, so it is not for every command.
     """
     _drop_stored(state)
     due_s = recall_due_s(state)
@@ -92,7 +91,7 @@ def _due_s(state: CoreState, step: Step) -> float:
 
 
 def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
-    """Move all deadlines by a gap in which nobody could act (laptop asleep, master paused, disk stalled)."""
+    """Move all deadlines by a gap during which nobody could act (laptop asleep, master paused, disk stalled)."""
     for node in state.nodes.values():
         # A node that was heard of after the gap, but before this tick, has its full time already.
         latest_s = now.monotonic_s + state.timing.adoption_grace_s
@@ -116,7 +115,7 @@ def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
 
 
 def _drop_stored(state: CoreState) -> None:
-    """Make the first of `unstored` a lease that is live and not written down."""
+    """Remove leases from the front of `unstored` until the first one is live and not stored yet."""
     while state.unstored:
         lease = state.leases.get(state.unstored[0])
         if lease is not None and not lease.stored:
@@ -125,7 +124,7 @@ def _drop_stored(state: CoreState) -> None:
 
 
 def _store_old_leases(state: CoreState, now: Moment) -> None:
-    """Write down leases of some age, so that try counts and blame survive a restart of the master."""
+    """Store leases of some age, so that tries and blame survive a restart of the master."""
     oldest = now.monotonic_s - state.timing.store_leases_after_s
     _drop_stored(state)
     while state.unstored:
@@ -139,7 +138,7 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
 
 
 def _may_be_forgotten(state: CoreState, job: Job) -> bool:
-    """Its end is durable, and the effects that waited for that are carried out."""
+    """Whether a job's end is durable, and all effects that waited for that are carried out."""
     return job.job_key not in state.dirty_jobs and job.job_key not in state.taken_jobs
 
 

@@ -20,15 +20,17 @@ _STATES_MAX = 16
 
 
 class InvariantBroken(AssertionError):
-    """The books of a step do not add up: a bug. Raised in production, too, where it pauses the job."""
+    """The counters or states of a step contradict each other: a bug. Raised in production as well, where it pauses
+    the job.
+    """
 
 
 class IllegalTransition(InvariantBroken):
-    """A state was about to change in a way that no machine lists."""
+    """A state was about to change in a way that no state machine lists."""
 
 
 class Edge(NamedTuple):
-    """`before` None: it comes into being."""
+    """One transition. `before` is None when the object is created."""
 
     before: IntEnum | None
     after: IntEnum
@@ -36,7 +38,7 @@ class Edge(NamedTuple):
 
 
 class Machine:
-    """The edges of one kind of thing."""
+    """The transitions of one kind of object."""
 
     def __init__(self, name: str, edges: Iterable[Edge]) -> None:
         self.name = name

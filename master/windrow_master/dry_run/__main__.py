@@ -1,4 +1,6 @@
-"""Reads one question, writes one answer, and ends; also when standard input closes, since nobody waits any more."""
+"""Reads one question, writes one answer, and ends. It also ends when standard input closes, since then nobody waits
+for the answer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from windrow_master.helper_process import read_request
 
 
 def main() -> None:
-    """One dry run."""
+    """Carry out one dry run."""
     # Whatever prints must not get into the answer.
     out = os.dup(1)
     os.dup2(2, 1)
@@ -44,7 +46,9 @@ def main() -> None:
 
 
 def _ask_to_end() -> None:
-    """By a signal, whose handler runs in the main thread: nothing is made there while it removes what there is."""
+    """End the process by a signal: its handler runs in the main thread, which makes nothing new while the handler
+    removes what exists.
+    """
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -27,7 +27,7 @@ STDERR_TAIL = 2000
 
 
 class Limits(NamedTuple):
-    """How far a division is followed; beyond that, counts are lower bounds ("at least").
+    """How far a division is followed. Beyond these limits, counts are lower bounds ("at least").
 
     Not the time limits of a step, which agents watch.
     """
@@ -156,13 +156,13 @@ class Division:
         self.complete = counted["done"]
 
     def _take_over(self, earlier: bytes) -> set[int]:
-        """The mini-batches of a group that would be taken over."""
+        """Return the mini-batches of a group that would be taken over."""
         pairs = enumerate(EARLIER.iter_unpack(earlier), self.mini_batches)
         found = [(number, before) for number, (before,) in pairs if before >= 0]
         return self._taking_over.take(found) if self._taking_over is not None and found else set()
 
     def _describe(self, index: int, items: int, place: RecipePlace) -> dict[str, Any]:
-        """A mini-batch in words. Raises StepDamaged."""
+        """Describe a mini-batch. Raises StepDamaged."""
         with Recipes(self._files.recipes) as recipes:
             recipe = recipes.read(place)
         texts = describe_items(self.reader, recipe)
@@ -176,7 +176,7 @@ class Division:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types. `items` None: only loading the mini-batches tells."""
+        """Return plain JSON types. `items` is None if only loading the mini-batches tells their number."""
         return {
             "state": "failed" if self.error else "divided",
             "error": self.error,
@@ -194,7 +194,7 @@ class Division:
 
 
 def _kind(reader: dict[str, Any]) -> str:
-    """What mini-batches consist of: files, a table format, records, or nothing."""
+    """What a mini-batch consists of: files, a table format, records, or nothing."""
     one = reader["inputs"][0] if reader.get("kind") == "inputs" else reader
     return str(one.get("format") or one.get("kind") or "")
 

@@ -21,13 +21,12 @@ class EarlierResults:
         self._index = jobs.write_index(step, files.earlier)
 
     def request(self) -> dict[str, Any]:
-        """What the planner is told."""
+        """What the planner gets to know about the earlier step."""
         return self._step.request(self._index, None)
 
     def take(self, pairs: Sequence[tuple[int, int]]) -> set[int]:
-        """Count those of a group, pairs of a mini-batch and that of the earlier step that it is, whose rows are there.
-
-        Returns the mini-batches. Raises StateError.
+        """Count the mini-batches of a group that would be taken over, and return them. `pairs`: a mini-batch, and
+        the equal one of the earlier step, whose rows must exist. Raises StateError.
         """
         outcomes = self._jobs.outcomes(self._step, pairs)
         self.mini_batches += len(outcomes)
@@ -35,5 +34,5 @@ class EarlierResults:
         return {taken.mini_batch for taken in outcomes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
+        """Return plain JSON types."""
         return {"job": self._step.job_id, "mini_batches": self.mini_batches, "items": self.items}

@@ -44,8 +44,9 @@ class ExistingState:
         return self._ask(lambda: self._reader.outputs_at(path), [])
 
     def free_name(self, wanted: str, length_max: int = 64) -> str:
-        """The name that a job gets that wants this one: with a number behind it, where an earlier one has it. Raises
-        Unreadable."""
+        """The name that a job gets if it wants this one: with a number appended if an earlier job has it. Raises
+        Unreadable.
+        """
         name, number = wanted, 1
         while self._ask(partial(self._reader.job_by_id, name), None) is not None:
             number += 1
@@ -69,8 +70,9 @@ class ExistingState:
         return found
 
     def last_of(self, job_file: str) -> str | None:
-        """What `--since last` means: the newest job of a job file that has ended and has a result to take over. Raises
-        Unreadable."""
+        """The job that `--since last` means: the newest one of a job file that has ended and has a result to take
+        over. Raises Unreadable.
+        """
         rows: list[JobRow] = self._ask(lambda: self._reader.jobs_newest_first(JOBS_LOOKED_AT), [])
         for row in rows:
             if row.state in ENDED_JOBS and _is_of(row, job_file) and self._ask(partial(self._has_results, row), False):
@@ -78,7 +80,9 @@ class ExistingState:
         return None
 
     def earlier(self, step: EffectiveStep) -> tuple[EarlierJobs, EarlierStep] | None:
-        """What a step takes over, and where from; None: nothing. Raises NothingToResume, Unreadable."""
+        """The earlier job and step from which a step takes over results; None if it takes over nothing. Raises
+        NothingToResume, Unreadable.
+        """
         if step.resume_from is None:
             return None
         if not self.is_there:

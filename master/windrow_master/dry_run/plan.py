@@ -1,4 +1,4 @@
-"""The answer to a dry run: what each step would read, write and be given, and how its input would be divided."""
+"""The answer to a dry run: what each step would read, write and receive, and how its input would be divided."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ TIME = "<time>"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `state`: the state folder of a run here; None: the job goes to another machine's master, whose
-    default place for outputs is `outputs`. `folder`: for what planners write. `divided`: the steps to divide. `since`:
-    the job whose results are taken over, or `last`, of one that runs here; "": as the steps say."""
+    """The question. `state`: the state folder of a run on this machine; None if the job is for another machine's
+    master, whose default place for outputs is `outputs`. `folder`: for the files of planners. `divided`: the steps
+    to divide. `since`: for a run on this machine, the job whose results are taken over, or `last`; empty to follow
+    the steps.
+    """
 
     job: EffectiveJob
     state: Path | None
@@ -53,7 +55,7 @@ class Question:
 
 
 def answer(question: Question) -> dict[str, Any]:
-    """The whole answer."""
+    """Return the whole answer."""
     notes: list[str] = []
     existing = ExistingState(question.state) if question.state is not None else None
     since = _since(question, existing, notes)
@@ -85,7 +87,7 @@ def answer(question: Question) -> dict[str, Any]:
 
 
 def _since(question: Question, existing: ExistingState | None, notes: list[str]) -> str | None:
-    """The job that `since` means; None: none."""
+    """The job that `since` means, if any."""
     if question.since != LAST or existing is None:
         return question.since or None
     try:
@@ -99,7 +101,7 @@ def _since(question: Question, existing: ExistingState | None, notes: list[str])
 
 
 def _in_order(job: EffectiveJob) -> list[EffectiveStep]:
-    """Steps, each behind those whose outputs it reads."""
+    """The steps, each after those whose outputs it reads."""
     done: set[str] = set()
     left = list(job.steps)
     ordered: list[EffectiveStep] = []
@@ -156,7 +158,7 @@ def _without_addresses(step: EffectiveStep) -> EffectiveStep:
 
 
 def _words(step: EffectiveStep, paths: StepPaths) -> list[str]:
-    """The arguments, or the command, as the script gets them; places on a node, not known yet, are told as `<…>`."""
+    """The arguments or command as the script gets them. Places on a node are not known yet; they appear as `<…>`."""
     brought = _brought(step, paths)
     inputs = {name: f"<copy of {path}>" if name in brought["inputs"] else path for name, path in paths.inputs.items()}
     outputs = {
@@ -167,7 +169,7 @@ def _words(step: EffectiveStep, paths: StepPaths) -> list[str]:
 
 
 def _brought(step: EffectiveStep, paths: StepPaths) -> dict[str, list[str]]:
-    """Inputs that agents bring to the node before a script starts, and outputs that they bring away from it."""
+    """Inputs that agents bring to the node before a script starts, and outputs that they carry away from it."""
     return {
         "inputs": [given.name for given in side_inputs(step, paths)],
         "outputs": [output.name for output in stored_outputs(step, paths)],
@@ -175,7 +177,7 @@ def _brought(step: EffectiveStep, paths: StepPaths) -> dict[str, list[str]]:
 
 
 def _outputs_refused(paths: StepPaths, existing: ExistingState | None, notes: list[str]) -> list[str]:
-    """Why the step would end before it began; nothing where all its outputs can be written."""
+    """Why the step would end before it began; empty if all its outputs can be written."""
     outputs_at = existing.outputs_at if existing is not None else lambda path: []
     refused = []
     try:

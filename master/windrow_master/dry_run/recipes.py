@@ -10,7 +10,7 @@ from windrow_master.planning.listing.stamps import stamp_of
 
 
 def bytes_of(reader: dict[str, Any], recipe: bytes) -> int | None:
-    """Bytes of the files, or of their parts, that a mini-batch is; None where there are none, or nobody knows."""
+    """The bytes of the files, or parts of files, in a mini-batch; None if it has none, or their size is not known."""
     if reader["kind"] == "inputs":
         number, _, rest = recipe.partition(b"\0")
         return bytes_of(reader["inputs"][int(number)], rest)

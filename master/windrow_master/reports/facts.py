@@ -1,4 +1,4 @@
-"""What the texts about a job are made from: its rows in the store, so only what is durable."""
+"""The facts for all texts about a job. They come from its rows in the store, so they are durable."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class StepFacts(NamedTuple):
 
     @property
     def is_command(self) -> bool:
-        """The step runs a command: one mini-batch without input."""
+        """Whether the step runs a command, which is one mini-batch without input."""
         return self.settings.get("command") is not None
 
     @property
     def has_failures(self) -> bool:
-        """Something failed, even if a retry succeeded."""
+        """Whether anything failed, even if a retry succeeded."""
         return bool(self.counters.failed or self.counters.items_failed or self.counters.failed_attempts)
 
 
@@ -59,7 +59,7 @@ class JobFacts(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """The state, as shown everywhere."""
+        """The state, as it is shown everywhere."""
         return JobState(self.row.state).name.title().replace("_", "")
 
     def command(self, words: str, *rest: str) -> str:

@@ -110,7 +110,7 @@ def _step(
 
 
 def _without_result(reader: StoreReader, step: StepRow, counters: Counters) -> int:
-    """Failed items that no attempt failed by: `run()` returned fewer results than it was given items."""
+    """Failed items that no failed attempt explains: `run()` returned fewer results than items."""
     if not counters.items_failed:
         return 0
     pages = reader.failures_of(step.step_id, FAILURES_AT_ONCE)

@@ -184,7 +184,7 @@ class LiveLogs:
 
 
 def _is_told(logs: Path, step: StepRow) -> bool:
-    """Whether the overview of an ended step has its last lines already."""
+    """Whether the overview of an ended step already has its last lines."""
     last = max(logs.glob(overview.ALL_FILES), default=None)
     if last is None:
         return False

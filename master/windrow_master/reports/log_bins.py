@@ -16,7 +16,7 @@ def bin_of(value: int) -> int:
 
 
 def bounds_of(number: int) -> tuple[int, int]:
-    """The numbers of a bin: [first, behind the last)."""
+    """The numbers in a bin, as [first, end)."""
     if number < _SMALLEST:
         return number, number + 1
     bits, quarter = divmod(number + 8, 4)
@@ -26,7 +26,7 @@ def bounds_of(number: int) -> tuple[int, int]:
 
 
 class Distribution:
-    """How many numbers fell into which bin; their sum and their largest."""
+    """Counts how many numbers fall into each bin, and keeps their sum and maximum."""
 
     __slots__ = ("bins", "largest", "total")
 
@@ -36,7 +36,7 @@ class Distribution:
         self.largest = 0
 
     def add(self, value: int) -> None:
-        """One more number."""
+        """Add a number."""
         # As bin_of, without the call: there are millions.
         if value < _SMALLEST:
             self.bins[max(0, value)] += 1
@@ -49,7 +49,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many numbers."""
+        """How many numbers were added."""
         return sum(self.bins.values())
 
     def quantile(self, share: float) -> int:
@@ -65,7 +65,7 @@ class Distribution:
         return self.largest
 
     def document(self) -> dict[str, object]:
-        """As JSON: `bins` are [first, behind, count]."""
+        """Return the distribution as JSON; `bins` are [first, end, count]."""
         return {
             "bins": [[*bounds_of(number), count] for number, count in sorted(self.bins.items())],
             "count": self.count,

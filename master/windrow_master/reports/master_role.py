@@ -41,7 +41,7 @@ class MasterRole:
         self._opening = line(since, "INFO", f"Step {step.name!r} ({step.step_id}): master incarnation {incarnation}.")
 
     def lines(self, step: StepRow, counters: Counters, events: list[EventRow], now: float) -> list[str]:
-        """Lines on what has changed since the last call."""
+        """Return lines about what has changed since the last call."""
         lines = [self._opening] if self._opening else []
         self._opening = ""
         for event in events:

@@ -63,7 +63,7 @@ def write_processed(reader: StoreReader, step_id: StepId, folders: Mapping[tuple
 
 
 def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str], str], folder: Path) -> None:
-    """`process_summary.csv` and `node_summary.csv`. Raises OSError."""
+    """Write `process_summary.csv` and `node_summary.csv`. Raises OSError."""
     named = sorted(
         (folders.get((row.node_id, row.node_incarnation), row.node_id), row.process_number, row) for row in totals
     )

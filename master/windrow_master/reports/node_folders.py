@@ -26,12 +26,12 @@ def read_register(register: Path) -> dict[str, list[str]]:
 
 
 def write_register(register: Path, incarnations: dict[str, list[str]]) -> None:
-    """Durable, whole or not at all. Raises OSError."""
+    """Write the file durably, whole or not at all. Raises OSError."""
     write_note(register, {"incarnations": incarnations}, durable=True)
 
 
 def folder_name(node_id: str, number: int) -> str:
-    """`number`: which incarnation of the node it is, from 1."""
+    """The folder of a node's logs. `number`: which incarnation of the node this is, counted from 1."""
     return node_id if number == 1 else f"{node_id}.{number}"
 
 

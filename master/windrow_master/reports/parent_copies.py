@@ -17,7 +17,7 @@ _OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json")
 
 
 def copy_to_parent(logs: Path, root: Path, prefix: str) -> int:
-    """Copy what is below a step's logs to the root, under the same names; return how many files were copied.
+    """Copy everything in a step's logs to the root, under the same names; return how many files were copied.
 
     `prefix` is put before each file's name, so that steps do not overwrite each other's files. Raises OSError.
     """

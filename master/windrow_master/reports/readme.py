@@ -28,7 +28,7 @@ write into it.
 
 
 def job_readme(step_names: tuple[str, ...], command: str) -> str:
-    """`logs/readme.txt`. `command`: lists the logs."""
+    """Return the text of `logs/readme.txt`. `command`: lists the logs."""
     folders = "\n".join(f"  {name}/" for name in step_names)
     return f"""\
 The logs of a job. From any machine: {command}
@@ -41,5 +41,5 @@ The logs of a job. From any machine: {command}
 
 
 def step_readme(step_name: str) -> str:
-    """`logs/<step>/readme.txt`."""
+    """Return the text of `logs/<step>/readme.txt`."""
     return f"The logs of step {step_name}.\n\n{_STEP}"

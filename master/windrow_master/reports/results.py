@@ -26,7 +26,7 @@ MOST_TRIED_SHOWN = 3
 
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
-    """`job_result.txt` of a step. Raises StateError."""
+    """Return the text of a step's `job_result.txt`. Raises StateError."""
     lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
     if step.paths.reused_from:
         lines.append(f"Output        {_rows(step)}")
@@ -43,7 +43,7 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
 
 
 def job_result(job: JobFacts, reader: StoreReader) -> str:
-    """`job_result.txt` of the job. Raises StateError."""
+    """Return the text of the job's `job_result.txt`. Raises StateError."""
     lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.row.message), ""]
     lines += [f"Submitted  {_moment(job.row.create_time)}", f"Ended      {_moment(job.row.end_time)}"]
     if job.row.end_time is not None:
@@ -76,7 +76,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
 
 
 def step_error(job: JobFacts, step: StepFacts) -> str:
-    """`job_error.txt` of a step that failed: what ended it, in a few lines."""
+    """Return the text of `job_error.txt` for a step that failed: a few lines about what ended it."""
     lines = [f"{step.row.error_category or 'SystemError'}: step {step.name} of job {job.row.job_id} failed."]
     lines += _why(step.row.message)
     main = _examples(step)[:1]

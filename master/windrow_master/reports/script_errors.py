@@ -26,7 +26,7 @@ _NUMBERS = re.compile(r"\d+")
 
 @dataclass
 class _Kind:
-    """Attempts that failed alike."""
+    """Attempts that failed in the same way."""
 
     status: str
     cause: Cause

@@ -29,7 +29,7 @@ RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 
 
 class Marks(NamedTuple):
-    """Tell whether a file's content is the one that it had before.
+    """The marks by which a changed file is recognized.
 
     Not the `Marks` of `planning.journal`, which tell where a path leads.
     """
@@ -42,12 +42,12 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Marks:
-        """From what `stat` says of the file."""
+        """Take the marks from the file's `stat`."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
     @property
     def at_rest(self) -> bool:
-        """Whether its last change is long enough ago that another one would change the marks."""
+        """Whether the last change is so long ago that another one would change the marks."""
         return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
 
 
@@ -61,7 +61,7 @@ class DigestCache:
     """The cache of one place: the old one is read while the new one is written, both in walking order."""
 
     def __init__(self, path: Path) -> None:
-        """`path`: where it is kept."""
+        """`path`: where the cache is kept."""
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}")
         self._new: BinaryIO | None = None
@@ -130,7 +130,7 @@ def _records(path: Path) -> Iterator[tuple[bytes, Marks, bytes]]:
 
 
 def remove_unused(folder: Path) -> None:
-    """Remove the caches of places that were not asked for in a long time, and what killed processes left behind."""
+    """Remove the caches of places that nobody has asked for in a long time, and the leftovers of killed processes."""
     now = time.time()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -18,7 +18,7 @@ AT_ONCE = 8
 
 
 class DigestProcesses:
-    """One process for each question."""
+    """Asks a process of its own for each question."""
 
     def __init__(self, folder: Path, datastores: Datastores, roots: Roots | None) -> None:
         """`folder`: of the digest cache; `datastores`: what the addresses in MLTable files mean; `roots`: the folders

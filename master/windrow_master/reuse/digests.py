@@ -54,7 +54,7 @@ class Digests:
         self._pool = ThreadPoolExecutor(THREADS)
 
     def of(self, place: Place) -> str:
-        """sha256 (hexadecimal). Raises NoDigest."""
+        """Return the sha256 (hexadecimal) of a place. Raises NoDigest."""
         try:
             return self._table(place.path) if place.type == "mltable" else self._one(place.path)
         except PlanningError as error:
@@ -64,7 +64,9 @@ class Digests:
             raise NoDigest(f"{what} cannot be read: {error.strerror}") from error
 
     def _table(self, path: str) -> str:
-        """Of an MLTable file and the folders and files that it names: perhaps of more than is read, never of less."""
+        """The digest of an MLTable file and the folders and files that it names. It may cover more than a job
+        reads, never less.
+        """
         if is_remote(path):
             raise NoDigest(f"{path} is a table in a store, whose parts are not compared")
         definition = definition_of(os.fsencode(path))
@@ -110,7 +112,9 @@ class Digests:
         return whole
 
     def _files(self, folder: bytes, names: list[bytes], cache: DigestCache) -> Iterator[tuple[bytes, Marks, bytes]]:
-        """Each with its marks (NO_MARKS if it has to be read next time) and its digest; known ones are not read."""
+        """Yield each file with its marks (NO_MARKS if it must be read next time) and its digest; files that the
+        cache knows are not read.
+        """
         paths = [os.path.join(folder, name) for name in names]
         marks = [Marks.of(os.stat(path)) for path in paths]
         known = [cache.find(name, mark) for name, mark in zip(names, marks, strict=True)]

@@ -41,7 +41,7 @@ class ReuseNotes:
         """Steps that end at the same time may have the same key."""
 
     def find(self, key: str) -> list[ReuseNote]:
-        """The newest first; none, if the note cannot be read."""
+        """Return the notes for a key, the newest first; none if they cannot be read."""
         try:
             found = read_note(self._folder / f"{key}.json") or {"made": []}
             return [ReuseNote(**entry) for entry in found["made"]]

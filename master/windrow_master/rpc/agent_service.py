@@ -58,10 +58,10 @@ class Sessions(Protocol):
     """Keeps the open Work streams of the nodes."""
 
     def open_session(self, node_id: NodeId, session: WorkSession) -> None:
-        """A stream begins."""
+        """Note that a stream begins."""
 
     def close_session(self, node_id: NodeId, session: WorkSession) -> None:
-        """A stream ended."""
+        """Note that a stream has ended."""
 
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
         """Where large rows of a live lease are staged; None if the lease is not live."""

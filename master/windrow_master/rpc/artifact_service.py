@@ -39,7 +39,7 @@ CODES = {
 
 
 class _Placing:
-    """Data that is being unpacked into the datastore. All who ask for it wait for the same task."""
+    """Data that is being unpacked into the datastore. All callers that ask for it wait for the same task."""
 
     def __init__(self) -> None:
         self.bytes_done = 0
@@ -47,7 +47,7 @@ class _Placing:
         self.task: asyncio.Future[Any]
 
     def tell(self, done: int, total: int) -> None:
-        """Note how far it is; called by the thread that unpacks."""
+        """Note the progress. The thread that unpacks calls this."""
         self.bytes_done, self.bytes_total = done, total
 
 
@@ -170,7 +170,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             raise AssertionError("abort raises") from error
 
     def _look(self, path: bytes) -> pb.StatDataResponse:
-        """Raises ArtifactError."""
+        """Look at a path in a datastore. Raises ArtifactError."""
         shown = os.fsdecode(path[:500])
         if not path.startswith(b"/") or b"\0" in path:
             raise ArtifactError(errors.REQUEST_INVALID, f"{shown!r} is no absolute path.")

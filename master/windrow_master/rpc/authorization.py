@@ -47,10 +47,14 @@ _MESSAGES = {
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses calls without the right token before reading any of them: UNAUTHENTICATED, a reason of _MESSAGES."""
+    """Refuses calls without the right token before it reads any request: UNAUTHENTICATED, with a reason of
+    _MESSAGES.
+    """
 
     def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
-        """An empty token is not asked for. `is_credential`: whether a text is a credential of a node of this master."""
+        """An empty token is not required. `is_credential`: whether a text is the credential of a node of this
+        master.
+        """
         self._join_token = join_token
         self._client_token = client_token
         self._is_credential = is_credential
@@ -58,7 +62,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
-        """The method's own handler, or one that refuses."""
+        """Return the method's own handler, or one that refuses."""
         handler = await continuation(details)
         method = _text(details.method)
         if handler is None:
@@ -67,7 +71,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         return _refusing(handler, method, reason) if reason else handler
 
     def _why_not(self, method: str, metadata: dict[str, str]) -> str:
-        """The reason for which a call is refused; "" for none."""
+        """The reason why a call is refused; empty if it is not."""
         if method.startswith(_HEALTH):
             return ""
         brought = metadata.get(AUTHORIZATION_KEY, "")
@@ -82,7 +86,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _is_token(brought: str, token: str) -> bool:
-    """Whether a call brings this token. True where the token is empty: then none is asked for."""
+    """Whether a call brings this token. An empty token is not required, so it always does."""
     return not token or secrets.compare_digest(brought.encode(), f"Bearer {token}".encode())
 
 

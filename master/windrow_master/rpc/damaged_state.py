@@ -49,7 +49,7 @@ class DamageInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
-        """The method's own handler, which ends with the reason."""
+        """Return the method's own handler, wrapped so that damage ends the call with the reason."""
         handler = await continuation(details)
         return handler if handler is None or _AGENTS in str(details.method) else _with_reason(handler)
 

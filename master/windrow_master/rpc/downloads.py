@@ -17,11 +17,11 @@ CHUNK_BYTES = 1 << 20
 def pieces_of(
     place: Path, path: bytes, length: int, offset: int, written: Sequence[OutputRow] = ()
 ) -> Iterator[pb.DownloadOutputResponse]:
-    """The file at `place` from `offset` to its present end; `path` and `length`: as the first piece is to tell.
-    `written`: what Windrow has written there; empty: nothing.
+    """Yield the file at `place` from `offset` to its present end. `path` and `length`: for the first piece. `written`:
+    what Windrow has written there; empty: nothing.
 
-    Blocks on the disk: what lies before `offset` is read too, for the checksums. Raises OSError, and in place of the
-    last piece OutputDamaged.
+    Blocks on the disk, and reads what lies before `offset` as well, for the checksums. Raises OSError, and
+    OutputDamaged in place of the last piece.
     """
     sent = OutputCheck(place, written)
     crc32 = at = 0

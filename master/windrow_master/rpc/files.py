@@ -29,9 +29,9 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
 
 
 def files_at(place: Path) -> list[tuple[str, int]] | None:
-    """The files of an output: of a folder as `walk_files`, "" for the one file that it is; None where there is nothing.
+    """The files of an output: of a folder as `walk_files` returns them, "" for a single file; None if nothing is there.
 
-    It may lie on a share that does not answer: not for the event loop's thread.
+    The output may lie on a share that does not answer, so this is not for the event loop's thread.
     """
     if not place.exists():
         return None
@@ -39,7 +39,7 @@ def files_at(place: Path) -> list[tuple[str, int]] | None:
 
 
 def file_below(root: Path, name: str) -> Path | None:
-    """A regular file by its path below `root`, as `walk_files` names it; None where there is none.
+    """A regular file by its path below `root`, as `walk_files` names it; None if it does not exist.
 
     Names come from peers: nothing outside `root` is found, and no link is followed.
     """

@@ -148,7 +148,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 await watch.next_change(watch_interval_s(took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
-        """Tell why each step is where it is."""
+        """Explain the present state of each step."""
         # Here: most runs never ask.
 
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
@@ -170,7 +170,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return pb.CancelJobResponse(job=job_message(job, steps))
 
     async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
-        """Run again what an ended job has not done."""
+        """Run the unfinished parts of an ended job again."""
         try:
             reply = await self._retries.retry(request.job_id, request.generation, request.document)
         except SubmissionInvalid as error:
@@ -284,7 +284,9 @@ class JobService(MiniBatchCalls, NodeCalls):
         return response
 
     def _begin_work(self) -> None:
-        """An embedded master runs nothing before a client submits or follows a job: see `CoreState.held`."""
+        """Begin the work of an embedded master, which runs nothing before a client submits or follows a job: see
+        `CoreState.held`.
+        """
         if self._writer.core.state.held:
             self._writer.submit(commands.BeginWork())
 
@@ -304,7 +306,7 @@ class JobService(MiniBatchCalls, NodeCalls):
         return names
 
     def _output_paths(self, job: JobRow, steps: list[StepRow], name: str) -> tuple[str, StepPaths]:
-        """An output's name in its step, and the paths of that; of none, where there is no such output."""
+        """The output's name in its step, and that step's paths; empty if there is no such output."""
         step_name, output = self._output_names(job, steps).get(name, ("", ""))
         paths = next((step.paths for step in steps if step.name == step_name), b"")
         return output, StepPaths.from_json(paths)

@@ -46,6 +46,6 @@ def select_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iter
 
 
 def _worker_of(path: str) -> tuple[str, str, str]:
-    """(step, node, process) that a file is of, as far as its path tells."""
+    """The (step, node, process) that a log file belongs to, as far as its path tells."""
     parts = path.split("/")
     return (parts[0], parts[-2] if len(parts) > 1 else "", parts[-1].partition(".")[0])

@@ -100,7 +100,7 @@ class MiniBatchCalls:
         return await in_thread(self._looked_at, job, step, row, told.get(row.mini_batch))
 
     async def GetReplay(self, request: pb.GetReplayRequest, context: Context) -> pb.GetReplayResponse:
-        """Return what it takes to run a mini-batch again."""
+        """Return everything that is needed to run a mini-batch again."""
         job, step, row = await self._one(request, context)
         reader = json.loads(step.reader or b"{}")
         gone = _gone(reader)
@@ -178,7 +178,7 @@ class MiniBatchCalls:
         return {lease.mini_batch: lease for lease in found}
 
     def _told(self, leases: Sequence[Lease]) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
-        """Leases as they are now, by mini-batch."""
+        """The present leases as attempts, by mini-batch."""
         if not leases:
             return {}
         workers, now = workers_by_lease(self._nodes.nodes()), moment()
@@ -194,7 +194,7 @@ class MiniBatchCalls:
         }
 
     def _at_work(self, step_id: StepId) -> list[RunningAttempt]:
-        """Workers that were at a mini-batch of a step at their nodes' last heartbeat."""
+        """Workers that were running a mini-batch of a step at their nodes' last heartbeat."""
         now_us = int(moment().wall_s * 1e6)
         found = []
         for node in self._nodes.nodes():
@@ -279,7 +279,7 @@ class MiniBatchCalls:
         )
 
     def _recipe(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> bytes:
-        """Raises StepDamaged, OSError where the recipes of the step cannot be read."""
+        """Read the recipe of a mini-batch. Raises StepDamaged, and OSError if the step's recipes cannot be read."""
         if not row.recipe_length:
             return b""
         with Recipes(self._files.step(job.job_id, step.step_id).recipes) as recipes:
@@ -301,7 +301,7 @@ async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) 
 
 
 async def _page_place(token: str, context: Context) -> tuple[int, ...]:
-    """The number of a step, and the mini-batch after which to go on in it."""
+    """The number of a step, and the mini-batch in it after which the page begins."""
     parts = token.split(".") if token else ["0"]
     if not all(part.isdecimal() and len(part) < 20 for part in parts) or len(parts) > 3:
         await errors.abort(
@@ -314,7 +314,7 @@ async def _page_place(token: str, context: Context) -> tuple[int, ...]:
 
 
 def _gone(reader: dict[str, object]) -> str:
-    """The file of rows sorted by partition keys that a step read, where it is not there any more."""
+    """The file of rows sorted by partition keys that a step read, if that file no longer exists; otherwise empty."""
     readers = reader.get("inputs") if reader.get("kind") == "inputs" else [reader]
     for one in readers if isinstance(readers, list) else []:
         file = one.get("file") if one.get("format") == "sorted_rows" else None

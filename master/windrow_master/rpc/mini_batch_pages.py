@@ -16,7 +16,7 @@ LOOKED_AT_MAX = 20_000
 
 
 class Wanted(NamedTuple):
-    """What a request asks of a page, checked."""
+    """The checked filters of a request for a page."""
 
     states: frozenset[int]
     """core.states.MiniBatchState; empty: any."""
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 def by_index(
     reader: StoreReader, step_id: StepId, wanted: Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
 ) -> tuple[list[Found], tuple[int, ...]]:
-    """The mini-batches after one, and the one after which the next page begins (empty at the end)."""
+    """Return the mini-batches after one, and the place after which the next page begins (empty at the end)."""
     leased = frozenset(leased)
     last = after[0] if after else -1
     # What is leased is stored as QUEUED: leases are volatile.
@@ -67,7 +67,7 @@ def _state_of(row: MiniBatchRow, leased: frozenset[int]) -> int:
 def newest(
     reader: StoreReader, step_id: StepId, wanted: Wanted, size: int, after: tuple[int, ...], leased: Iterable[int]
 ) -> tuple[list[Found], tuple[int, ...]]:
-    """Like `by_index`, the last begun first."""
+    """Like `by_index`, but the last begun comes first."""
     leased = frozenset(leased)
     before = (after[0], after[1]) if len(after) == 2 else None
     kept: list[Found] = []
@@ -95,7 +95,7 @@ def newest(
 
 
 def _is_short(found: Found) -> bool:
-    """`run()` returned, but fewer results than items; with error_threshold, it has failed by that."""
+    """Whether `run()` returned fewer results than items; with error_threshold, that makes the mini-batch failed."""
     row = found.row
     returned = any(one.lease_id == row.lease_id and one.state == AttemptState.SUCCEEDED for one in found.attempts)
     return returned and row.ok_count < row.items_counted

@@ -20,7 +20,7 @@ ENDED_BY_ITSELF = (AttemptState.SUCCEEDED, AttemptState.FAILED)
 def mini_batch_message(
     step_name: str, row: MiniBatchRow, attempts: Sequence[AttemptRow], lease: pb.MiniBatchAttempt | None
 ) -> pb.MiniBatch:
-    """A mini-batch. `attempts`: all that are stored, oldest first; `lease`: the one that it has now."""
+    """Make the message of a mini-batch. `attempts`: all that are stored, oldest first; `lease`: its present lease."""
     failed = next((one for one in reversed(attempts) if one.state == AttemptState.FAILED and one.cause), None)
     state = MiniBatchState.LEASED if lease is not None else MiniBatchState(row.state)
     message = pb.MiniBatch(
@@ -42,7 +42,9 @@ def mini_batch_message(
 
 
 def attempt_message(row: AttemptRow, lease_that_counts: int, logs: Sequence[str] = ()) -> pb.MiniBatchAttempt:
-    """A stored attempt; `lease_that_counts`: of the attempt whose outcome is the mini-batch's, 0: there is none."""
+    """Make the message of a stored attempt. `lease_that_counts`: the lease of the attempt whose outcome is the
+    mini-batch's; 0 if there is none.
+    """
     message = pb.MiniBatchAttempt(
         lease_id=row.lease_id,
         node_id=row.node_id,
@@ -71,14 +73,16 @@ def attempt_message(row: AttemptRow, lease_that_counts: int, logs: Sequence[str]
 
 
 def reached_a_worker(row: AttemptRow) -> bool:
-    """Whether the row tells of a worker: one that a lost node held may have waited there (its process is not known)."""
+    """Whether the attempt may have reached a worker. If its node was lost, it may have waited in a worker that is
+    not known.
+    """
     return had_worker(row.phase) and bool(row.elapsed_us or row.peak_rss_kib or row.phase)
 
 
 def lease_message(
     lease: Lease, node_incarnation: str, worker: node_pb2.WorkerStatus | None, now: Moment
 ) -> pb.MiniBatchAttempt:
-    """A lease as it is now. `worker`: the one that its node said, last, to work on it."""
+    """Make the message of a present lease. `worker`: the one that its node last reported to work on it."""
     message = pb.MiniBatchAttempt(
         lease_id=lease.lease_id,
         node_id=lease.node_id,
@@ -95,5 +99,5 @@ def lease_message(
 
 
 def workers_by_lease(nodes: Sequence[node_pb2.Node]) -> Mapping[int, node_pb2.WorkerStatus]:
-    """What the nodes' last heartbeats told of the leases that are being worked on."""
+    """The workers that the nodes' last heartbeats reported, by the lease that they work on."""
     return {worker.lease_id: worker for node in nodes for worker in node.workers if worker.lease_id}

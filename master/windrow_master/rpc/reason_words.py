@@ -1,4 +1,4 @@
-"""The words for `core.reasons`: what holds a step up, and what to do where something can be done."""
+"""Puts `core.reasons` into words: what holds a step up, and what to do if something can be done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES_MAX = 5
 
 
 def words_of(reason: Reason) -> str:
-    """For people."""
+    """Return the words for people."""
     match reason.code:
         case Code.COMPLETED:
             return reason.message or "It is done."
@@ -104,7 +104,7 @@ def _limit(reason: Reason) -> str:
 
 
 def _nowhere(reason: Reason) -> str:
-    """No node takes work of the step."""
+    """The words for a step whose work no node takes."""
     if reason.code == Code.NO_NODE:
         return "No node is here: the job waits for one. `windrow node list` tells more."
     if reason.code == Code.NO_NODE_IN_POOL:
@@ -118,7 +118,7 @@ def _nowhere(reason: Reason) -> str:
 
 
 def _waiting(reason: Reason) -> str:
-    """Mini-batches wait, and none is leased."""
+    """The words for a step whose mini-batches wait while none is leased."""
     waits = f"{counted(reason.queued, 'mini-batch')} wait{'s' * (reason.queued == 1)}"
     match reason.code:
         case Code.NODE_FAULT:

@@ -36,7 +36,7 @@ class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
-        """The method's own handler, watched."""
+        """Return the method's own handler, wrapped so that refusals are logged."""
         handler = await continuation(details)
         return handler if handler is None else _watched(handler, str(details.method))
 
@@ -45,7 +45,7 @@ def _watched(handler: Handler, method: str) -> Handler:
     behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
 
     async def request_of(requests: AsyncIterator[Any], context: Context) -> Any:
-        """What the behaviour takes. A single request is read here: gRPC drops one that is too large without a word."""
+        """Return what the handler takes. A single request is read here: gRPC silently drops one that is too large."""
         if handler.request_streaming:
             return requests
         peer, request = context.peer(), None

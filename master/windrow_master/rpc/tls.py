@@ -26,7 +26,7 @@ def server_credentials(tls_file: Path) -> grpc.ServerCredentials:
 
 
 class _Follower:
-    """Knows which version of the file is in use."""
+    """Remembers which version of the file is in use."""
 
     def __init__(self, tls_file: Path) -> None:
         self._file = tls_file
@@ -35,7 +35,7 @@ class _Follower:
         self.first = _configuration(tls_file, self._content)
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked by gRPC at each handshake: the new configuration where there is one."""
+        """Return the new configuration if the file has changed. gRPC asks for it at each handshake."""
         try:
             version = self._stat()
             if version == self._version:

@@ -57,7 +57,9 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
 
 
 def _misfit_warnings(step: StepRow) -> list[str]:
-    """What did not fit the columns of a step's table, once the step has ended: before, the numbers still change."""
+    """Values that did not fit the columns of a step's table; only once the step has ended, since the numbers change
+    before that.
+    """
     if step.state not in ENDED_STEPS:
         return []
     return [f"{step.name}: {warning}" for warning in Counters.from_json(step.counters).misfit_warnings()]
@@ -127,7 +129,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
 
 
 def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | None, heard_s: float) -> node_pb2.Node:
-    """A node with what its last heartbeat told; `heard_s`: when that was (monotonic)."""
+    """Make the message of a node, with its last heartbeat. `heard_s`: when that arrived (monotonic)."""
     labels = json.loads(node.labels or b"{}")
     version = labels.pop("windrow_version", "")
     message = node_pb2.Node(

@@ -63,7 +63,7 @@ class WaitInterrupted(Exception):
 
 
 class _Channel:
-    """A socket at a high number."""
+    """A socket whose descriptor has a high number."""
 
     def __init__(self, fd: int) -> None:
         self._fd = move_away(fd)

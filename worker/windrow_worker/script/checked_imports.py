@@ -148,14 +148,14 @@ class _Finder(importlib.machinery.FileFinder):
 
 
 def _finder_of(path: str) -> _Finder:
-    """For `sys.path_hooks`. Raises ImportError for a path that is not in the code folder."""
+    """The finder for a path, for `sys.path_hooks`. Raises ImportError for a path that is not in the code folder."""
     if _code is None or not _code.contains(path) or not os.path.isdir(path):
         raise ImportError("not a folder of the step's code", path=path)
     return _Finder(path, *_LOADERS)
 
 
 def begin(folder: str, sums_path: str, sums_crc32: int, host_pid: int) -> CheckedCode:
-    """Checks imports from `folder` in this process from now on. Ends the worker if that is impossible."""
+    """Checks imports from `folder` in this process from now on. Ends the worker if that is not possible."""
     global _code
     _code = CheckedCode(folder, sums_path, sums_crc32, host_pid)
     sys.path_hooks.insert(0, _finder_of)

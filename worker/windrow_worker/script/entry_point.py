@@ -1,5 +1,5 @@
-"""Finds, imports and examines the user's entry script, once, before the first mini-batch
-(docs/reference/azure-ml/parallel-job.md#functions).
+"""Finds, imports and examines the user's entry script, once, before the first mini-batch. Reference:
+docs/reference/azure-ml/parallel-job.md#functions.
 """
 
 from __future__ import annotations

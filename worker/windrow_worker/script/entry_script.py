@@ -36,7 +36,7 @@ class EntryScript:
 
     @property
     def logger(self) -> logging.Logger:
-        """Made, with its file, at the first use."""
+        """The logger. It and its file are made at the first use."""
         if self._logger is None:
             logger = logging.getLogger("EntryScript")
             logger.setLevel(_values.get("logging_level", "INFO"))
@@ -55,7 +55,7 @@ class EntryScript:
 
     @property
     def log_dir(self) -> str:
-        """A script that writes files of its own there has to make it."""
+        """The folder for log files of the script's own. The script has to make it."""
         return _values.get("log_dir", "")
 
     @property
@@ -65,7 +65,7 @@ class EntryScript:
 
     @property
     def output_dir(self) -> str:
-        """Empty if the step has no output."""
+        """The folder for output files; empty if the step has no output."""
         return _values.get("output_dir", "")
 
     @property
@@ -89,7 +89,7 @@ def values_of(configuration: Configuration) -> Dict[str, str]:
 
 
 def offer(values: Dict[str, Any]) -> None:
-    """Lets `EntryScript` tell these values; `children` makes it importable by the original's name."""
+    """Sets the values that `EntryScript` returns. `children` makes the class importable under its original name."""
     _values.update(values)
 
 

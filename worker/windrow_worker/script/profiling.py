@@ -51,7 +51,7 @@ class Profile:
         self._told = False
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Profiles a call; writes the file if that is due. Raises what the function raises."""
+        """Calls a function under the profiler; writes the file if that is due. Raises what the function raises."""
         try:
             return self._profiler.runcall(function, *arguments)
         except BaseException as error:

@@ -45,8 +45,9 @@ _ODD_RECORDS_MAX = 1000
 
 
 class FastTable(NamedTuple):
-    """Arrow arrays by position in the file, and what did not fit; `wide_rows`: records with fields beyond the
-    width."""
+    """A slice as Arrow arrays, one for each position in the file, and the values that did not fit. `wide_rows`: how
+    many records have more fields than there are positions.
+    """
 
     arrays: List[Any]
     rows: int
@@ -178,7 +179,7 @@ def _has_nan(array: Any) -> bool:
 
 
 def _complete(table: Any, text: Text, columns: Sequence[Column], odd: List[Any]) -> Optional[FastTable]:
-    """Convert what was read as text, and put the odd records where they belong."""
+    """Converts what was read as text, and puts the odd records where they belong."""
     odd_records = [list(records(row.text, text)) for row in odd]
     if any(len(parsed) != 1 for parsed in odd_records):
         return None
@@ -221,8 +222,9 @@ def _one_chunk(column: Any) -> Any:
 
 
 def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
-    """Text to the column's type, as (array, misfits, first misfit). Equal texts are converted once where there are
-    many."""
+    """Converts text to the column's type, as (array, misfits, first misfit). In a large column, equal texts are
+    converted only once.
+    """
     encoded = array.dictionary_encode()
     texts = encoded.dictionary
     fast = [_FAST_DATES[form] for form in column.dates if form in _FAST_DATES]

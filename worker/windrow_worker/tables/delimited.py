@@ -31,7 +31,9 @@ _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Table(NamedTuple):
-    """A slice, by position in the file: Arrow arrays or lists of values; values that did not fit; records too wide."""
+    """A slice by position in the file: Arrow arrays or lists of values; values that did not fit; records that are
+    too wide.
+    """
 
     arrays: List[Any]
     rows: int
@@ -60,7 +62,9 @@ class DelimitedLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """The types that integer and boolean columns have without nulls
+        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """
         known = TYPES_WITHOUT_NULLS
         return {column.name: known[column.type] for column in self._columns if column.type in known}
 

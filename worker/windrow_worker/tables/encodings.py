@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 
 class Encoding(NamedTuple):
-    """An encoding. `unit`: the fewest bytes of a character; `newline`: the line end, at a multiple of that."""
+    """An encoding. `unit`: the size in bytes of its shortest character; `newline`: a line end, which begins at a
+    multiple of `unit`; `mark`: the byte order mark.
+    """
 
     name: str
     unit: int
@@ -45,7 +47,7 @@ def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
 
 
 def to_utf8(data: bytes, encoding: str, offset: int = 0) -> bytes:
-    """A slice as UTF-8, for the fast reader. Raises ValueError as `to_text` does."""
+    """Converts a slice to UTF-8, for the fast reader. Raises ValueError as `to_text` does."""
     if encoding in ("utf-8", "windows-1252") and data.isascii():
         return data
     text = to_text(data, encoding, offset)

@@ -30,7 +30,7 @@ def open_listed(name: str, buffering: int = -1) -> BinaryIO:
 
 
 def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None:
-    """Raises InputChanged if the open file has another size or time than listed."""
+    """Raises InputChanged if the size or modification time of the open file differs from the listing."""
     now = os.fstat(file.fileno())
     if now.st_size != size:
         raise InputChanged(

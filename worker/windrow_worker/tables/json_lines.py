@@ -32,13 +32,15 @@ def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
 
 
 def records(data: str) -> Iterator[Dict[str, Any]]:
-    """The same, read as Python's own reader does: NaN and Infinity are floats, since its writer writes them."""
+    """The same, but read as Python's own reader does: NaN and Infinity are floats, since Python's writer writes
+    them.
+    """
     return (value for _, value in _numbered(data, None))
 
 
 def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """The objects with the numbers of their lines, from 0; empty lines do not count. `drop_invalid` None: the input is
-    not a table.
+    """Yields each object with the number of its line, from 0. Empty lines are not counted. `drop_invalid`: None if
+    the input is not a table.
     """
     decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
     counted = -1
@@ -86,7 +88,9 @@ class JsonLinesLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """The types that integer and boolean columns have without nulls
+        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """
         from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS as KNOWN
 
         return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
@@ -150,14 +154,14 @@ class RecordsLoader:
 
 
 def _fits(kind: str) -> Callable[[Any], bool]:
-    """Whether a value is of this kind, or null."""
+    """Returns a test whether a value is of this kind, or null."""
     if kind == "int":
         return lambda value: value is None or (type(value) is int and -(2**63) <= value < 2**63)
     return lambda value: value is None or kind in ("any", kind_of(value))
 
 
 def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
-    """The values of one column, as (values, misfits, first misfit)."""
+    """Replaces values that are not of the pinned kind, as (values, misfits, first misfit)."""
     if kind == "any":
         return values, 0, -1
     misfits, first = 0, -1
@@ -177,7 +181,7 @@ def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
 
 
 def _new_keys(rows: List[Dict[str, Any]], known: Any, place: str) -> List[Tuple[str, int, str]]:
-    """Keys that the sample did not show: left out, like the extra fields of a wider delimited record."""
+    """Keys that the sample did not have. They are left out, like the extra fields of a wide delimited record."""
     new: Dict[str, List[int]] = {}
     for at, row in enumerate(rows):
         if not row.keys() <= known:

@@ -46,7 +46,9 @@ class ParquetLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """Types of integer and boolean columns: see `windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`."""
+        """The types that integer and boolean columns have without nulls
+        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """
         types = pyarrow.types
         fields = [field for field in self._schema if types.is_integer(field.type) or types.is_boolean(field.type)]
         return {
@@ -109,8 +111,9 @@ class ParquetLoader:
 
 
 def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:
-    """A column of one file as the type that was pinned for all, as (column, misfits, first misfit): times beyond the
-    range of a finer unit, which become null. Raises ArrowException for types of which there is no such way.
+    """Converts a column of one file to the type that was pinned for all files, as (column, misfits, first misfit).
+    Misfits are times beyond the range of a finer unit; they become null. Raises ArrowException if the types cannot
+    be converted.
     """
     # Slow to import, and needed only if files differ.
     from pyarrow import compute
@@ -129,7 +132,7 @@ def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:
 
 
 def unpack_constants(packed: str) -> Dict[str, Any]:
-    """The values (Arrow scalars) of the columns that a file lacks, by name; none of ""."""
+    """The values (Arrow scalars) of the columns that a file lacks, by name; none for an empty text."""
     if not packed:
         return {}
     table = pyarrow.ipc.open_stream(base64.b64decode(packed)).read_all()

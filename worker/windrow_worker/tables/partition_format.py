@@ -44,7 +44,7 @@ class PartitionFormat(NamedTuple):
     pattern: Pattern[str]
 
     def matches(self, path: str) -> bool:
-        """Whether the columns of this path have values."""
+        """Whether a path gives values to these columns."""
         return self.pattern.search(path) is not None
 
     def values(self, path: str) -> Tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Mini-batches of tables that are divided by keys with one value per file: all files of a group, concatenated."""
+"""Mini-batches of tables that are divided by keys with one value per file: the files of a group, concatenated."""
 
 from __future__ import annotations
 

@@ -135,7 +135,9 @@ class SortedRowsLoader:
 
 
 def _cuts_alike(column: Any) -> bool:
-    """Whether a part of a column equals that part of the whole, and shares no mutable values."""
+    """Whether a part of a column equals that part of the whole column, and shares no mutable values with other
+    parts.
+    """
     kind, types = column.type, pyarrow.types
     if types.is_integer(kind) or types.is_boolean(kind):
         return bool(column.null_count == 0)

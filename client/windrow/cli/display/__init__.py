@@ -10,22 +10,22 @@ from windrow.sdk.node import Node
 
 
 class Display(Protocol):
-    """What shows a run. Calls come from one thread."""
+    """Shows a run. All calls come from one thread."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
-        """The run was submitted or is continued; None: a job of another process is followed."""
+        """Begin the display. `continued`: whether the run was begun before; None for a job of another process."""
 
     def show(self, job: Job) -> None:
-        """The run at this moment."""
+        """Take in the present state of the job."""
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """The fleet at this moment."""
+        """Take in the present state of the nodes."""
 
     def notice(self, message: str) -> None:
-        """Something to know beside the progress."""
+        """Show a message beside the progress."""
 
     def tick(self) -> None:
-        """Time has passed; a few times a second."""
+        """Called a few times a second, as time passes."""
 
     def end(self) -> None:
-        """Leave the screen in order. Repeatable."""
+        """Leave the screen in order. May be called again."""

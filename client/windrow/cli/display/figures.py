@@ -12,13 +12,13 @@ WINDOW_S = 20.0
 
 
 class Figures:
-    """Follows one run."""
+    """The figures of one run."""
 
     def __init__(self) -> None:
         self._moments: deque[tuple[float, int, int]] = deque()
 
     def add(self, job: Job, now: float) -> None:
-        """A moment of the run; `now` in monotonic seconds."""
+        """Take in the state of the run at `now` (monotonic seconds)."""
         work = job.parallel
         self._moments.append((now, work.items.ran, work.mini_batches.ran))
         while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
@@ -33,7 +33,9 @@ class Figures:
         return self._rate(2)
 
     def remaining_s(self, job: Job) -> float | None:
-        """Seconds until all planned mini-batches have an outcome; None while totals are open or nothing moves."""
+        """Seconds until all planned mini-batches have an outcome; None while the totals are not known or nothing
+        advances.
+        """
         rate, work = self.mini_batches_per_s(), job.parallel
         if not rate or not all(
             step.planned or step.state in ("completed", "failed", "cancelled") for step in work.steps
@@ -50,7 +52,9 @@ class Figures:
 
 
 def first_line(job: Job, continued: bool | None) -> str:
-    """Which run it is, and how much of it was done before; `continued` None: a job that others run."""
+    """The line that says which run this is, and how much of it was done before. `continued`: None for a job that
+    another process runs.
+    """
     if continued is None:
         return f"Job {job.job_id} ({job.state.value})"
     if not continued:

@@ -20,14 +20,14 @@ def emit(event: str, **values: Any) -> None:
 
 
 class JsonDisplay:
-    """Every moment that the master tells."""
+    """Writes every state that the master reports."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
         emit("begin", job=job.to_dict(), continued=continued)
 
     def show(self, job: Job) -> None:
-        """The whole state of the job."""
+        """Write the whole state of the job."""
         emit("progress", job=job.to_dict())
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:

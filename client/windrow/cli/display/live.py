@@ -1,6 +1,5 @@
-"""Progress as a live display on a terminal.
-
-rich is imported by the first progress: it costs 50 ms, and the first `run()` comes before.
+"""Progress as a live display on a terminal. rich is imported with the first progress: it takes 50 ms, which must not
+delay the first `run()`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NARROW = 100
 
 
 class LiveDisplay:
-    """A bar a step in mini-batches, and a line of figures; redrawn a few times a second on stderr."""
+    """Shows a bar of mini-batches for each step, and a line of figures. Redraws a few times a second on stderr."""
 
     def __init__(self) -> None:
         self._figures = Figures()
@@ -44,7 +43,7 @@ class LiveDisplay:
         say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
-        """The newest moment; drawn by the next tick."""
+        """Keep the newest state; the next tick draws it."""
         self._job = job
         self._figures.add(job, time.monotonic())
         if self._live is None and job.mini_batches.done and not job.state.ended and not self._ended:
@@ -52,18 +51,18 @@ class LiveDisplay:
         self.tick()
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """How many workers there are."""
+        """Keep the number of workers."""
         self._nodes = nodes
 
     def notice(self, message: str) -> None:
-        """A line above the display."""
+        """Print a line above the display."""
         if self._live is not None:
             self._live.console.print(message, markup=False, highlight=False)
         else:
             say(message)
 
     def tick(self) -> None:
-        """Draw, at most every REFRESH_S."""
+        """Draw, at most every REFRESH_S seconds."""
         now = time.monotonic()
         if self._live is None or self._job is None or now - self._drawn_at < REFRESH_S:
             return
@@ -71,7 +70,7 @@ class LiveDisplay:
         self._live.update(self._view(self._job), refresh=True)
 
     def end(self) -> None:
-        """Draw the last moment and leave the cursor below it."""
+        """Draw the last state, and leave the cursor below it."""
         self._ended = True
         if self._live is not None:
             if self._job is not None:

@@ -1,4 +1,4 @@
-"""Progress as plain lines on stderr: for logs, pipes and terminals that cannot do more."""
+"""Progress as plain lines on stderr, for logs, pipes and simple terminals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ INTERVAL_S = 5.0
 
 
 class PlainDisplay:
-    """A line at the beginning, at each change of a state, and else every INTERVAL_S.
-
-    With `quiet`, no progress at all.
+    """Prints a line at the beginning, at each change of state, and otherwise every INTERVAL_S. With `quiet`, it prints
+    no progress.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -31,7 +30,7 @@ class PlainDisplay:
         say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
-        """A line, if it is time for one."""
+        """Print a line, if it is time for one."""
         now = time.monotonic()
         self._figures.add(job, now)
         states = tuple(step.state for step in job.steps)
@@ -52,7 +51,7 @@ class PlainDisplay:
         """Not shown."""
 
     def notice(self, message: str) -> None:
-        """A line of its own."""
+        """Print the message on a line of its own."""
         say(message)
 
     def tick(self) -> None:

@@ -27,7 +27,7 @@ DEFAULTS_WIDTH = 110
 
 
 def print_plan(document: dict[str, Any], *, where: str) -> None:
-    """The whole plan on standard output. `where`: by what the job would be carried out."""
+    """Print the whole plan to standard output. `where`: what would run the job."""
     out(f"Dry run of {document['job_file']}: nothing is started, and nothing is kept.")
     out(f"The job would be named {document['job_id']} and run by {where}.")
     _unfinished(document["unfinished"])
@@ -63,7 +63,7 @@ def _unfinished(found: dict[str, Any] | None) -> None:
 
 
 def _graph(document: dict[str, Any]) -> None:
-    """Steps in the order in which they can run: those of one number side by side."""
+    """Print the steps in the order in which they can run; steps with the same number run side by side."""
     steps = document["steps"]
     out("")
     out(f"{counted(len(steps), 'step')}, in the order in which they can run")
@@ -163,7 +163,7 @@ def _division(division: dict[str, Any]) -> None:
 
 
 def _taken_over(division: dict[str, Any], taken: dict[str, Any]) -> str:
-    """What does not run, and what does."""
+    """What is taken over and does not run, and what does run."""
     left = division["mini_batches"] - taken["mini_batches"]
     items = f" with {counted(division['items'] - taken['items'], 'item')}" if division["items"] is not None else ""
     would = f"{counted(left, 'mini-batch')}{items} would run"
@@ -187,7 +187,7 @@ def _mini_batch(first: dict[str, Any]) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> None:
-    """Those that something says, one a line with its place; then what holds by default."""
+    """Print the settings that are given, each on a line with its place, and then the defaults."""
     given = {name: told for name, told in settings.items() if told["origin"]["kind"] != "default"}
     width = max((len(name) for name in given), default=0)
     values = {name: _value_text(told) for name, told in given.items()}

@@ -36,9 +36,8 @@ def exit_code(job: Job, *, strict: bool) -> int:
 
 
 def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
-    """Where the outputs are: the files of rows, then the other outputs that the pipeline names.
-
-    Where it names none, those that no other step reads.
+    """Where the outputs are: first the files of rows, then the other outputs that the pipeline names. If it names none,
+    those that no other step reads.
     """
     rows = rows_files(job, document)
     with_rows = {(step.name, out.name) for step in job.steps for out in step.outputs if out.append_row}
@@ -61,8 +60,9 @@ def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
 
 
 def failed_items_files(job: Job, options: str = "") -> list[str]:
-    """Where the failed items of each step that has any are listed: the file that its message names, or, where this
-    machine does not see it, the command that shows the list."""
+    """Where to find the failed items of each step that has some: the file that the step's message names, or, if this
+    machine cannot see it, the command that shows the list.
+    """
     found = []
     for step in job.steps:
         if step.is_command or (not step.items.failed and not step.mini_batches.failed):
@@ -74,12 +74,12 @@ def failed_items_files(job: Job, options: str = "") -> list[str]:
 
 
 def failed_items_command(job: Job, step: Step, options: str) -> str:
-    """The command that shows the list of a step, which is also among its logs."""
+    """The command that shows a step's list of failed items, which is among the step's logs as well."""
     return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
 
 
 def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
-    """As what its outputs can be named by other jobs."""
+    """Print the names under which other jobs can use the outputs."""
     told = {step.name: step.message for step in job.steps}
     for step in document.get("steps", ()):
         for name, output in step.get("outputs", {}).items():
@@ -176,7 +176,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
 
 
 def _print_reused(job: Job) -> None:
-    """Of which steps nothing ran, since an earlier job has made the same."""
+    """Print which steps ran nothing because an earlier job had made the same outputs."""
     made: dict[str, list[str]] = {}
     for step in job.steps:
         if step.reused_from:
@@ -186,7 +186,7 @@ def _print_reused(job: Job) -> None:
 
 
 def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
-    """The command that goes on with what is not done, with the job file that is there now, if it is."""
+    """The command that runs what is not done yet; with the job file, if it still exists."""
     file = Path(document.get("job_file", ""))
     shown = file.name if file.parent == Path.cwd() else str(file)
     with_file = f" --file {shlex.quote(shown)}" if os.path.isfile(file) else ""  # noqa: PTH113
@@ -211,7 +211,7 @@ def _where(places: Sequence[str], job: Job, document: Mapping[str, Any], options
 
 
 def _failed_of(job: Job) -> str:
-    """How much failed: items, unless nothing was loaded of what failed."""
+    """How much failed: items, or mini-batches if no failed one was loaded."""
     job = job.parallel
     if job.mini_batches.failed and not job.items.failed:
         batches = job.mini_batches
@@ -222,7 +222,7 @@ def _failed_of(job: Job) -> str:
 
 
 def _script_ran(step: Step) -> bool:
-    """A worker began the script, so that there is something of it to see."""
+    """Whether a worker has started the script, so that there are logs of it."""
     return step.mini_batches.succeeded > step.mini_batches.taken_over or bool(
         step.failed_attempts.keys() - NO_SCRIPT_RAN
     )

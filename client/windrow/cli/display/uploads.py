@@ -1,6 +1,5 @@
-"""A client's data on its way to a master: a bar on a terminal, one line for each input elsewhere; on stderr.
-
-rich is imported when there is something to draw: most submissions bring no data along.
+"""Shows uploads of a client's data on stderr: a bar on a terminal, otherwise a line for each input. rich is imported
+when there is something to draw: most submissions upload no data.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ QUIET_S: Final = 0.3
 
 
 class UploadDisplay:
-    """Shows moments of uploads; a context, since a bar must be taken away whatever happens."""
+    """Shows the progress of uploads. It is a context manager, so that the bar is removed whatever happens."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """`quiet`: say nothing at all."""
+        """`quiet`: show nothing."""
         self._quiet = quiet
         self._live = is_colourful(sys.stderr) and not quiet
         self._progress: Progress | None = None
@@ -37,17 +36,17 @@ class UploadDisplay:
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._clear()
 
     def show(self, moment: UploadMoment) -> None:
-        """The newest moment. Called by any thread, one at a time."""
+        """Show the newest state. Any thread may call it, one at a time."""
         from windrow.transfer.local_data import PLACED
 
         if moment.phase == PLACED:

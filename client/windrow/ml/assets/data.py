@@ -32,7 +32,7 @@ class Input(Attributes):
         datastore: str | None = None,
         **more: Any,
     ) -> None:
-        """`type`: uri_folder (default), uri_file, mltable, a model's, or string, integer, number, boolean."""
+        """`type`: uri_folder (default), uri_file, mltable, a type of model, or string, integer, number, boolean."""
         given = {
             "type": type or "uri_folder",
             "path": path,

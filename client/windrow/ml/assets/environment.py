@@ -16,12 +16,12 @@ from windrow.spec.reading.nodes import Node, Scalar
 
 
 class BuildContext(Attributes):
-    """`build` of an environment: a folder with a Dockerfile."""
+    """The `build` key of an environment: a folder with a Dockerfile."""
 
     _is_copied = True
 
     def __init__(self, *, path: Any = None, dockerfile_path: str | None = None) -> None:
-        """As the keys of `build`."""
+        """The arguments are the keys of `build`."""
         super().__init__(path=path, dockerfile_path=dockerfile_path)
 
 
@@ -58,14 +58,18 @@ class Environment(Attributes):
         )
 
     def to_node(self, *, named: bool = True) -> MappingNode:
-        """As the value of `environment`; `named` False: without name and version, which an inline one does not need."""
+        """The value of a step's `environment` key. `named=False` leaves out name and version, which an inline
+        environment does not need.
+        """
         node = super().to_node()
         dropped = ("id", "creation_context") if named else ("id", "creation_context", "name", "version")
         return mapping({key: value for key, value in node.entries.items() if key not in dropped}, node.place)
 
 
 def resolve_environments(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:
-    """The tree of a job with known environments in place of their names (`azureml:name:version`, `name@latest`)."""
+    """Return the tree with known environments in place of the names that refer to them (`azureml:name:version`,
+    `name@latest`).
+    """
     return _replaced(node, known) if known else node
 
 

@@ -114,7 +114,9 @@ def load_environment(
 
 
 def _read(source: Any, kind: str, relative_origin: str | os.PathLike[str] | None) -> tuple[MappingNode, str, Context]:
-    """The tree of a file, its path (below `relative_origin`, if that is given), and what reads it."""
+    """Read a file. Returns its tree, its path (below `relative_origin`, if that is given), and the context for reading
+    it.
+    """
     if source is None:
         raise TypeError("name the YAML file: source=PATH")
     content = None
@@ -142,7 +144,7 @@ def _read(source: Any, kind: str, relative_origin: str | os.PathLike[str] | None
 
 
 def _moved(node: Node, folder: str) -> Node:
-    """A tree whose relative paths start at a folder."""
+    """Return a tree whose relative paths start at `folder`."""
 
     def moved(place: Place) -> Place:
         return place._replace(source=place.source._replace(folder=folder))
@@ -169,7 +171,7 @@ def _overridden(root: MappingNode, overrides: Sequence[Mapping[str, Any]], conte
 
 
 def _with(root: MappingNode, overrides: Sequence[Mapping[str, Any]]) -> MappingNode:
-    """A mapping with some of its keys replaced."""
+    """Return a mapping with some of its keys replaced."""
     entries = dict(root.entries)
     for changes in overrides:
         entries |= {key: from_plain(value, root.place) for key, value in changes.items()}

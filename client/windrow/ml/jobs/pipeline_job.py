@@ -75,12 +75,12 @@ class PipelineJob(Attributes, Job):
 
     @property
     def inputs(self) -> Ports:
-        """By name."""
+        """The inputs by name."""
         return self._inputs
 
     @property
     def outputs(self) -> Ports:
-        """By name."""
+        """The outputs by name."""
         return self._outputs
 
     @property
@@ -95,11 +95,11 @@ class PipelineJob(Attributes, Job):
 
     @property
     def component(self) -> PipelineJob:
-        """Itself."""
+        """The pipeline itself."""
         return self
 
     def to_node(self) -> MappingNode:
-        """As the tree of a job file."""
+        """Return the job as the tree of a job file."""
         settings = super().to_node()
         entries: dict[str, Node | None] = {
             "type": scalar("pipeline", self._place),
@@ -147,7 +147,7 @@ class PipelineJob(Attributes, Job):
         return loaded
 
     def validate(self) -> LoadedJob:
-        """As `load`."""
+        """The same as `load`."""
         return self.load()
 
     def dump(self, dest: Any = None, **more: Any) -> str:
@@ -165,7 +165,7 @@ class PipelineJob(Attributes, Job):
         return to_yaml(self.to_node())
 
     def __repr__(self) -> str:
-        """Name and steps, for a notebook's cell."""
+        """Show name and steps, for a notebook's cell."""
         return f"PipelineJob({self.get('display_name') or self.get('name') or ''!r}, steps: {', '.join(self.jobs)})"
 
 

@@ -36,7 +36,9 @@ class PipelineStep(Step):
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
     ) -> None:
-        """`settings`, `inputs`, `outputs`: of the step; inputs that are None are left out."""
+        """`settings`, `inputs` and `outputs` are those of the step in the outer pipeline. Inputs that are None are left
+        out.
+        """
         self._pipeline = pipeline
         super().__init__("pipeline", settings or {}, outputs=outputs, component=_component(pipeline))
         for name, given in (inputs or {}).items():
@@ -45,12 +47,12 @@ class PipelineStep(Step):
 
     @property
     def jobs(self) -> dict[str, Step]:
-        """The steps in it by name."""
+        """The steps of the inner pipeline, by name."""
         return self._pipeline.jobs
 
     @property
     def component(self) -> PipelineJob:  # type: ignore[override]  # of other steps it is the step itself
-        """The pipeline in it."""
+        """The inner pipeline."""
         return self._pipeline
 
     def to_node(self) -> MappingNode:
@@ -75,7 +77,7 @@ def _component(pipeline: PipelineJob) -> MappingNode:
 
 
 def pipeline_from_tree(root: MappingNode, path: str, context: Context, around: tuple[str, ...] = ()) -> PipelineJob:
-    """The pipeline of a tree, with steps of its own. `around`: the component files that it is in."""
+    """Make the pipeline of a tree, with steps of its own. `around`: the component files that contain it."""
     jobs = root.entries.get("jobs")
     steps: dict[str, Step] = {}
     begin_pipeline()  # inside a pipeline's function, these are not its steps
@@ -104,7 +106,7 @@ def pipeline_from_tree(root: MappingNode, path: str, context: Context, around: t
 def step_from_tree(
     node: MappingNode, context: Context, *, as_component: bool = False, path: str = "", around: tuple[str, ...] = ()
 ) -> Step:
-    """A step of a file, with its component, which declares inputs and outputs. `path`: of a component."""
+    """Make a step of a file, with its component, which declares inputs and outputs. `path`: the component's file."""
     component = node if as_component else None
     written = node.entries.get("component")
     if isinstance(written, MappingNode):

@@ -16,11 +16,11 @@ from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
 
 
 class KeyedStep(Protocol):
-    """What an output needs to know about its step, a `windrow.ml.jobs.step.Step`."""
+    """What an output needs from its step; a `windrow.ml.jobs.step.Step` provides it."""
 
     @property
     def key(self) -> str:
-        """The name among the pipeline's steps."""
+        """The step's name in the pipeline."""
 
 
 class PipelineInput(Attributes):
@@ -42,11 +42,11 @@ class PipelineInput(Attributes):
 
     @property
     def is_optional_without_value(self) -> bool:
-        """It is optional, and was given as None."""
+        """Whether the input is optional and was given as None."""
         return not any(key in self for key in ("path", "value", "default"))
 
     def __str__(self) -> str:
-        """The expression that refers to it."""
+        """The expression that refers to the input."""
         return f"${{{{parent.inputs.{self._name}}}}}"
 
     def to_entry(self) -> Node:
@@ -54,7 +54,7 @@ class PipelineInput(Attributes):
         return entry_node(self)
 
     def to_node(self) -> Mapping:
-        """The reference to it, as a setting or input of a step."""
+        """The reference to the input, as a setting or input of a step."""
         return scalar(str(self), self._place)  # type: ignore[return-value]  # usable wherever a value is
 
 
@@ -64,7 +64,7 @@ class StepInput(Attributes):
     _is_copied = True
 
     def __init__(self, declared: Node | Attributes | None, given: Any = None) -> None:
-        """`declared`: by the function or the file that made the step."""
+        """`declared`: the declaration in the function or file that made the step."""
         if isinstance(declared, Attributes):
             super().__init__(Attributes.to_node(declared))
         else:
@@ -96,7 +96,7 @@ class StepOutput(Attributes):
     """
 
     def __init__(self, step: KeyedStep, name: str, written: Node | Attributes | None) -> None:
-        """`written`: its settings."""
+        """`written`: the output's settings."""
         node = written.to_node() if isinstance(written, Attributes) else written
         super().__init__(node if isinstance(node, Mapping) else None)
         if node is not None and not isinstance(node, Mapping) and not is_null(node):
@@ -113,19 +113,21 @@ class StepOutput(Attributes):
 
     @property
     def port_name(self) -> str:
-        """Its name among the step's outputs."""
+        """The output's name in the step."""
         return self._name
 
     def __str__(self) -> str:
-        """The expression that refers to it. The step has its name once the pipeline's function has returned."""
+        """The expression that refers to the output. The step has a name only after the pipeline's function has
+        returned.
+        """
         return f"${{{{parent.jobs.{self._step.key}.outputs.{self._name}}}}}"
 
     def to_node(self) -> Mapping:
-        """The reference to it, as an input of another step."""
+        """The reference to the output, as an input of another step."""
         return scalar(str(self), self._place)  # type: ignore[return-value]  # usable wherever a value is
 
     def settings(self) -> dict[str, Node]:
-        """Its own settings as nodes."""
+        """The output's own settings, as nodes."""
         return {name: to_node(value, self._place) for name, value in self._values.items()}
 
 
@@ -201,7 +203,7 @@ def is_data(value: Any) -> bool:
 
 
 def _entries_of(given: Any) -> dict[str, Any]:
-    """The keys of an input object for what was given for it."""
+    """The keys of an input's entry, from the object that was given for it."""
     if given is None:
         return {}
     if hasattr(type(given), "to_input"):
@@ -215,7 +217,7 @@ def _entries_of(given: Any) -> dict[str, Any]:
 
 
 def entry_node(port: Attributes) -> Node:
-    """An entry of `inputs`: bare if there is only a value or a binding."""
+    """An entry of `inputs`; a bare value if there is nothing but a value or a binding."""
     place: Place = port._place
     entries = {name: to_node(value, port._places.get(name, place)) for name, value in port._values.items()}
     if list(entries) == ["value"]:

@@ -16,7 +16,7 @@ class ResourceConfiguration(Attributes):
     _is_copied = True
 
     def __init__(self, *, instance_count: Any = None, instance_type: str | None = None, **more: Any) -> None:
-        """As the keys of `resources`."""
+        """The arguments are the keys of `resources`."""
         super().__init__(instance_count=instance_count, instance_type=instance_type, **more)
 
 
@@ -29,7 +29,7 @@ class RetrySettings(Attributes):
     _is_copied = True
 
     def __init__(self, *, max_retries: Any = None, timeout: Any = None, **more: Any) -> None:
-        """As the keys of `retry_settings`."""
+        """The arguments are the keys of `retry_settings`."""
         super().__init__(max_retries=max_retries, timeout=timeout, **more)
 
 
@@ -98,24 +98,24 @@ class JobService(Attributes):
 
 
 class JupyterLabJobService(JobService):
-    """Has no effect, which a warning says."""
+    """Accepted, but has no effect; a warning says so."""
 
     _type = "jupyter_lab"
 
 
 class SshJobService(JobService):
-    """Has no effect, which a warning says."""
+    """Accepted, but has no effect; a warning says so."""
 
     _type = "ssh"
 
 
 class TensorBoardJobService(JobService):
-    """Has no effect, which a warning says."""
+    """Accepted, but has no effect; a warning says so."""
 
     _type = "tensor_board"
 
 
 class VsCodeJobService(JobService):
-    """Has no effect, which a warning says."""
+    """Accepted, but has no effect; a warning says so."""
 
     _type = "vs_code"

@@ -43,7 +43,7 @@ class Step(Attributes):
         outputs: MappingType[str, Any] | None = None,
         component: Mapping | None = None,
     ) -> None:
-        """`kind`: the type. `component`: read from a file; the settings of the step come beside it."""
+        """`kind`: the type of the step. `component`: read from a file; the step's own settings come beside it."""
         super().__init__(**settings)
         self._kind = kind
         self._key = self._renamed = ""
@@ -73,7 +73,7 @@ class Step(Attributes):
 
     @property
     def key(self) -> str:
-        """The name among the pipeline's steps: its own, or, once the pipeline is made, that of the variable."""
+        """The step's name in the pipeline: its own, or that of its variable once the pipeline is made."""
         return self._key or self.default_key
 
     @property
@@ -84,12 +84,12 @@ class Step(Attributes):
 
     @property
     def inputs(self) -> Ports:
-        """By name."""
+        """The inputs by name."""
         return self._inputs
 
     @property
     def outputs(self) -> Ports:
-        """By name."""
+        """The outputs by name."""
         return self._outputs
 
     @property
@@ -99,7 +99,7 @@ class Step(Attributes):
 
     @property
     def is_component(self) -> bool:
-        """The step was read from the file of a component."""
+        """Whether the step was read from a component's file."""
         return self._component is not None
 
     @property
@@ -112,7 +112,7 @@ class Step(Attributes):
 
     @property
     def _func(self) -> Callable[..., Step]:
-        """For `help()`: a function with the step's inputs as parameters."""
+        """A function with the step's inputs as parameters, for `help()`."""
 
         def make(**inputs: Any) -> Step:
             return self(**inputs)
@@ -125,7 +125,7 @@ class Step(Attributes):
         return make
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting of the step, else of its component. A version is text."""
+        """Return a setting of the step, or else of its component. A version is text."""
         there = self._component.entries.get(name) if self._component else None
         if name == "version" and name not in self._values and isinstance(there, Scalar):
             return there.text  # 1.10 is no number
@@ -138,9 +138,8 @@ class Step(Attributes):
         return super().get(name, default)
 
     def __call__(self, **inputs: Any) -> Step:
-        """A step with these inputs: literals, `Input`s, inputs of the pipeline, outputs of other steps.
-
-        Raises TypeError for a name that the step does not have.
+        """Make a step with these inputs: literals, `Input`s, inputs of the pipeline, outputs of other steps. Raises
+        TypeError for a name that the step does not have.
         """
         known = [*self._declared, *self._inputs]
         for name in inputs:
@@ -221,7 +220,7 @@ class Step(Attributes):
 
 
 def _output(step: Step, name: str, written: Any) -> StepOutput:
-    """`written`: an Output, a mapping, a path, or None."""
+    """Make an output of a step. `written`: an Output, a mapping, a path, or None."""
     if isinstance(written, (str, bytes)) or hasattr(written, "__fspath__"):
         written = Attributes(path=str(written))
     elif isinstance(written, MappingType):
@@ -251,7 +250,7 @@ def _text(component: Mapping | None, name: str) -> str:
 
 
 def resources_of(instance_count: Any, instance_type: Any, docker_args: Any, shm_size: Any) -> dict[str, Any]:
-    """`resources` from the arguments that stand for its keys when a step is made, without those that are None."""
+    """`resources`, made from the arguments that stand for its keys. Arguments that are None are left out."""
     given = {
         "instance_count": instance_count,
         "instance_type": instance_type,
@@ -266,19 +265,19 @@ _making: list[list[Step]] = []
 
 
 def begin_pipeline() -> list[Step]:
-    """Collect the steps that are made until `end_pipeline` in the list that is returned."""
+    """Start collecting steps: every step made before `end_pipeline` goes into the returned list."""
     steps: list[Step] = []
     _making.append(steps)
     return steps
 
 
 def end_pipeline() -> None:
-    """End what `begin_pipeline` began."""
+    """Stop collecting the steps of the innermost `begin_pipeline`."""
     _making.pop()
 
 
 def is_inside_pipeline() -> bool:
-    """A pipeline's function is running."""
+    """Whether a pipeline's function is running."""
     return bool(_making)
 
 
@@ -288,6 +287,6 @@ def _register(step: Step) -> None:
 
 
 def _unregister(step: Step) -> None:
-    """A step that is called in the function that made it was only a component."""
+    """Take a step out of the pipeline: it was called in the function that made it, so it was only a component."""
     if _making:
         _making[-1][:] = [other for other in _making[-1] if other is not step]

@@ -1,4 +1,4 @@
-"""Components: this client keeps them, since a job carries what it needs of them."""
+"""Components. The client keeps them, since a job carries what it needs of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class ComponentOperations:
         return component
 
     def get(self, name: str, version: str | int | None = None, label: str | None = None) -> Component:
-        """One that was kept; without a version (or with the label latest) the last. Raises NotFound, and UsageError
-        for another label."""
+        """Return a kept component; without a version (or with the label latest) the last one. Raises NotFound, and
+        UsageError for another label.
+        """
         refuse_label(f"component {name}", label)
         version = None if version is None else str(version)
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
@@ -47,5 +48,5 @@ class ComponentOperations:
         return fitting[-1]
 
     def list(self, name: str | None = None, **more: Any) -> Iterator[Component]:
-        """Those that were kept."""
+        """The components that were kept."""
         return iter([made for (n, _), made in self._known.items() if name in (None, n)])

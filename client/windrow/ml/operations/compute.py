@@ -16,7 +16,7 @@ class Compute(Attributes):
     _is_copied = True
 
     def __init__(self, *, name: str, **more: Any) -> None:
-        """`name`: of the pool."""
+        """`name`: the name of the pool."""
         super().__init__(name=name, **more)
 
     @property
@@ -32,7 +32,7 @@ class AmlCompute(Compute):
     """
 
     def __init__(self, *, name: str, type: str = "amlcompute", **more: Any) -> None:
-        """`name`: of the pool."""
+        """`name`: the name of the pool."""
         super().__init__(name=name, type=type, **more)
 
 

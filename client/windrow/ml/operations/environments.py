@@ -1,4 +1,4 @@
-"""Environments: this client keeps them, since a job carries what it needs of them."""
+"""Environments. The client keeps them, since a job carries what it needs of them."""
 
 from __future__ import annotations
 

@@ -9,20 +9,20 @@ class Finished:
     """A finished operation, for notebooks that wait for one."""
 
     def __init__(self, value: Any = None) -> None:
-        """`value`: of the operation."""
+        """`value`: the result of the operation."""
         self._value = value
 
     def result(self, timeout: float | None = None) -> Any:
-        """The value."""
+        """Return the value."""
         return self._value
 
     def wait(self, timeout: float | None = None) -> None:
         """Return at once."""
 
     def done(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def status(self) -> str:
-        """`Succeeded`."""
+        """Always `Succeeded`."""
         return "Succeeded"

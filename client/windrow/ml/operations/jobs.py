@@ -44,7 +44,7 @@ class JobOperations:
     """`MLClient.jobs`."""
 
     def __init__(self, connection: MasterConnection, environments: EnvironmentOperations) -> None:
-        """`environments`: of the client; jobs may name them."""
+        """`environments`: the client's environments, which jobs may name."""
         self._connection = connection
         self._environments = environments
 
@@ -94,7 +94,7 @@ class JobOperations:
         )
 
     def submit(self, job: Loadable) -> Job:
-        """As `create_or_update`; returns `windrow.Job`."""
+        """The same as `create_or_update`, but returns a `windrow.Job`."""
         client = self._connection.client()
         loaded = self._load(job)
         for warning in loaded.warnings:
@@ -107,13 +107,13 @@ class JobOperations:
         return client.submit(loaded)
 
     def get(self, name: str) -> SubmittedJob:
-        """A job as it stands. Raises windrow.errors.NotFound."""
+        """Return a job as it is now. Raises windrow.errors.NotFound."""
         return SubmittedJob(self._connection.client().get(name), self._connection)
 
     def list(
         self, *, max_results: int | None = None, parent_job_name: str | None = None, **more: Any
     ) -> Iterator[SubmittedJob | SubmittedStep]:
-        """All jobs, newest first; of `parent_job_name` its steps."""
+        """All jobs, newest first; with `parent_job_name`, the steps of that job."""
         client = self._connection.client()
         if parent_job_name is not None:
             job = client.get(parent_job_name)
@@ -152,11 +152,11 @@ class JobOperations:
             raise JobFailed(f"Job {name} is {job.state.value}: {job.message or 'see its logs'}")
 
     def cancel(self, name: str) -> SubmittedJob:
-        """Cancel a job: return at once, the job ends soon after."""
+        """Cancel a job. Returns at once; the job ends soon after."""
         return SubmittedJob(self._connection.client().cancel(name), self._connection)
 
     def begin_cancel(self, name: str, **more: Any) -> Cancelling:
-        """As `cancel`; `result()` waits for its end."""
+        """The same as `cancel`; `result()` waits for the job to end."""
         self.cancel(name)
         return Cancelling(self._connection, name)
 
@@ -182,20 +182,20 @@ class JobOperations:
             fetch_log(client, name, file.path, folder / "artifacts" / "logs" / file.path)
 
     def archive(self, name: str) -> None:
-        """Do nothing, and warn: Windrow keeps no archive, the job stays in the list."""
+        """Do nothing, and warn: Windrow has no archive, so the job stays in the list."""
         self.get(name)
         warnings.warn(f"Job {name} stays in the list: Windrow keeps no archive of jobs.", stacklevel=2)
 
     def restore(self, name: str) -> None:
-        """Do nothing: the job is in the list."""
+        """Do nothing: the job never left the list."""
         self.get(name)
 
     def show_services(self, name: str, node_index: int = 0) -> dict[str, Any]:
-        """Empty: scripts are no services."""
+        """Return an empty dictionary: scripts offer no services."""
         return {}
 
     def _outputs(self, name: str, output: str) -> Sequence[str]:
-        """The output's name for downloads: a pipeline's output, `step.output`, or a step's output by itself."""
+        """The names to download for an output: a pipeline's output, `step.output`, or a step's output by itself."""
         from windrow.sdk.results import output_names
 
         client = self._connection.client()
@@ -208,24 +208,24 @@ class Cancelling:
     """A job that is being cancelled."""
 
     def __init__(self, connection: MasterConnection, name: str) -> None:
-        """`name`: of the job."""
+        """`name`: the name of the job."""
         self._connection = connection
         self._name = name
 
     def result(self, timeout: float | None = None) -> SubmittedJob:
-        """Wait for the end of the job; return the job. Raises DeadlinePassed after `timeout` seconds."""
+        """Wait for the job to end, and return it. Raises DeadlinePassed after `timeout` seconds."""
         return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout), self._connection)
 
     def wait(self, timeout: float | None = None) -> None:
-        """As `result`."""
+        """Wait as `result` does."""
         self.result(timeout)
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self._connection.client().get(self._name).state.ended
 
     def status(self) -> str:
-        """As a job's `status`."""
+        """The status of the job."""
         return status_of(self._connection.client().get(self._name))
 
 

@@ -38,8 +38,9 @@ class _AssetOperations(Generic[A]):
         return self._made(self._create(self._connection.client(), values["name"], values["path"], more))
 
     def get(self, name: str, version: str | None = None, label: str | None = None) -> A:
-        """One asset; without a version (or with the label latest) the newest. Raises NotFound, and UsageError for
-        another label."""
+        """Return one asset; without a version (or with the label latest) the newest. Raises NotFound, and UsageError
+        for another label.
+        """
         refuse_label(f"{self.kind} asset {name}", label)
         return self._made(self._connection.client().registry.get(self.kind, name, version))
 

@@ -1,4 +1,4 @@
-"""Submitted jobs and their steps, as notebooks look at them."""
+"""Submitted jobs and their steps, in the form that notebooks expect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def status_of(job: Job) -> str:
 
 
 class CreationContext(NamedTuple):
-    """When a job was submitted. Windrow does not keep by whom, nor are jobs changed: the rest is None."""
+    """When a job was submitted. Windrow does not record who submitted it, and jobs are never changed, so all else is
+    None.
+    """
 
     created_at: datetime | None
     created_by: None = None
@@ -48,8 +50,9 @@ class CreationContext(NamedTuple):
 
 
 class _Submitted(JobEntity):
-    """What a submitted job and its steps have in common. Whatever the job itself does not hold is asked for once, when
-    it is first read."""
+    """What submitted jobs and their steps have in common. Facts that the job does not hold are fetched once, when first
+    read.
+    """
 
     def __init__(self, job: Job, connection: MasterConnection) -> None:
         self._job = job
@@ -92,7 +95,7 @@ class _Submitted(JobEntity):
 
 
 class SubmittedJob(_Submitted):
-    """A submitted job, as it was when it was asked for. `windrow_job` has everything that is known about it."""
+    """A submitted job, as it was when it was fetched. `windrow_job` has everything that is known about it."""
 
     type = "pipeline"
 
@@ -103,32 +106,32 @@ class SubmittedJob(_Submitted):
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """The job's id."""
         return self.windrow_job.job_id
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The job's id."""
         return self.windrow_job.job_id
 
     @property
     def display_name(self) -> str:
-        """For people."""
+        """The name for people."""
         return self.windrow_job.display_name
 
     @property
     def experiment_name(self) -> str:
-        """Its group."""
+        """The experiment: the group that the job belongs to."""
         return self.windrow_job.experiment_name
 
     @property
     def status(self) -> str:
-        """By Azure's names."""
+        """The state, by Azure ML's names."""
         return status_of(self.windrow_job)
 
     @property
     def error(self) -> str:
-        """Why the job failed, or stands still."""
+        """Why the job failed, or why it makes no progress."""
         return self.windrow_job.message
 
     @property
@@ -138,7 +141,7 @@ class SubmittedJob(_Submitted):
 
     @property
     def tags(self) -> dict[str, str]:
-        """By name."""
+        """The tags by name."""
         return dict(self._document["tags"])
 
     @property
@@ -155,13 +158,16 @@ class SubmittedJob(_Submitted):
 
     @property
     def inputs(self) -> Ports:
-        """Empty: a master keeps the inputs of each step (`jobs[step].inputs`), in which the pipeline's are resolved."""
+        """Empty: the master keeps the inputs of each step (`jobs[step].inputs`), with the pipeline's inputs
+        filled in.
+        """
         return _ports("input", f"job {self.name}", {})
 
     @property
     def outputs(self) -> Ports:
-        """By the names that `jobs.download` takes: the pipeline's, else `step.output`. Each has its `path`
-        on the master's machine, once its step has begun."""
+        """The outputs, by the names that `jobs.download` takes: the pipeline's own, otherwise `step.output`. Each has a
+        `path` on the master's machine once its step has begun.
+        """
         named = {(bound["step"], bound["output"]): name for name, bound in self._document["outputs"].items()}
         made = {
             named.get((step.name, name), f"{step.name}.{name}"): out
@@ -172,18 +178,18 @@ class SubmittedJob(_Submitted):
 
     @property
     def jobs(self) -> dict[str, SubmittedStep]:
-        """Its steps by name."""
+        """The steps by name."""
         return {
             step.name: SubmittedStep(self.windrow_job, index, self._connection, self._document)
             for index, step in enumerate(self.windrow_job.steps)
         }
 
     def __repr__(self) -> str:
-        """Its name and state."""
+        """Show name and state."""
         return f"SubmittedJob(name={self.name!r}, status={self.status!r})"
 
     def _repr_html_(self) -> str:
-        """For a notebook's cell."""
+        """The job as HTML, for a notebook's cell."""
         rows = (self.experiment_name, self.name, self.status)
         cells = "".join(f"<td>{html.escape(value)}</td>" for value in rows)
         return f"<table><tr><th>Experiment</th><th>Name</th><th>Status</th></tr><tr>{cells}</tr></table>"
@@ -195,7 +201,7 @@ class SubmittedStep(_Submitted):
     def __init__(
         self, job: Job, index: int, connection: MasterConnection, document: Mapping[str, Any] | None = None
     ) -> None:
-        """`index`: of the step; `document`: the effective job, where it is known."""
+        """`index`: the step's place in the job; `document`: the effective job, if it is known."""
         super().__init__(job, connection)
         if document is not None:
             self._document = document
@@ -227,17 +233,17 @@ class SubmittedStep(_Submitted):
 
     @property
     def inputs(self) -> Ports:
-        """By name: literals as the script gets them, data with their `path`."""
+        """The inputs by name: literals as the script gets them, data with a `path`."""
         entries = self._entry(self.windrow_step.name).get("inputs", {})
         return _ports("input", f"step {self.name}", {name: _input(entry) for name, entry in entries.items()})
 
     @property
     def outputs(self) -> Ports:
-        """By name. Each has its `path` on the master's machine, once the step has begun."""
+        """The outputs by name. Each has a `path` on the master's machine once the step has begun."""
         return _ports("output", f"step {self.name}", self._outputs_of(self.windrow_step))
 
     def __repr__(self) -> str:
-        """Its name and state."""
+        """Show name and state."""
         return f"SubmittedStep(name={self.name!r}, status={self.status!r})"
 
 

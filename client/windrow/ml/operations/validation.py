@@ -1,4 +1,4 @@
-"""The result of checking a job, as notebooks look at it."""
+"""The result of checking a job, in the form that notebooks expect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Validation:
 
     @property
     def passed(self) -> bool:
-        """The job can be submitted."""
+        """Whether the job can be submitted."""
         return self.loaded is not None
 
     @property
@@ -34,5 +34,5 @@ class Validation:
         return messages
 
     def __repr__(self) -> str:
-        """All problems with their places, for a notebook's cell."""
+        """Show all problems with their places, for a notebook's cell."""
         return "\n".join(["Validation: failed", *map(str, self.problems)] if self.problems else ["Validation: passed"])

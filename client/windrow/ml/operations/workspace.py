@@ -16,21 +16,21 @@ class WorkspaceOperations:
     """`MLClient.workspaces`: there is one, which stands for the master."""
 
     def __init__(self, name: str, resource_group: str) -> None:
-        """Its names."""
+        """`name`, `resource_group`: the names that the client was given."""
         self._name = name
         self._resource_group = resource_group
 
     def get(self, name: str | None = None, **more: Any) -> Attributes:
-        """Its names."""
+        """The workspace, under the names that the client was given."""
         return Attributes(name=name or self._name, location="local", resource_group=self._resource_group or "windrow")
 
     def list(self, **more: Any) -> Iterator[Attributes]:
-        """The one workspace."""
+        """The only workspace."""
         return iter([self.get()])
 
 
 class DatastoreOperations:
-    """`MLClient.datastores`: those of the master."""
+    """`MLClient.datastores`: the datastores of the master."""
 
     def __init__(self, connection: MasterConnection) -> None:
         """`connection`: to the master."""
@@ -42,7 +42,7 @@ class DatastoreOperations:
         return iter([Attributes(name=name, path=place) for name, place in places.items()])
 
     def get(self, name: str) -> Attributes:
-        """A datastore by name. Raises NotFound."""
+        """Return a datastore by name. Raises NotFound."""
         for store in self.list():
             if store["name"] == name:
                 return store
@@ -52,5 +52,5 @@ class DatastoreOperations:
         )
 
     def get_default(self) -> Attributes:
-        """The one named default."""
+        """Return the datastore named `default`."""
         return self.get("default")

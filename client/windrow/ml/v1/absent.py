@@ -75,7 +75,7 @@ def why_absent(name: str) -> str:
 
 
 def refusing(module: str) -> Callable[[str], object]:
-    """A `__getattr__` for a module, which raises; for a name that is missing by design, it says what to do instead."""
+    """A `__getattr__` for a module: it raises, and for a name that is missing by design, says what to do instead."""
 
     def getattr_(name: str) -> object:
         if why := why_absent(name):
@@ -90,13 +90,13 @@ class Refusing:
     """A base of classes: the AttributeError of a method that is missing by design says what to do instead."""
 
     def __getattr__(self, name: str) -> object:
-        """Raises AttributeError."""
+        """Raise AttributeError."""
         why = why_absent(name)
         raise AttributeError(f"{type(self).__name__} has no {name}" + (f": {why}" if why else "."))
 
 
 def refuse_unknown(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise UsageError for a keyword that a call does not have. `known`: those that it has."""
+    """Raise UsageError for a keyword that a call does not take. `known`: the keywords that it takes."""
     for name in given:
         raise UsageError(f"{call} has no {name!r}.{did_you_mean(name, known)} It takes: {listed(known)}")
 

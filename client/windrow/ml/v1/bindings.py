@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Protocol):
-    """What an output needs to know about the step that writes it, a `windrow.ml.v1.steps.PipelineStep`."""
+    """What an output needs from the step that writes it; a `windrow.ml.v1.steps.PipelineStep` provides it."""
 
     name: str
 
@@ -31,7 +31,7 @@ class PipelineParameter:
 
 
 class Output:
-    """An output of a step, and the input of others.
+    """An output of a step, which other steps can read.
 
     Not v2's `Output` (`windrow.ml.assets`), which has a path and a type.
     """
@@ -53,7 +53,7 @@ class Output:
         """The step that writes it."""
 
     def as_input(self, name: str | None = None) -> NamedInput:
-        """As an input of that name."""
+        """Return the output as an input with this name."""
         return NamedInput(name or self.name, self)
 
     as_named_input = as_input
@@ -88,29 +88,29 @@ class PipelineData(Output):
         self.path_on_compute = output_path_on_compute
 
     def as_dataset(self) -> Self:
-        """Itself: files are files."""
+        """Return the output itself, which is a dataset of files already."""
         return self
 
     def parse_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its delimited files as a table. Raises UsageError for options other than the defaults."""
+        """Return the output's delimited files as a table. Raises UsageError for options other than the defaults."""
         return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
 
     def parse_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its Parquet files as a table. Raises UsageError as `parse_delimited_files`."""
+        """Return the output's Parquet files as a table. Raises UsageError as `parse_delimited_files` does."""
         return _as_table(self, ("include_path", "partition_format", "file_extension"), arguments, options)
 
     def as_mount(self, input_name: str | None = None) -> NamedInput:
-        """As an input that is read in place."""
+        """Return an input that is read in place."""
         return NamedInput(input_name or self.name, self, "mount")
 
     def as_download(
         self, input_name: str | None = None, path_on_compute: str | None = None, overwrite: bool | None = None
     ) -> NamedInput:
-        """As an input that is copied to the script."""
+        """Return an input that is copied to the script."""
         return NamedInput(input_name or self.name, self, "download", path_on_compute)
 
     def as_direct(self) -> NamedInput:
-        """As an input that is passed to the script unchanged."""
+        """Return an input that is passed to the script unchanged."""
         return NamedInput(self.name, self, "direct")
 
 
@@ -141,28 +141,28 @@ class OutputFileDatasetConfig(Output):
             self.destination = os.fspath(destination)
 
     def as_mount(self, disable_metadata_cache: bool = False) -> Self:
-        """Written in place."""
+        """Have the output written in place."""
         self.output_mode = "mount"
         return self
 
     def as_upload(self, overwrite: bool = False, source_globs: Any = None) -> Self:
-        """Written when the step is done. `source_globs` has no effect, which a warning says."""
+        """Have the output written when the step is done. `source_globs` has no effect, which a warning says."""
         if source_globs:
             tell_no_effect(f"{self.name}: source_globs", "all files of an output are kept; write the others elsewhere")
         self.output_mode = "upload"
         return self
 
     def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
-        """It becomes the next version of that data asset when its step is done."""
+        """Make the output the next version of that data asset when its step is done."""
         self.registered_as = name
         return self
 
     def read_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its delimited files as a table. Raises UsageError for options other than the defaults."""
+        """Return the output's delimited files as a table. Raises UsageError for options other than the defaults."""
         return _as_table(self, ("include_path", "separator", "header", "partition_format"), arguments, options)
 
     def read_parquet_files(self, *arguments: Any, **options: Any) -> OutputTable:
-        """Its Parquet files as a table. Raises UsageError as `read_delimited_files`."""
+        """Return the output's Parquet files as a table. Raises UsageError as `read_delimited_files` does."""
         return _as_table(self, ("include_path", "partition_format"), arguments, options)
 
 
@@ -179,19 +179,19 @@ class NamedInput:
         self.place = calling_place()
 
     def as_named_input(self, name: str) -> NamedInput:
-        """Under another name."""
+        """Return the input under another name."""
         return NamedInput(name, self.dataset, self.mode, self.path_on_compute)
 
     def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
-        """Read in place."""
+        """Return the input, read in place."""
         return NamedInput(self.name, self.dataset, "mount", path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> NamedInput:
-        """Copied to the script."""
+        """Return the input, copied to the script."""
         return NamedInput(self.name, self.dataset, "download", path_on_compute)
 
     def as_direct(self) -> NamedInput:
-        """Passed to the script unchanged."""
+        """Return the input, passed to the script unchanged."""
         return NamedInput(self.name, self.dataset, "direct")
 
     as_hdfs = as_direct
@@ -202,21 +202,23 @@ class OutputTable(NamedInput):
     folder."""
 
     def as_input(self, name: str | None = None) -> OutputTable:
-        """As an input of that name."""
+        """Return the table as an input with this name."""
         return OutputTable(name or self.name, self.dataset)
 
     def as_named_input(self, name: str) -> OutputTable:
-        """As an input of that name."""
+        """Return the table as an input with this name."""
         return OutputTable(name, self.dataset)
 
     def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
-        """Its output becomes the next version of that data asset when its step is done."""
+        """Make the output the next version of that data asset when its step is done."""
         self.dataset.register_on_complete(name)
         return self
 
 
 def _as_table(output: Output, names: tuple[str, ...], arguments: tuple[Any, ...], options: Any) -> OutputTable:
-    """`names`: of positional arguments."""
+    """Return the table, or raise UsageError for an option that is not the default. `names`: those of the positional
+    arguments.
+    """
     given = {**dict(zip(names, arguments, strict=False)), **options}
     for name, value in given.items():
         if value is None or getattr(value, "name", value) in _READ_BY_DEFAULT.get(name, (False, {}, "")):
@@ -238,7 +240,7 @@ _READ_BY_DEFAULT: dict[str, tuple[Any, ...]] = {
 
 
 def data_behind(item: Any) -> Any:
-    """The data behind an input's name; other things are returned unchanged."""
+    """Return the data behind an input's name; anything else unchanged."""
     while isinstance(item, NamedInput):
         item = item.dataset
     return item

@@ -6,14 +6,14 @@ from typing import Any
 
 
 class ComputeTargetException(Exception):
-    """Caught by notebooks for a missing target. Never raised: every name is a pool."""
+    """What notebooks catch for a missing target. Never raised: every name is a pool."""
 
 
 class ComputeTarget:
     """A pool of agents."""
 
     def __init__(self, workspace: Any = None, name: str = "") -> None:
-        """`name`: of the pool."""
+        """`name`: the name of the pool."""
         self.workspace = workspace
         self.name = name
         self.type = "AmlCompute"
@@ -21,19 +21,19 @@ class ComputeTarget:
 
     @staticmethod
     def create(workspace: Any, name: str, provisioning_configuration: Any = None) -> AmlCompute:
-        """The pool of that name. No machines are made."""
+        """Return the pool of that name. Makes no machines."""
         return AmlCompute(workspace, name)
 
     @staticmethod
     def attach(workspace: Any, name: str, attach_configuration: Any = None) -> AmlCompute:
-        """The pool of that name."""
+        """Return the pool of that name."""
         return AmlCompute(workspace, name)
 
     def wait_for_completion(self, *arguments: Any, **more: Any) -> None:
         """Return at once."""
 
     def get_status(self) -> ComputeStatus:
-        """The state, which never changes."""
+        """Return the state, which never changes."""
         return ComputeStatus()
 
     def delete(self) -> None:
@@ -58,5 +58,5 @@ class ComputeStatus:
     allocation_state = "Steady"
 
     def serialize(self) -> dict[str, str]:
-        """As a dictionary."""
+        """Return the state as a dictionary."""
         return {"allocationState": self.allocation_state, "provisioningState": "Succeeded"}

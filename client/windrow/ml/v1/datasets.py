@@ -45,15 +45,15 @@ class _Dataset(Refusing):
         self.place = calling_place()
 
     def as_named_input(self, name: str) -> NamedInput:
-        """As the input of a step."""
+        """Return the dataset as an input of a step."""
         return NamedInput(name, self)
 
     def as_mount(self, path_on_compute: str | None = None) -> NamedInput:
-        """As an input that is read in place."""
+        """Return an input that is read in place."""
         return NamedInput(self.name or "dataset", self, "mount", path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> NamedInput:
-        """As an input that is copied to the script."""
+        """Return an input that is copied to the script."""
         return NamedInput(self.name or "dataset", self, "download", path_on_compute)
 
     def register(
@@ -64,8 +64,9 @@ class _Dataset(Refusing):
         tags: dict[str, str] | None = None,
         create_new_version: bool = False,
     ) -> Self:
-        """Keep the dataset in the workspace object under a name. If the name is taken by another dataset, this one
-        becomes its next version with `create_new_version`; else raises UsageError."""
+        """Keep the dataset in the workspace object under a name. If another dataset has the name, `create_new_version`
+        makes this one its next version; otherwise raises UsageError.
+        """
         known = workspace.datasets.get(name)
         same = known is None or self._is_as(known)
         if not same and not create_new_version:
@@ -89,25 +90,25 @@ class _Dataset(Refusing):
         return alike and self.definition() == other.definition()
 
     def with_step(self, step: Any) -> Self:
-        """A dataset with one more transformation."""
+        """Return a dataset with one more transformation."""
         made = copy.copy(self)
         made.steps = [*self.steps, step]
         return made
 
     def take(self, count: int) -> Self:
-        """The first ones."""
+        """Keep only the first `count` files or rows."""
         return self.with_step({"take": count})
 
     def skip(self, count: int) -> Self:
-        """All but the first ones."""
+        """Leave out the first `count` files or rows."""
         return self.with_step({"skip": count})
 
     def take_sample(self, probability: float, seed: int | None = None) -> Self:
-        """A sample."""
+        """Keep a random sample of the files or rows."""
         return self.with_step({"take_random_sample": {"probability": probability, "seed": seed or 0}})
 
     def reference(self, folder: str) -> dict[str, Any]:
-        """The entry of a pipeline's data reference. `folder`: where MLTable files are written."""
+        """The entry for the dataset among a pipeline's data references. `folder`: where MLTable files are written."""
         plain = self.plain_path()
         return {"path": plain} if plain else {"path": self.write_mltable(folder), "type": "mltable"}
 
@@ -118,7 +119,7 @@ class _Dataset(Refusing):
         return self.paths[0]
 
     def definition(self) -> dict[str, Any]:
-        """The content of its MLTable file."""
+        """The content of the dataset's MLTable file."""
         entries = []
         for path in self.paths:
             pattern, is_folder = _PATTERN.search(path), os.path.isdir(path) or path.endswith("/")
@@ -126,7 +127,7 @@ class _Dataset(Refusing):
         return {"type": "mltable", "paths": entries, "transformations": self.steps}
 
     def write_mltable(self, folder: str) -> str:
-        """Write its MLTable file; return the folder, which equal datasets share."""
+        """Write the dataset's MLTable file; return its folder, which equal datasets share."""
         definition = self.definition()
         digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         place = os.path.join(folder, digest[:24])
@@ -167,15 +168,15 @@ class TabularDataset(_Dataset):
     """A table."""
 
     def plain_path(self) -> str:
-        """ "": a table is always written as an MLTable file, which says how to read it."""
+        """Always empty: a table is always written as an MLTable file, which says how to read it."""
         return ""
 
     def keep_columns(self, columns: Any, validate: bool = False) -> Self:
-        """With these columns only."""
+        """Keep only these columns."""
         return self.with_step({"keep_columns": columns})
 
     def drop_columns(self, columns: Any) -> Self:
-        """Without these columns."""
+        """Leave out these columns."""
         return self.with_step({"drop_columns": columns})
 
     def partition_by(
@@ -307,15 +308,16 @@ class _Tables:
 
 
 class Dataset:
-    """`Dataset.File`, `Dataset.Tabular`, and those that a workspace keeps."""
+    """Makes datasets (`Dataset.File`, `Dataset.Tabular`), and finds those that a workspace keeps."""
 
     File = _Files
     Tabular = _Tables
 
     @staticmethod
     def get_by_name(workspace: Any, name: str, version: Any = "latest") -> Any:
-        """A dataset that was registered with this workspace object, else a data asset of the master. Raises NotFound
-        for a version that was not registered."""
+        """Return a dataset that was registered with this workspace object, or else a data asset of the master. Raises
+        NotFound for a version that was not registered.
+        """
         known = workspace.datasets.get(name)
         newest = version in (None, "latest")
         if known is not None:

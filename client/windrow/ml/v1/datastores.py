@@ -19,33 +19,33 @@ class Datastore:
     """A datastore. `root`: its folder or address; "" if only the master knows it."""
 
     def __new__(cls, workspace: Any = None, name: str | None = None, root: str = "") -> Any:
-        """`Datastore(workspace, name)` is `Datastore.get`."""
+        """Make `Datastore(workspace, name)` the same as `Datastore.get(workspace, name)`."""
         if workspace is not None and hasattr(workspace, "datastore_named"):
             return workspace.datastore_named(name or DEFAULT_NAME)
         return super().__new__(cls)
 
     def __init__(self, workspace: Any = None, name: str | None = None, root: str = "") -> None:
-        """Called by a workspace."""
+        """Workspaces call this; notebooks call `get`."""
         if not hasattr(self, "name"):
             self.name = name or DEFAULT_NAME
             self.root = root
 
     @staticmethod
     def get(workspace: Any, datastore_name: str = DEFAULT_NAME) -> Datastore:
-        """The datastore of a workspace, by name."""
+        """Return a datastore of a workspace by name."""
         store: Datastore = workspace.datastore_named(datastore_name)
         return store
 
     @staticmethod
     def get_default(workspace: Any) -> Datastore:
-        """The default one of a workspace."""
+        """Return the default datastore of a workspace."""
         return Datastore.get(workspace)
 
     @staticmethod
     def register_azure_blob_container(
         workspace: Any, datastore_name: str, container_name: str, account_name: str, **more: Any
     ) -> Datastore:
-        """A container of Azure Blob Storage as a datastore; agents read it with their own credentials."""
+        """Add a container of Azure Blob Storage as a datastore. Agents read it with their own credentials."""
         store = Datastore(name=datastore_name, root=f"abfss://{container_name}@{account_name}.dfs.core.windows.net")
         workspace.datastores[datastore_name] = store
         return store
@@ -54,17 +54,17 @@ class Datastore:
 
     @staticmethod
     def register_folder(workspace: Any, datastore_name: str, folder: str | os.PathLike[str]) -> Datastore:
-        """A folder of this machine as a datastore. Azure ML does not have this method."""
+        """Add a folder of this machine as a datastore. Azure ML does not have this method."""
         store = Datastore(name=datastore_name, root=os.path.abspath(folder))
         workspace.datastores[datastore_name] = store
         return store
 
     def path(self, path: str | None = None, data_reference_name: str | None = None) -> DataReference:
-        """A place in it."""
+        """Return a place in the datastore."""
         return DataReference(self, data_reference_name, path)
 
     def place_of(self, path: str | None) -> str:
-        """The path or address of a place in it."""
+        """The path or address of a place in the datastore."""
         rest = (path or "").lstrip("/")
         if not self.root:
             return f"azureml://datastores/{self.name}/paths/{rest}"
@@ -72,7 +72,7 @@ class Datastore:
 
     @property
     def is_folder(self) -> bool:
-        """The datastore is a folder of this machine."""
+        """Whether the datastore is a folder of this machine."""
         return self.root.startswith("/")
 
     def upload(
@@ -136,12 +136,12 @@ class Datastore:
         return folder
 
     def __repr__(self) -> str:
-        """Its name and place."""
+        """Show name and place."""
         return f"Datastore({self.name!r}, {self.root!r})"
 
 
 def _copy(source: str, place: str, overwrite: bool, kept: list[str]) -> bool:
-    """Copy a file; return False, and note it in `kept`, if one exists already."""
+    """Copy a file. If it exists already, note it in `kept` and return False."""
     if not overwrite and os.path.lexists(place):
         kept.append(place)
         return False
@@ -158,14 +158,14 @@ class DataPath:
     """A place in a datastore, as the path of a dataset."""
 
     def __init__(self, datastore: Datastore, path_on_datastore: str = "", name: str | None = None) -> None:
-        """`path_on_datastore`: in the datastore."""
+        """`path_on_datastore`: the path within the datastore."""
         self.datastore = datastore
         self.path_on_datastore = path_on_datastore
         self.name = name
 
     @property
     def location(self) -> str:
-        """Its path or address."""
+        """The path or address of the place."""
         return self.datastore.place_of(self.path_on_datastore)
 
 
@@ -179,7 +179,7 @@ class DataPathComputeBinding:
 
 
 class DataReference:
-    """A place in a datastore, as an input or a path of a dataset."""
+    """A place in a datastore, for use as an input or in the path of a dataset."""
 
     def __init__(
         self,
@@ -200,18 +200,18 @@ class DataReference:
         self.place = calling_place()
 
     def as_mount(self) -> DataReference:
-        """Read in place."""
+        """Return the reference, to be read in place."""
         return DataReference(
             self.datastore, self.data_reference_name, self.path_on_datastore, "mount", self.path_on_compute
         )
 
     def as_download(self, path_on_compute: str | None = None, overwrite: bool = False) -> DataReference:
-        """Copied to the script."""
+        """Return the reference, to be copied to the script."""
         return DataReference(
             self.datastore, self.data_reference_name, self.path_on_datastore, "download", path_on_compute
         )
 
     @property
     def location(self) -> str:
-        """Its path or address."""
+        """The path or address of the place."""
         return self.datastore.place_of(self.path_on_datastore)

@@ -30,7 +30,7 @@ class CondaDependencies:
     def __init__(
         self, conda_dependencies_file_path: str | None = None, content: Mapping[str, Any] | None = None
     ) -> None:
-        """From a conda file, from the content of one, or empty."""
+        """Start from a conda file, from the content of one, or empty."""
         if conda_dependencies_file_path:
             with open(conda_dependencies_file_path, encoding="utf-8") as file:
                 content = yaml.safe_load(file)
@@ -53,7 +53,7 @@ class CondaDependencies:
         python_version: str | None = None,
         pin_sdk_version: bool = True,
     ) -> CondaDependencies:
-        """From lists of packages."""
+        """Make the content from lists of packages."""
         made = cls()
         if python_version:
             made.set_python_version(python_version)
@@ -66,37 +66,37 @@ class CondaDependencies:
         return made
 
     def add_pip_package(self, pip_package: str) -> None:
-        """Add a package of PyPI."""
+        """Add a package from PyPI."""
         self._pip.append(pip_package)
 
     def add_conda_package(self, conda_package: str) -> None:
-        """Add a package of conda."""
+        """Add a package from conda."""
         self._conda.append(conda_package)
 
     def add_channel(self, channel: str) -> None:
-        """Add a channel of conda."""
+        """Add a conda channel."""
         self._channels.append(channel)
 
     def set_python_version(self, version: str) -> None:
-        """Set the version of Python."""
+        """Set the Python version."""
         self._conda = [f"python={version}", *(name for name in self._conda if not name.startswith("python="))]
 
     def set_pip_requirements(self, pip_requirements: Sequence[str]) -> None:
-        """Replace the packages of PyPI."""
+        """Replace the packages from PyPI."""
         self._pip = list(pip_requirements)
 
     @property
     def pip_packages(self) -> list[str]:
-        """The packages of PyPI."""
+        """The packages from PyPI."""
         return list(self._pip)
 
     @property
     def conda_packages(self) -> list[str]:
-        """The packages of conda."""
+        """The packages from conda."""
         return list(self._conda)
 
     def as_dict(self) -> dict[str, Any]:
-        """The content of the conda file."""
+        """Return the content of the conda file."""
         dependencies: list[Any] = [*self._conda]
         if self._pip:
             dependencies.append({"pip": list(self._pip)})
@@ -104,7 +104,7 @@ class CondaDependencies:
         return {"channels": list(self._channels), **content} if self._channels else content
 
     def serialize_to_string(self) -> str:
-        """The conda file."""
+        """Return the text of the conda file."""
         return str(yaml.safe_dump(self.as_dict(), sort_keys=False))
 
     def save_to_file(self, base_directory: str, conda_file_path: str = "conda_dependencies.yml") -> str:
@@ -149,8 +149,10 @@ class Environment:
 
     @staticmethod
     def get(workspace: Any, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """One that was registered with this workspace object, the newest or that of a version; else one of that name,
-        without packages. Raises NotFound for a version that was not registered, UsageError for a label but `latest`."""
+        """Return an environment that was registered with this workspace object: the newest, or a version. An unknown
+        name gives an environment without packages. Raises NotFound for a version that was not registered, UsageError
+        for a label other than `latest`.
+        """
         known: Environment | None = workspace.environments.get(name)
         if known is not None:
             refuse_label(f"environment {name}", label)
@@ -161,14 +163,14 @@ class Environment:
 
     @staticmethod
     def from_conda_specification(name: str, file_path: str) -> Environment:
-        """From a conda file."""
+        """Make an environment from a conda file."""
         made = Environment(name)
         made.python.conda_dependencies = CondaDependencies(file_path)
         return made
 
     @staticmethod
     def from_pip_requirements(name: str, file_path: str, pip_version: str | None = None) -> Environment:
-        """From a file of requirements. `pip_version` is ignored: Windrow does not use pip."""
+        """Make an environment from a requirements file. `pip_version` is ignored: Windrow does not use pip."""
         made = Environment(name)
         with open(file_path, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
@@ -185,7 +187,9 @@ class Environment:
         conda_specification: str | None = None,
         pip_requirements: str | None = None,
     ) -> Environment:
-        """From an image, which has no effect (a warning says so), and the path of a conda file or requirements file."""
+        """Make an environment from an image, which has no effect (a warning says so), and the path of a conda file or
+        requirements file.
+        """
         made = _from_list(name, conda_specification, pip_requirements)
         made.docker.base_image = image
         return made
@@ -194,14 +198,15 @@ class Environment:
     def from_dockerfile(
         name: str, dockerfile: str, conda_specification: str | None = None, pip_requirements: str | None = None
     ) -> Environment:
-        """From the text or the path of a Dockerfile; as `from_docker_image`."""
+        """Make an environment from the text or path of a Dockerfile, otherwise as `from_docker_image`."""
         made = _from_list(name, conda_specification, pip_requirements)
         made.docker.base_dockerfile = dockerfile
         return made
 
     def register(self, workspace: Any) -> Environment:
-        """Keep it, as it is now, in the workspace object: as the next version of its name, or as the newest one where
-        that is the same."""
+        """Keep the environment, as it is now, in the workspace object. It becomes the next version of its name, unless
+        it equals the newest one.
+        """
         known: Environment | None = workspace.environments.get(self.name)
         if known is not None and known.to_plain() == self.to_plain():
             self.version = known.version
@@ -213,7 +218,7 @@ class Environment:
         return self
 
     def clone(self, new_name: str) -> Environment:
-        """A copy with another name."""
+        """Return a copy with another name."""
         made = self._copied()
         made.name, made.version, made.earlier = new_name, None, None
         return made
@@ -223,7 +228,7 @@ class Environment:
         return copy.deepcopy(self, {id(self.earlier): self.earlier})
 
     def to_plain(self) -> dict[str, Any]:
-        """As v1 writes it into files."""
+        """Return the environment in the form that v1 writes to files."""
         python: dict[str, Any] = {"userManagedDependencies": bool(self.python.user_managed_dependencies)}
         conda = self.python.conda_dependencies
         if isinstance(conda, CondaDependencies) and conda.as_dict()["dependencies"]:
@@ -282,7 +287,7 @@ class Environments(dict[str, Environment]):
 
 
 def _from_list(name: str, conda: str | None, pip: str | None) -> Environment:
-    """From a conda file or a requirements file, if there is one."""
+    """Make an environment from a conda file or a requirements file, if one is given."""
     if conda:
         return Environment.from_conda_specification(name, conda)
     return Environment.from_pip_requirements(name, pip) if pip else Environment(name)

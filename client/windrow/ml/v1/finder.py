@@ -40,7 +40,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 class _Loader(importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """As Python makes any module."""
+        """Let Python make the module as any other."""
 
     def exec_module(self, module: ModuleType) -> None:
         from windrow.ml.v1.absent import refusing

@@ -101,7 +101,7 @@ def read_frame(files: Sequence[str], steps: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
-    """`first`: the columns of the first file; None while reading that file."""
+    """Read a delimited file. `first`: the columns of the first file; None while reading that file."""
     import pandas as pd
 
     header = options.get("header")
@@ -123,7 +123,9 @@ def _delimited(file: str, options: Mapping[str, Any], first: Any) -> Any:
 
 
 def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
-    """Raises UsageError for a line that is no JSON object, unless such lines are dropped."""
+    """Read a file of JSON lines. Raises UsageError for a line that is not a JSON object, unless such lines are
+    dropped.
+    """
     rows = []
     with _opened(file, options) as lines:
         for number, line in enumerate(lines, 1):
@@ -142,8 +144,9 @@ def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
 
 @contextmanager
 def _opened(file: str, options: Mapping[str, Any]) -> Iterator[TextIO]:
-    """A file as text, without the mark of its encoding. Its encoding means what it means in a job: latin1 is
-    windows-1252, say. Raises UsageError for one that a job does not read."""
+    """Open a file as text, without the byte order mark. Its encoding means what it means in a job: `latin1` is
+    windows-1252, for instance. Raises UsageError for an encoding that a job does not read.
+    """
     written = str(options.get("encoding") or "utf8")
     encoding = ENCODINGS.get(written)
     if encoding is None:

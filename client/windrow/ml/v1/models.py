@@ -50,13 +50,13 @@ class Model:
         return made
 
     def as_named_input(self, name: str) -> NamedInput:
-        """As a side input."""
+        """Return the model as a side input."""
         return NamedInput(name, self)
 
     def reference(self, folder: str) -> dict[str, Any]:
-        """The entry of a pipeline's data reference."""
+        """The entry for the model among a pipeline's data references."""
         return {"path": self.path}
 
     def download(self, target_dir: str = ".", exist_ok: bool = False) -> str:
-        """Its path: the model is on this machine already."""
+        """Return the model's path: the model is on this machine already."""
         return self.path

@@ -48,7 +48,7 @@ _SUBMIT = (
 
 
 class PipelineWorkspace(RunWorkspace, Protocol):
-    """What pipelines and experiments need from their workspace, a `windrow.ml.v1.workspace.Workspace`."""
+    """What pipelines and experiments need from their workspace; a `windrow.ml.v1.workspace.Workspace` provides it."""
 
     _experiments: dict[str, Any]
 
@@ -57,14 +57,14 @@ class PipelineWorkspace(RunWorkspace, Protocol):
         """Where MLTable files of datasets are written."""
 
     def datastore_named(self, name: str) -> Datastore:
-        """A datastore by name."""
+        """Return a datastore by name."""
 
 
 class StepSequence:
     """Steps that run one after the other; steps in an inner list run side by side."""
 
     def __init__(self, steps: Sequence[Any] | None = None, name: str | None = None) -> None:
-        """`steps`: as of a `Pipeline`. Raises UsageError."""
+        """`steps`: as for a `Pipeline`. Raises UsageError."""
         self.steps = list(steps or ())
         self.name = name
         for before, after in itertools.pairwise(self.steps):
@@ -100,7 +100,7 @@ class Pipeline(Refusing):
         self._place = calling_place()
 
     def validate(self) -> list[Any]:
-        """Check it; the list of errors is empty. Raises as `load`."""
+        """Check the pipeline. Errors are raised as by `load`, so the returned list of errors is empty."""
         self.load()
         return []
 
@@ -116,8 +116,9 @@ class Pipeline(Refusing):
         tags: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> PipelineRun:
-        """Run it. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: no step is reused;
-        `tags`: of the job. Raises UsageError for an unknown keyword."""
+        """Run the pipeline. `pipeline_parameters`: values of its parameters, by name; `regenerate_outputs`: reuse no
+        step; `tags`: of the job. Raises UsageError for an unknown keyword.
+        """
         refuse_unknown("Pipeline.submit", more, _SUBMIT)
         if parent_run_id:
             tell_no_effect("parent_run_id", "jobs have no parents; give them one experiment")
@@ -161,7 +162,7 @@ class Pipeline(Refusing):
         return loaded
 
     def to_yaml(self) -> str:
-        """As a v2 job file."""
+        """Return the pipeline as a v2 job file."""
         context = self._context(embedded=True, datastores=())
         root = self._translated({}, context)
         if context.problems.errors:
@@ -244,7 +245,7 @@ class Submission:
         settings: Mapping[str, Any],
         tags: Mapping[str, Any],
     ) -> None:
-        """As `Pipeline.submit`; `settings`: of a v2 pipeline."""
+        """The arguments are those of `Pipeline.submit`, and the `settings` of a v2 pipeline."""
         self._pipeline = pipeline
         self._experiment_name = experiment_name
         self._parameters = parameters
@@ -259,7 +260,7 @@ class Submission:
         environments: object = None,
         assets: OpenLookup | None = None,
     ) -> LoadedJob:
-        """As `Pipeline.load`."""
+        """The same as `Pipeline.load`."""
         return self._pipeline.load(
             experiment_name=self._experiment_name,
             parameters=self._parameters,
@@ -275,7 +276,7 @@ class Experiment:
     """A name that groups runs."""
 
     def __init__(self, workspace: PipelineWorkspace, name: str, **more: Any) -> None:
-        """`name`: of the group."""
+        """`name`: the name of the group."""
         self.workspace = workspace
         self.name = name
         workspace._experiments.setdefault(name, self)

@@ -25,7 +25,7 @@ class RunFiles:
     """The files of a run of a pipeline or step. A step's files are those in its folder of the job's logs."""
 
     def _owner(self) -> tuple[Client, str, str]:
-        """The client, the job, and the step's folder in the job's logs ("" of the job itself)."""
+        """The client, the job, and the step's folder in the job's logs (empty for the job itself)."""
         raise NotImplementedError
 
     def get_details(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class RunFiles:
         raise NotImplementedError
 
     def _files(self) -> dict[str, tuple[str, int]]:
-        """By name: the path in the job's logs, and the length in bytes."""
+        """For each log, by name: its path in the job's logs, and its length in bytes."""
         client, job_id, folder = self._owner()
         return {
             LOGS + file.path.removeprefix(folder): (file.path, file.length)
@@ -42,7 +42,10 @@ class RunFiles:
         }
 
     def get_file_names(self) -> list[str]:
-        """The names of its logs, such as `logs/user/error.txt` of a step."""
+        """Download the logs whose names start with `prefix` (by default all) into a folder. They keep their names, or
+        lose the prefix if `append_prefix` is False. `output_paths`: the places to use instead, in the order of the
+        names.
+        """
         return sorted(self._files())
 
     def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:
@@ -70,9 +73,9 @@ class RunFiles:
             self._fetch(path, place)
 
     def get_metrics(self, name: str | None = None, **more: Any) -> dict[str, float]:
-        """The newest value of each metric (`Processed Items`, `Failed Items`, …), or of one, as in `metrics.csv`.
-
-        A run has those that its steps push to it (`--push_metrics_to_parent`); a step has its own.
+        """Return the newest value of each metric (`Processed Items`, `Failed Items`, …), or of one, as in
+        `metrics.csv`. A step has its own metrics; a run has those that its steps push to it
+        (`--push_metrics_to_parent`).
         """
         known = self._files().get(f"{LOGS}metrics.csv")
         rows = csv.DictReader(self._text(known[0]).splitlines()) if known else ()
@@ -80,22 +83,24 @@ class RunFiles:
         return {key: value for key, value in values.items() if name in (None, key)}
 
     def get_details_with_logs(self) -> dict[str, Any]:
-        """Everything known about the run, and under `logFiles` the text of each log (of more than 1 MiB, its end)."""
+        """Return everything known about the run, and under `logFiles` the text of each log; of a log over 1 MiB, only
+        its end.
+        """
         texts = {
             name: self._text(path, offset=max(0, length - _WHOLE)) for name, (path, length) in self._files().items()
         }
         return {**self.get_details(), "logFiles": texts}
 
     def get_job_log(self) -> str:
-        """How it ended and why (`job_result.txt`); "" until then."""
+        """Return how the run ended, and why (`job_result.txt`); an empty text until then."""
         return self._texts("job_result.txt")
 
     def get_stdout_log(self) -> str:
-        """The stdout of its scripts, worker by worker; the last lines may arrive a moment after the end."""
+        """Return the stdout of the scripts, worker by worker. The last lines may arrive a moment after the end."""
         return self._texts("user/stdout/")
 
     def get_stderr_log(self) -> str:
-        """The stderr of its scripts, worker by worker."""
+        """Return the stderr of the scripts, worker by worker."""
         return self._texts("user/stderr/")
 
     def _texts(self, prefix: str) -> str:

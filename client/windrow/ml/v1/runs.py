@@ -30,7 +30,7 @@ _STATUS = {
 
 
 class RunWorkspace(Protocol):
-    """What a run needs from its workspace, a `windrow.ml.v1.workspace.Workspace`."""
+    """What a run needs from its workspace; a `windrow.ml.v1.workspace.Workspace` provides it."""
 
     ml_client: MLClient
 
@@ -39,19 +39,19 @@ class PipelineRun(RunFiles, Refusing):
     """A submitted pipeline."""
 
     def __init__(self, experiment: Any, run_id: str) -> None:
-        """`experiment`: its experiment, or the workspace; `run_id`: of the job."""
+        """`experiment`: the run's experiment, or the workspace; `run_id`: the id of the job."""
         self.workspace: RunWorkspace = getattr(experiment, "workspace", experiment)
         self.id = run_id
 
     @staticmethod
     def get(workspace: RunWorkspace, run_id: str) -> PipelineRun:
-        """A run by its id. Raises NotFound."""
+        """Return a run by its id. Raises NotFound."""
         run = PipelineRun(workspace, run_id)
         run._job()
         return run
 
     def get_status(self) -> str:
-        """NotStarted, Running, Finished, Failed, Canceled, …"""
+        """Return NotStarted, Running, Finished, Failed, Canceled, …"""
         return _STATUS.get(self._job().state.value, "Unknown")
 
     status = property(get_status)
@@ -78,15 +78,15 @@ class PipelineRun(RunFiles, Refusing):
         return self.get_status()
 
     def get_steps(self) -> list[StepRun]:
-        """The steps."""
+        """Return the steps."""
         return [StepRun(self, step.name) for step in self._job().steps]
 
     def get_children(self) -> Iterator[StepRun]:
-        """The steps."""
+        """Iterate over the steps."""
         yield from self.get_steps()
 
     def find_step_run(self, name: str) -> list[StepRun]:
-        """The step of that name, in a list. The second step with the same name is called `prep_2`."""
+        """Return a list with the step of that name. A second step named `prep` is called `prep_2`."""
         return [step for step in self.get_steps() if step.name in (name, step_key(name))]
 
     def cancel(self) -> None:
@@ -94,18 +94,18 @@ class PipelineRun(RunFiles, Refusing):
         self.workspace.ml_client.jobs.cancel(self.id)
 
     def get_pipeline_output(self, pipeline_output_name: str) -> StepOutputData:
-        """An output of any step, by name. Raises NotFound."""
+        """Return an output of any step, by name. Raises NotFound."""
         for step in self.get_steps():
             if any(out.name == pipeline_output_name for out in step.state().outputs):
                 return step.get_output_data(pipeline_output_name)
         raise NotFound(f"Run {self.id} has no output {pipeline_output_name!r}.")
 
     def get_details(self) -> dict[str, Any]:
-        """Everything known about the run."""
+        """Return everything known about the run."""
         return {"runId": self.id, "status": self.get_status(), **self._job().to_dict()}
 
     def get_tags(self) -> dict[str, str]:
-        """The tags that it was submitted with."""
+        """Return the tags that the run was submitted with."""
         return dict(self.workspace.ml_client.windrow.document(self.id).get("tags") or {})
 
     tags = property(get_tags)
@@ -114,14 +114,14 @@ class PipelineRun(RunFiles, Refusing):
         return self.workspace.ml_client.windrow, self.id, ""
 
     def get_portal_url(self) -> str:
-        """Empty: there is no portal. `windrow job show` shows the run."""
+        """Return an empty text: there is no portal. `windrow job show` shows the run."""
         return ""
 
     def _job(self) -> Job:
         return self.workspace.ml_client.windrow.get(self.id)
 
     def __repr__(self) -> str:
-        """Its id and state."""
+        """Show id and state."""
         return f"PipelineRun(id={self.id!r}, status={self.get_status()!r})"
 
 
@@ -129,7 +129,7 @@ class StepRun(RunFiles):
     """A step of a run."""
 
     def __init__(self, run: PipelineRun, name: str) -> None:
-        """`name`: of the step."""
+        """`name`: the name of the step."""
         self.run = run
         self.name = name
         self.id = f"{run.id}/{name}"
@@ -140,13 +140,13 @@ class StepRun(RunFiles):
         return self.run
 
     def get_details(self) -> dict[str, Any]:
-        """Everything known about the run."""
+        """Return everything known about the run."""
         state = self.state()
         (plain,) = (step for step in self.run._job().to_dict()["steps"] if step["name"] == state.name)
         return {"runId": self.id, "status": self.get_status(), **plain}
 
     def get_tags(self) -> dict[str, str]:
-        """Empty: only the whole run has tags."""
+        """Return an empty dictionary: only the whole run has tags."""
         return {}
 
     tags = property(get_tags)
@@ -163,15 +163,15 @@ class StepRun(RunFiles):
         return client, job_id, f"{self.name}/"
 
     def __repr__(self) -> str:
-        """Its id."""
+        """Show the id."""
         return f"StepRun(id={self.id!r})"
 
     def state(self) -> Step:
-        """As `windrow.sdk.job` has it."""
+        """Return the step as it is now, from `windrow.sdk.job`."""
         return next(step for step in self.run._job().steps if step.name == self.name)
 
     def get_status(self) -> str:
-        """NotStarted, Running, Finished, Failed, Canceled."""
+        """Return NotStarted, Running, Finished, Failed, Canceled or Unknown."""
         state = self.state().state
         return {"waiting": "NotStarted", "concatenating": "Running"}.get(state, _STATUS.get(state, "Unknown"))
 
@@ -183,18 +183,18 @@ class StepRun(RunFiles):
         return self.get_status()
 
     def get_output_data(self, name: str) -> StepOutputData:
-        """An output. Raises NotFound."""
+        """Return an output. Raises NotFound."""
         known = [out.name for out in self.state().outputs]
         if name not in known:
             raise NotFound(f"Step {self.name} has no output {name!r}. Its outputs: {', '.join(known) or 'none'}.")
         return StepOutputData(self, name)
 
     def get_output(self, name: str) -> StepRunOutput:
-        """An output, as `get_outputs` has it. Raises NotFound."""
+        """Return one of the outputs of `get_outputs`. Raises NotFound."""
         return StepRunOutput(self, self.get_output_data(name).name)
 
     def get_outputs(self) -> dict[str, StepRunOutput]:
-        """Its outputs by name."""
+        """Return the outputs by name."""
         return {out.name: StepRunOutput(self, out.name) for out in self.state().outputs}
 
 
@@ -202,21 +202,21 @@ class StepRunOutput:
     """An output of a step's run."""
 
     def __init__(self, step: StepRun, name: str) -> None:
-        """`name`: of the output."""
+        """`name`: the name of the output."""
         self.step_run = step
         self.name = name
 
     def get_port_data_reference(self) -> StepOutputData:
-        """Its data."""
+        """Return the output's data."""
         return StepOutputData(self.step_run, self.name)
 
     def download(self, local_path: str, overwrite: bool | None = None, show_progress: bool | None = None) -> int:
-        """As of `StepOutputData`."""
+        """The same as `StepOutputData.download`."""
         return self.get_port_data_reference().download(local_path, overwrite, show_progress)
 
     @property
     def path_on_datastore(self) -> str:
-        """As of `StepOutputData`."""
+        """The same as `StepOutputData.path_on_datastore`."""
         return self.get_port_data_reference().path_on_datastore
 
 
@@ -224,7 +224,7 @@ class StepOutputData:
     """An output of a step that has run."""
 
     def __init__(self, step: StepRun, name: str) -> None:
-        """`name`: of the output."""
+        """`name`: the name of the output."""
         self.step = step
         self.name = name
         self.path_on_datastore = f"azureml/{step.run.id}/{name}"
@@ -246,7 +246,7 @@ class StepOutputData:
         return count
 
     def get_path_on_datastore(self) -> str:
-        """`path_on_datastore`."""
+        """Return `path_on_datastore`."""
         return self.path_on_datastore
 
 
@@ -265,10 +265,10 @@ def _move_files(source: str, target: str, *, overwrite: bool) -> int:
 
 
 class RunDetails:
-    """Shows a run."""
+    """Prints the states of a run."""
 
     def __init__(self, run_instance: PipelineRun) -> None:
-        """`run_instance`: of a pipeline."""
+        """`run_instance`: the run of a pipeline."""
         self._run = run_instance
 
     def show(self, *arguments: object, **more: object) -> None:

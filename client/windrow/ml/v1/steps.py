@@ -114,15 +114,14 @@ class ParallelRunConfig:
         return plain
 
     def save_to_yaml(self, path: str) -> None:
-        """Write it as a ParallelRunConfig file."""
+        """Write the configuration to a ParallelRunConfig file."""
         with open(path, "w", encoding="utf-8") as file:
             yaml.safe_dump({"parallel_run_config": self.to_plain()}, file, sort_keys=False, allow_unicode=True)
 
     @staticmethod
     def load_yaml(workspace: Any, path: str) -> ParallelRunConfig:
-        """From a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError.
-
-        Paths of its environment start as in a job's file, others at the working folder, as in v1.
+        """Read a ParallelRunConfig file. Raises windrow.spec.JobFileError, OSError. The paths of its environment start
+        where those of a job file do, all others at the working folder, as in v1.
         """
         path, folder = os.path.abspath(path), os.getcwd()
         context = Context(Source("job", source_label(path), os.path.dirname(path)), embedded=True)
@@ -149,11 +148,10 @@ class ParallelRunConfig:
 
 
 class PipelineStep:
-    """A step: what it reads and writes, and what has to be done before it.
+    """A step: what it reads and writes, and which steps must be done before it. Reference:
+    docs/reference/azure-ml/parallel-job.md#version-1.
 
     Not v2's `PipelineStep`, which holds a pipeline of its own.
-
-    Reference: docs/reference/azure-ml/parallel-job.md#version-1.
     """
 
     def __init__(
@@ -167,8 +165,9 @@ class PipelineStep:
         params: Mapping[str, Any] | None,
         allow_reuse: bool | None,
     ) -> None:
-        """An OutputFileDatasetConfig that only `arguments` name is an output, too. Raises UsageError for anything among
-        `outputs` that is no output."""
+        """An OutputFileDatasetConfig that is only named in `arguments` is an output, too. Raises UsageError for
+        anything in `outputs` that is not an output.
+        """
         self.name = name
         bound: dict[int, NamedInput] = {}
         self.inputs = [_bound(item, bound) for item in inputs or ()]
@@ -187,14 +186,16 @@ class PipelineStep:
             self._write(output)
 
     def run_after(self, step: PipelineStep) -> None:
-        """Begin when another step is done, whatever it writes. As in v1, a step without outputs gets one for this."""
+        """Begin only when another step is done, whatever that one writes. As in v1, a step without outputs gets one for
+        this.
+        """
         if not step.outputs:
             step._write(PipelineData("_run_after_output"))
         self.run_after_steps.append(step)
 
     @property
     def before(self) -> list[PipelineStep]:
-        """The steps that have to be done first: those whose outputs this one reads, and those of `run_after`."""
+        """The steps that must be done first: those whose outputs this one reads, and those given to `run_after`."""
         data = map(data_behind, (*self.inputs, *self.side_inputs, *self.arguments))
         producers = [item.producer for item in data if isinstance(item, Output)]
         steps = dict.fromkeys([*producers, *self.run_after_steps])
@@ -202,12 +203,12 @@ class PipelineStep:
 
     @property
     def parameters(self) -> list[PipelineParameter]:
-        """The pipeline parameters that it names."""
+        """The pipeline parameters that the step names."""
         named = (*self.inputs, *self.side_inputs, *self.arguments, *self.params.values(), *self._settings())
         return [item for item in map(data_behind, named) if isinstance(item, PipelineParameter)]
 
     def _settings(self) -> Iterable[Any]:
-        """Further settings that may be pipeline parameters."""
+        """Further settings whose values may be pipeline parameters; steps that have some override this."""
         return ()
 
     def _write(self, output: Any) -> None:
@@ -238,8 +239,9 @@ class ParallelRunStep(PipelineStep):
         arguments: Sequence[Any] | None = None,
         allow_reuse: bool | None = None,
     ) -> None:
-        """`inputs`: what is divided; `arguments` may hold side inputs and pipeline parameters; `allow_reuse`: None is
-        not True, other than in Azure ML (docs/reference/compatibility.md). Raises UsageError."""
+        """`inputs`: the data that is divided. `arguments` may hold side inputs and pipeline parameters. `allow_reuse`:
+        None does not mean True, unlike in Azure ML (docs/reference/compatibility.md). Raises UsageError.
+        """
         super().__init__(
             name,
             inputs=inputs,
@@ -296,7 +298,9 @@ class PythonScriptStep(PipelineStep):
 
 
 def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
-    """An input or argument. A parameter with a DataPathComputeBinding becomes an input, the same one everywhere."""
+    """Return an input or argument. A parameter with a DataPathComputeBinding becomes an input, the same one
+    everywhere.
+    """
     if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], DataPathComputeBinding)):
         return item
     parameter, binding = item
@@ -304,12 +308,12 @@ def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
 
 
 def step_key(name: str) -> str:
-    """The name in the job of a step with this name, unless another step has it."""
+    """The name that a step with this name gets in the job, unless another step has it."""
     return NOT_IN_NAMES.sub("_", name) or "step"
 
 
 def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:
-    """A setting; of a pipeline parameter, its value."""
+    """Return a setting; for a pipeline parameter, its value."""
     if isinstance(value, PipelineParameter):
         return parameters.get(value.name, value.default_value)
     return value

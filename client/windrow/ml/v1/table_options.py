@@ -17,17 +17,19 @@ class DataType:
 
     @staticmethod
     def to_string() -> DataType:
-        """Text."""
+        """A column of text."""
         return DataType("string")
 
     @staticmethod
     def to_long() -> DataType:
-        """Whole numbers."""
+        """A column of whole numbers."""
         return DataType("int")
 
     @staticmethod
     def to_float(decimal_mark: str = ".") -> DataType:
-        """Numbers. Raises UsageError for another mark than the point, which no reader of tables knows."""
+        """A column of numbers. Raises UsageError for a decimal mark other than the point, which no reader of tables
+        supports.
+        """
         if decimal_mark != ".":
             raise UsageError(
                 f"to_float(decimal_mark={decimal_mark!r}) is not carried out: numbers are read with a point. Read the "
@@ -37,12 +39,12 @@ class DataType:
 
     @staticmethod
     def to_bool() -> DataType:
-        """True or false."""
+        """A column of true and false."""
         return DataType("boolean")
 
     @staticmethod
     def to_datetime(formats: Any = None) -> DataType:
-        """Times."""
+        """A column of times."""
         wanted = [formats] if isinstance(formats, str) else list(formats or ["%Y-%m-%d %H:%M:%S"])
         return DataType({"datetime": {"formats": wanted}})
 

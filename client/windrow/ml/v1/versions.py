@@ -20,7 +20,7 @@ V = TypeVar("V", bound=Versioned)
 
 
 def find_version(what: str, newest: V, version: int | str | None) -> V:
-    """A version; the newest for None. `what`: for the error, such as `model net`. Raises NotFound."""
+    """Return a version; None means the newest. `what`: names it in the error, such as `model net`. Raises NotFound."""
     found: V | None = newest
     while found is not None and version is not None and str(found.version) != str(version):
         found = found.earlier

@@ -51,7 +51,7 @@ class Workspace:
 
     @classmethod
     def from_config(cls, path: Any = None, auth: object = None, **more: Any) -> Workspace:
-        """A workspace with the names of a `config.json`, if there is one."""
+        """Make a workspace with the names in a `config.json`, if there is one."""
         found = MLClient.from_config(path=path)
         return cls(found.subscription_id, found.resource_group_name, found.workspace_name, **more)
 
@@ -59,22 +59,22 @@ class Workspace:
     def get(
         cls, name: str, subscription_id: str | None = None, resource_group: str | None = None, **more: Any
     ) -> Workspace:
-        """A workspace by name."""
+        """Return a workspace by name."""
         return cls(subscription_id, resource_group, name, **more)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The workspace's name."""
         return self.ml_client.workspace_name
 
     @property
     def subscription_id(self) -> str:
-        """As it was given."""
+        """The name that was given; it has no effect."""
         return self.ml_client.subscription_id
 
     @property
     def resource_group(self) -> str:
-        """As it was given."""
+        """The name that was given; it has no effect."""
         return self.ml_client.resource_group_name
 
     @property
@@ -93,11 +93,11 @@ class Workspace:
         raise UsageError(f"A workspace has no Keyvault: {why_absent('Keyvault')}")
 
     def get_default_datastore(self) -> Datastore:
-        """The default datastore."""
+        """Return the default datastore."""
         return self.datastore_named(DEFAULT_NAME)
 
     def datastore_named(self, name: str) -> Datastore:
-        """A datastore by name. The places of datastores that are not known here are looked up by the master."""
+        """Return a datastore by name. The master looks up the places of datastores that are not known here."""
         known = self.datastores.get(name)
         if known is None:
             local = name == DEFAULT_NAME and self.ml_client.connection.would_be_embedded
@@ -106,7 +106,7 @@ class Workspace:
         return known
 
     def write_config(self, path: str | None = None, file_name: str = "config.json") -> None:
-        """Write its names where `from_config` finds them: `.azureml/config.json` below `path`."""
+        """Write the workspace's names where `from_config` finds them: `.azureml/config.json` below `path`."""
         folder = os.path.join(path or os.getcwd(), ".azureml")
         os.makedirs(folder, exist_ok=True)
         names = {
@@ -122,7 +122,7 @@ class Workspace:
         self.ml_client.close()
 
     def __repr__(self) -> str:
-        """Its name."""
+        """Show the name."""
         return f"Workspace({self.name!r})"
 
 
@@ -130,19 +130,19 @@ class InteractiveLoginAuthentication:
     """Accepted by a workspace, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:
-        """Anything is accepted."""
+        """Accept and ignore any arguments."""
 
 
 class ServicePrincipalAuthentication(InteractiveLoginAuthentication):
-    """As `InteractiveLoginAuthentication`."""
+    """The same as `InteractiveLoginAuthentication`."""
 
 
 class MsiAuthentication(InteractiveLoginAuthentication):
-    """As `InteractiveLoginAuthentication`."""
+    """The same as `InteractiveLoginAuthentication`."""
 
 
 class AzureCliAuthentication(InteractiveLoginAuthentication):
-    """As `InteractiveLoginAuthentication`."""
+    """The same as `InteractiveLoginAuthentication`."""
 
 
 class _Pools(Mapping[str, AmlCompute]):

@@ -1,6 +1,5 @@
-"""The file of a data asset or a model, as `az ml data create --file` and `az ml model create --file` take it.
-
-Keys as the vendor's schemas of data and models have them; paths are relative to the file.
+"""The file of a data asset or a model, as `az ml data create --file` and `az ml model create --file` take it. Its
+keys are those of the vendor's schemas; paths are relative to the file.
 """
 
 from __future__ import annotations

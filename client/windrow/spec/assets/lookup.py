@@ -65,7 +65,7 @@ def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLo
 
 
 def type_of(found: FoundAsset, data_type: str | None) -> str:
-    """The type by which an input of type `data_type` reads an asset: models are folders or files."""
+    """The type that an input of type `data_type` gives to an asset: models are read as folders or files."""
     wanted = data_type or found.type
     if wanted in MODEL_TYPES:
         return "uri_file" if found.is_file else "uri_folder"

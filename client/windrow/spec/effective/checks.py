@@ -65,7 +65,7 @@ def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
 
 
 def _kind(step: EffectiveStep, key: str) -> Iterator[str]:
-    """What a parallel step has, and a command step has not."""
+    """Problems with keys that only parallel steps may have, or only command steps."""
     if step.command is None:
         if not step.entry_script:
             yield f"{key}.entry_script: is empty"

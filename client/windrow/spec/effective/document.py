@@ -1,6 +1,5 @@
-"""The effective job as JSON, written and read. Reading checks everything: documents come from the network.
-
-Format: docs/contracts.md, section 1.
+"""Writes and reads the effective job as JSON. Reading checks everything: documents come from the network. Format:
+docs/contracts.md, section 1.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ _LABELS = (
 
 
 class DocumentError(ValueError):
-    """A document that is no valid effective job; `problems` are texts of the form `path: what is wrong`."""
+    """A document is not a valid effective job; `problems` are texts of the form `path: what is wrong`."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -155,7 +154,7 @@ def _plain_input(given: StepInput) -> dict[str, Any]:
 
 
 def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
-    """The one name, as before there could be several; else a list."""
+    """A single name as text, as it was written before there could be several; otherwise a list."""
     if len(names) > 1:
         return list(names)
     return names[0] if names else None
@@ -393,7 +392,7 @@ class _Reader(ValueReader):
 
 
 def _with_later(value: object, what: str) -> object:
-    """An object of a document that may be an older one's, with the fields that came later."""
+    """An object of a document with the fields that were added later, which an older document lacks."""
     return {**_LATER[what], **value} if isinstance(value, dict) else value
 
 

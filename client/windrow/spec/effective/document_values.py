@@ -25,7 +25,7 @@ class ValueReader:
     def fields(
         self, value: object, key: str, readers: Mapping[str, Callable[[object, str], Any]]
     ) -> dict[str, Any] | None:
-        """All fields of an object, or None if a problem was noted."""
+        """Returns all fields of an object, or None if a problem was noted."""
         before = len(self.problems)
         if not isinstance(value, dict):
             self.problems.append(f"{key}: is not an object")
@@ -39,7 +39,7 @@ class ValueReader:
     def list_of(
         self, read: Callable[[object, str], _T], count_max: int = ENTRIES_MAX
     ) -> Callable[[object, str], tuple[_T, ...]]:
-        """A reader of lists; `read` reads each item."""
+        """Returns a reader of lists; `read` reads each item."""
 
         def read_list(value: object, key: str) -> tuple[_T, ...]:
             if not isinstance(value, list) or len(value) > count_max:
@@ -52,7 +52,7 @@ class ValueReader:
     def map_of(
         self, read: Callable[[object, str], _T], names: re.Pattern[str] | None = None
     ) -> Callable[[object, str], dict[str, _T]]:
-        """A reader of objects with free names, which have to match `names`; `read` reads each value."""
+        """Returns a reader of objects with free names, which have to match `names`; `read` reads each value."""
 
         def read_map(value: object, key: str) -> dict[str, _T]:
             if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
@@ -66,25 +66,25 @@ class ValueReader:
         return read_map
 
     def optional(self, read: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
-        """A reader that takes null as well."""
+        """Returns a reader that also accepts null."""
         return lambda value, key: None if value is None else read(value, key)
 
     def text(self, value: object, key: str) -> str:
-        """Text that can be encoded."""
+        """Reads text that can be encoded, of limited length and without NUL."""
         if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value or not is_encodable(value):
             self.problems.append(f"{key}: is not text of at most {TEXT_MAX} characters without NUL")
             return ""
         return value
 
     def matching(self, value: object, key: str, pattern: re.Pattern[str], what: str) -> str:
-        """Text that matches a pattern; `what` names it in messages."""
+        """Reads text that matches a pattern; `what` names it in messages."""
         if not isinstance(value, str) or not pattern.fullmatch(value):
             self.problems.append(f"{key}: {str(value)[:80]!r} is not {what} ({pattern.pattern})")
             return ""
         return value
 
     def one_of(self, *choices: str) -> Callable[[object, str], str]:
-        """A reader of one of these texts."""
+        """Returns a reader of one of these texts."""
 
         def read(value: object, key: str) -> str:
             if value not in choices:
@@ -94,7 +94,7 @@ class ValueReader:
         return read
 
     def whole(self, minimum: int, maximum: int) -> Callable[[object, str], int]:
-        """A reader of whole numbers within these limits."""
+        """Returns a reader of whole numbers within these limits."""
 
         def read(value: object, key: str) -> int:
             if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
@@ -107,7 +107,7 @@ class ValueReader:
         return read
 
     def flag(self, value: object, key: str) -> bool:
-        """True or false."""
+        """Reads true or false."""
         if not isinstance(value, bool):
             self.problems.append(f"{key}: is {str(value)[:80]}; allowed are true and false")
         return value is True

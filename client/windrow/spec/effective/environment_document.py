@@ -20,7 +20,7 @@ def is_option(text: str) -> bool:
 
 
 def environment_of(reader: ValueReader, value: object, key: str) -> Environment | None:
-    """The environment in a document; None if it notes a problem with `reader`."""
+    """Reads the environment in a document; None if it notes a problem with `reader`."""
 
     def line(text: object, at: str) -> str:
         found = reader.text(text, at)

@@ -197,13 +197,13 @@ def outputs_elsewhere(step: EffectiveStep) -> list[str]:
 
 
 def default_progress_update_timeout_s(step: EffectiveStep) -> int:
-    """The default of `progress_update_timeout`: after so many seconds without progress, a step fails.
+    """The default of `progress_update_timeout`: the seconds without progress after which a step fails.
 
-    The sum of all that a mini-batch may take by the step's own limits: the start of a worker (3 x the run timeout + 30,
-    docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing the result, and saving
-    the script's own output to a store. So it ends only what no other limit has ended. Reference:
-    docs/reference/azure-ml/parallel-job.md#program-arguments, where the default is "computed from other settings" and
-    the formula not public.
+    It is the sum of all that a mini-batch may take by the step's own limits: the start of a worker (3 x the run timeout
+    + 30, docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes), loading, `run()`, writing the result, and
+    saving the script's own output to a store. So it ends only what no other limit has ended. Reference:
+    docs/reference/azure-ml/parallel-job.md#program-arguments, which says "computed from other settings", without the
+    formula.
     """
     overheads = 3 if outputs_elsewhere(step) else 2
     start_s = 3 * step.run_invocation_timeout_s + 30

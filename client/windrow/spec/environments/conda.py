@@ -1,8 +1,8 @@
 """The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
 
-Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs.
-Reference: docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs
-(`conda_file` as a mapping); conda's match specs.
+Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs. Reference:
+docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs (`conda_file` as a
+mapping); conda's match specs.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _python_request(clauses: list[_PythonClause]) -> tuple[str | None, _PythonCl
 
 
 def _is_too_old(clause: _PythonClause) -> bool:
-    """Whether the worker host runs on no version that satisfies a clause."""
+    """Whether the worker host cannot run on any version that satisfies a clause."""
     numbers = _numbers(clause.version)
     match clause.operator:
         case "=" | "==" | "===":
@@ -369,7 +369,9 @@ def pypi_name(name: str) -> str | None:
 
 
 def _begins_without_twin(name: str) -> bool:
-    """Families of names: conda's own (`_openmp_mutex`), C libraries (`libgcc-ng`), compilers, R."""
+    """Whether a name belongs to a family without a counterpart on PyPI: conda's own (`_openmp_mutex`), C libraries
+    (`libgcc-ng`), compilers, R.
+    """
     if name.startswith("_"):
         return True
     prefixes = ("aws-c-", "aws-sdk-", "binutils", "cuda-", "gcc_", "gxx_", "kernel-headers", "ld_impl", "lib")

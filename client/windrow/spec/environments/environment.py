@@ -86,7 +86,9 @@ def is_path(text: str, folder: str) -> bool:
 
 
 def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
-    """An environment, a conda file or a list for pip, by its path; `is_conda`: it is not an environment's file."""
+    """Reads an environment, a conda file or a pip list from its path. `is_conda`: the file is not that of an
+    environment.
+    """
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
@@ -158,7 +160,7 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
 
 
 def _conda(node: Node, key: str, context: Context) -> Environment | None:
-    """A conda file: its path, or its content."""
+    """Reads a conda file from its path or its content."""
     if isinstance(node, Mapping):
         return read_conda(node, key, context)
     if isinstance(node, Scalar):
@@ -175,7 +177,7 @@ def _conda(node: Node, key: str, context: Context) -> Environment | None:
 
 
 def _v1(python: Mapping, key: str, context: Context) -> Environment | None:
-    """The Python of a v1 Environment: `conda_dependencies`, or `user_managed_dependencies`."""
+    """Reads the Python of a v1 Environment: `conda_dependencies`, or `user_managed_dependencies`."""
     entries = {name.replace("_", "").casefold(): value for name, value in python.entries.items()}
     managed = entries.get("usermanageddependencies")
     if isinstance(managed, Scalar) and managed.value is True:

@@ -227,7 +227,9 @@ class Bindings:
         return inputs
 
     def input_state(self, step: str, name: str) -> bool | None:
-        """Whether a step's input has a value, or must have one and an error says so; None if there is no such input."""
+        """Whether a step has a value for an input, or an error was noted because it must have one. None if there is
+        no such input.
+        """
         found = self.resolved(step, name)
         return None if found is None else found.broken or found.value is not None or not found.optional
 

@@ -66,7 +66,7 @@ FLOW = "is a prompt flow, which Windrow does not support; write what it does as 
 
 
 def is_flow(component: Mapping) -> bool:
-    """Whether a component's file is that of a prompt flow, or of a run of one."""
+    """Whether a component's file is that of a prompt flow, or of a run of a prompt flow."""
     return not {"nodes", "flow"}.isdisjoint(component.entries)
 
 
@@ -233,7 +233,9 @@ class Components:
 
 
 def told_type(owner: Mapping) -> str | None:
-    """The type of what does not say it, by the key that only that type has. None, if it has none of them."""
+    """The type of a step or component that does not name it, from a key that only that type has; None if it has
+    none of those.
+    """
     keys = {"command": "command", "jobs": "pipeline", "task": "parallel"}
     return next((told for key, told in keys.items() if not is_null(owner.entries.get(key))), None)
 
@@ -243,7 +245,9 @@ def _folded(node: Node | None) -> str:
 
 
 def _with_sets(given: Node, own: Node | None) -> Node:
-    """What a step says itself; --set names single keys below it, and those alone replace what the component says."""
+    """Returns what a step says itself. --set names single keys below it, and only those replace what the component
+    says.
+    """
     if own is None or not isinstance(given, Mapping) or own.place.source.kind != "--set":
         return own if own is not None else given
     if not isinstance(own, Mapping):
@@ -257,7 +261,7 @@ def _with_sets(given: Node, own: Node | None) -> Node:
 
 
 def _with_code_in_task(component: Mapping) -> Mapping:
-    """The component with its `code` in its task, where the code folder stands in older files only beside that."""
+    """Moves `code` into the component's task: older files have it only beside the task."""
     code, task = component.entries.get("code"), component.entries.get("task")
     if code is None or is_null(code) or not isinstance(task, Mapping) or not is_null(task.entries.get("code")):
         return component

@@ -1,4 +1,4 @@
-"""What a step divides: the inputs that `input_data` names; by runtime arguments also nothing, or records.
+"""What a step divides: the inputs that `input_data` names or, with runtime arguments, nothing at all, or records.
 
 Several inputs are divided one after the other, and have to be of one kind: all lists of files, or all tables.
 Reference: docs/reference/azure-ml/parallel-job.md#program-arguments, #undocumented-arguments, #several-inputs.
@@ -130,8 +130,9 @@ def check_file_format(
 
 
 def check_modes(divided: Mapping[str, StepInput], node: Node | None, step_key: str, context: Context) -> None:
-    """Notes lists of files of which scripts get copies of some, and others as they lie: a mini-batch is delivered like
-    all of its step."""
+    """Notes an error if scripts would get copies of some lists of files and the originals of others: all
+    mini-batches of a step are delivered in the same way.
+    """
     modes = {
         name: given.mode for name, given in divided.items() if _is_files(given) and not isinstance(given, LiteralInput)
     }
@@ -160,8 +161,9 @@ def check_size_unit(
 
 
 def table_digests(divided: Mapping[str, StepInput], context: Context) -> dict[str, str]:
-    """The sha256 of the MLTable file of each input that has one on this machine: it decides what is read, and how, and
-    a run that was begun by another one is not the same run."""
+    """The sha256 of the MLTable file of each input that has one on this machine. That file decides what is read and
+    how, so a run with another one is another run.
+    """
     found: dict[str, str] = {}
     for name, given in divided.items():
         if context.embedded and isinstance(given, DataInput) and given.type == "mltable":
@@ -173,7 +175,9 @@ def table_digests(divided: Mapping[str, StepInput], context: Context) -> dict[st
 
 
 def check_tables(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """Notes what is wrong with the tables that a step divides; what libraries its script's Python needs for them."""
+    """Notes what is wrong with the tables that a step divides. Returns the libraries that the script's Python needs
+    for them.
+    """
     libraries: dict[str, None] = {}
     files: list[str] = []
     tables: list[str] = []

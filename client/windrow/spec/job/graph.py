@@ -36,7 +36,7 @@ class Graph:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step could be read."""
+        """Whether all steps could be read."""
         return all(self.nodes.values())
 
     def steps(self) -> dict[str, StepNodes]:

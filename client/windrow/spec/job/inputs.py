@@ -32,9 +32,9 @@ from windrow.storage.urls import BadUrl
 class Resolved(NamedTuple):
     """An input, followed to its value; `value` is None if it has none.
 
-    `broken`: an error was noted, so nothing may be concluded from the missing value. `own`: the key of a relative path,
-    which lies on this machine wherever the master is; else "". `missing`: the place and key of the pipeline input
-    without a value that is the reason why this input has none.
+    `broken`: an error was noted, so the missing value means nothing. `own`: the key of a relative path, which lies on
+    this machine wherever the master is; else "". `missing`: the place and key of the pipeline input whose missing value
+    is the reason why this input has none.
     """
 
     value: StepInput | None
@@ -262,7 +262,9 @@ def _data_elsewhere(
 
 
 def _bound_type(source: str, wanted: str | None) -> str:
-    """The reader's type decides how data is read (a mltable folder as plain files, say), but a file stays a file."""
+    """The type of a bound input. The reader decides how data is read (an mltable folder as plain files, for
+    instance), but a file stays a file.
+    """
     if wanted is None or wanted not in DATA_TYPES or (source == "uri_file" and wanted == "uri_folder"):
         return source
     return wanted

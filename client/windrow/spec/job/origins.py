@@ -8,14 +8,14 @@ from windrow.spec.reading.problems import StepCode
 
 
 def note_pipeline_origins(settings: Node | None, context: Context) -> None:
-    """Settings of the pipeline as a whole, each as `settings.<name>`."""
+    """Notes the origins of the pipeline's own settings, each as `settings.<name>`."""
     for name, node in settings.entries.items() if isinstance(settings, Mapping) else ():
         if not is_null(node):
             context.origins[f"settings.{name}"] = origin_of(node)
 
 
 def note_origins(key: str, entries: dict[str, Node], context: Context) -> None:
-    """Origins of a step's keys that `StepSettings` does not read."""
+    """Notes the origins of a step's keys that `StepSettings` does not read."""
     task = entries.get("task")
     below = task.entries if isinstance(task, Mapping) else {}
     given = {

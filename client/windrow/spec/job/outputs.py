@@ -80,11 +80,9 @@ def make_output(
     place_name: str,
     context: Context,
 ) -> StepOutput:
-    """One output of a step. Notes errors of its path.
-
-    `given`: what the step, and the pipelines to whose outputs it is bound, say of it, from the inside out; `declared`:
-    what their components do. `place_name`: what its folder is called in the datastore that the pipeline names as the
-    default one.
+    """Makes one output of a step, and notes errors of its path. `given`: what the step, and the pipelines to whose
+    outputs it is bound, say about it, from the inside out; `declared`: what their components say. `place_name`: the
+    name of its folder in the datastore that the pipeline chooses as the default.
     """
     step, *pipelines = given
     specs = [step, *declared, *pipelines]
@@ -107,8 +105,9 @@ def make_output(
 
 
 def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str | None]:
-    """As what an output is registered: name and version (None: the next number); no name, with an error, where that is
-    not allowed."""
+    """The name and version under which an output is registered (version None: the next number). The name is None,
+    with an error, if that is not allowed.
+    """
     name = read_text(node.entries.get("name"), f"{key}.name", context)
     version = read_text(node.entries.get("version"), f"{key}.version", context)
     if name is None:

@@ -177,7 +177,7 @@ def build_effective(
 
 
 def _in_default_place(output: StepOutput) -> StepOutput:
-    """An output as the master keeps it, under the file's own name where it is one file."""
+    """An output in the master's default place, under the file's own name if it is one file."""
     file_name = os.path.basename(output.path or "")
     named = output.type == "uri_file" and is_file_name(file_name)
     return output._replace(path=None, file_name=file_name if named else output.file_name)
@@ -308,7 +308,7 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
 
 
 def _variables(node: Node | None, key: str, context: Context, resolve: Resolve) -> dict[str, str]:
-    """The environment variables of a step; without those, with an error, that no process could be given."""
+    """The environment variables of a step. Notes errors for those that no process could get, and leaves them out."""
     variables = read_text_map(node, key, context, resolve)
     refused = [name for name in variables if not name or "=" in name or "\0" in name + variables[name]]
     for name in refused:
@@ -322,7 +322,7 @@ def _variables(node: Node | None, key: str, context: Context, resolve: Resolve) 
 
 
 def _libraries(step: EffectiveStep, bindings: Bindings, context: Context) -> tuple[str, ...]:
-    """What the Python of the step's script needs for the tables it reads and the rows it writes."""
+    """The libraries that the script's Python needs for the tables it reads and the rows it writes."""
     read = check_tables(step, bindings, context)
     return (*read, "pyarrow") if step.rows.format == "parquet" and "pyarrow" not in read else read
 
@@ -339,7 +339,9 @@ def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes], context
 
 
 def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], context: Context) -> None:
-    """Two outputs in one place would overwrite each other, and an output in the place of an input would destroy it."""
+    """Notes an error for two outputs in one place, which would overwrite each other, and for an output in the place
+    of an input, which would destroy it.
+    """
     taken: dict[str, str] = {}
     read_from = {
         given.path: (step.name, name)

@@ -19,7 +19,7 @@ ANY_NODE = ("local", "serverless")
 
 
 class PipelineSettings(NamedTuple):
-    """What is not kept in the context: `continue_on_step_failure`."""
+    """The settings that are not kept in the context: `continue_on_step_failure`."""
 
     continue_on_step_failure: bool = False
 
@@ -52,10 +52,9 @@ def read_pipeline_settings(pipeline: Mapping, context: Context) -> PipelineSetti
 def read_reuse(node: Node | None, key: str, context: Context) -> bool:
     """Whether results of an earlier job may replace a run of the step. `node`: its `is_deterministic`.
 
-    Said for the step, or, with `settings.force_rerun: false`, for all steps that do not deny it. Where nobody says so
-    all run, other than in Azure ML: a script there sees nothing but its inputs and its environment, which are compared;
-    here it may read whatever lies on the machine. Reference: docs/reference/azure-ml/parallel-job.md#pipelines,
-    #parallel-steps.
+    The step must allow it, or, with `settings.force_rerun: false`, not forbid it. Without either, all steps run, unlike
+    in Azure ML: there, a script sees only its inputs and its environment, which are compared; here, it may read
+    anything on the machine. Reference: docs/reference/azure-ml/parallel-job.md#pipelines, #parallel-steps.
     """
     given = None
     if node is not None and not is_null(node):
@@ -70,9 +69,9 @@ def read_reuse(node: Node | None, key: str, context: Context) -> bool:
 
 
 def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str | None:
-    """The name of a pool of nodes; "" for any node, None where nothing is said of it, or (with an error) no name.
-
-    `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` no pool.
+    """The name of a pool of nodes; "" for any node; None if the key is absent or, with an error, not a name.
+    `azureml:<name>` and a long id (`/subscriptions/…/computes/<name>`) mean the same; `local` and `serverless` mean
+    no pool.
     """
     text = read_text(node, key, context, resolve)
     if node is None or text is None:

@@ -53,7 +53,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def read_rows_settings(code_folder: str, context: Context) -> Rows:
-    """How the settings file of a code folder wants rows to be written; as by default where there is none."""
+    """Reads the settings file of a code folder; the defaults if there is none."""
     path = os.path.join(code_folder, SETTINGS_FILE)
     place = _place(path)
     try:
@@ -150,9 +150,8 @@ def _is_encoding(name: Any) -> bool:
 def make_rows(
     written: Rows, header: bool | None, row_format: str | None, place: Place | None, key: str, context: Context
 ) -> Rows:
-    """The rows of a step, from its settings file (`written`) and its arguments, which are at `place`.
-
-    `header` and `row_format`: what the arguments say; None where they say nothing.
+    """The settings for the rows of a step, from its settings file (`written`) and its arguments, which are at
+    `place`. `header` and `row_format`: from the arguments; None if they do not set them.
     """
     keywords = written.dataframe_to_csv
     if row_format in (None, "text") or place is None:
@@ -187,11 +186,11 @@ def name_rows_file(
     *,
     is_placed: bool = False,
 ) -> StepOutput:
-    """The output of a step's rows, its file named. `file_name` is `--append_row_file_name`, for files in a folder: an
-    output that is a file of its own keeps its name, which a warning tells. `is_placed`: nobody has named it, its path
-    is what it is by default.
+    """Returns the output of a step's rows with the name of its file.
 
-    Notes an error where the name ends otherwise than the format.
+    `file_name` is `--append_row_file_name`, for files in a folder: an output that is a file itself keeps its name, and
+    a warning says so. `is_placed`: nobody chose the output's path, so it is the default. Notes an error if the name's
+    ending contradicts the format.
     """
     if is_placed and output.type == "uri_file" and output.path is not None:
         folder = output._replace(type="uri_folder", path=output.path.rpartition("/")[0])

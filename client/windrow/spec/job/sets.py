@@ -1,6 +1,5 @@
-"""`--set path=value`: settings from the command line, put over those of the job file before anything else is read.
-
-Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
+"""`--set path=value`: settings from the command line, which override those of the job file before anything else is
+read. Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _put(node: Node | None, path: Sequence[str], value: Node, place: Place, done
 
 
 def _complaint(root: Node, path: Sequence[str]) -> str:
-    """Why no job file could have this path; "" if one could."""
+    """Why no job file can have this path; empty if one can."""
     node: Node | None = root
     for index, name in enumerate(path):
         if isinstance(node, Mapping) and name in node.entries:

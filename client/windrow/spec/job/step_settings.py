@@ -114,7 +114,7 @@ class StepSettings:
         self._read_partition_keys(entries.get("partition_keys"))
 
     def _read_partition_keys(self, node: Node | None) -> None:
-        """The keys, given as a list, as JSON text or by an expression."""
+        """Reads partition keys, given as a list, as JSON text or by an expression."""
         if node is None or is_null(node):
             return
         key, problems = f"{self._key}.partition_keys", self._context.problems
@@ -142,7 +142,7 @@ class StepSettings:
             self._argument(found, place)
 
     def finish(self) -> dict[str, Any]:
-        """The values, once everything is read; the origins go to the context."""
+        """Returns the values, once everything is read; their origins go to the context."""
         # "0" is what a dumped pipeline writes for an unset size.
         if self.values["mini_batch_size"] == 0:
             self.values["mini_batch_size"] = None

@@ -150,7 +150,7 @@ def code_folder(node: Node, key: str, context: Context) -> str:
 
 
 def may_shut_down(source: bytes) -> bool:
-    """Whether an entry script may have a `shutdown()`, judging by its source; a star import may bring one, too."""
+    """Whether an entry script may have a `shutdown()`, judging by its source; even a star import may provide one."""
     unknown = not source or len(source) >= _SOURCE_BYTES_MAX
     return unknown or b"shutdown" in source or _STAR.search(source) is not None
 

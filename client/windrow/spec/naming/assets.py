@@ -17,8 +17,10 @@ def is_asset_version(text: str) -> bool:
 
 
 def split_asset_reference(reference: str) -> tuple[str, str, str] | None:
-    """What `<name>:<version>` or `<name>@latest`, without `azureml:`, says: the name, `:` or `@`, and what follows it;
-    both "" after a name alone. None, where that can be no asset. Raises ValueError for another label than `latest`."""
+    """Splits `<name>:<version>` or `<name>@latest` (without `azureml:`) into the name, `:` or `@`, and what
+    follows; the last two are empty for a bare name. Returns None if the text cannot name an asset. Raises
+    ValueError for a label other than `latest`.
+    """
     name, sign, said = reference.partition("@") if "@" in reference else reference.partition(":")
     if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
         return None
@@ -42,13 +44,13 @@ class FoundAsset(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """As a job file names it."""
+        """The name in a job file: `azureml:<name>:<version>`."""
         return f"azureml:{self.name}:{self.version}"
 
 
 class AssetLookup(NamedTuple):
-    """A registry. `find(kind, name, version)`: that version (None: the latest), or None where there is none;
-    `names(kind)`: of all assets of a kind; `versions(kind, name)`: of one asset.
+    """A registry. `find(kind, name, version)`: that version (None: the latest), or None if it does not exist;
+    `names(kind)`: the names of all assets of a kind; `versions(kind, name)`: the versions of one asset.
     """
 
     find: Callable[[str, str, str | None], FoundAsset | None]

@@ -47,7 +47,7 @@ def parse_location(text: str) -> Location:
 
 
 def host_of_file_url(text: str) -> str:
-    """The machine that a `file:` address names, where that is another one: `file://host/path`; else ""."""
+    """The machine that a `file:` address names (`file://host/path`), if that is another machine; otherwise empty."""
     found = _FILE_HOST.match(text)
     return "" if found is None or found[1].lower() == "localhost" else found[1]
 

@@ -41,7 +41,9 @@ def is_entry_script(script: str) -> bool:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text is Unicode, or a file name from `os.fsdecode`. JSON can carry other lone surrogates, too."""
+    """Whether a text can be encoded as UTF-8, or is a file name from `os.fsdecode`. JSON can also carry other lone
+    surrogates, which nothing can encode.
+    """
     try:
         text.encode(errors="surrogateescape")
     except UnicodeEncodeError:

@@ -57,9 +57,8 @@ def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Con
 def read_scalar(
     node: Node | None, field_: Field, key: str, context: Context, resolve: Resolve | None = None
 ) -> int | float | bool | str | None:
-    """The value of one setting; None if it is absent or (with an error) not allowed.
-
-    Expressions are replaced first, where `resolve` is given.
+    """Reads the value of one setting; None if it is absent or (with an error) not allowed. With `resolve`,
+    expressions are replaced first.
     """
     if node is None or (is_null(node) and field_.kind == "text"):
         return None
@@ -88,13 +87,13 @@ def parse_resolved(field_: Field, value: str, written: str) -> int | float | boo
 
 
 def read_text(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> str | None:
-    """A text setting."""
+    """Reads a text setting."""
     value = read_scalar(node, Field("text"), key, context, resolve)
     return None if value is None else str(value)
 
 
 def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
-    """A list of scalars as text."""
+    """Reads a list of scalars as text."""
     if node is None or is_null(node):
         return []
     if isinstance(node, Sequence) and all(isinstance(item, Scalar) and item.value is not None for item in node.items):
@@ -104,9 +103,8 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
 
 
 def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolve | None = None) -> dict[str, str]:
-    """A mapping of names to text; other scalars (numbers, true) count as their YAML text.
-
-    Reference: docs/reference/azure-ml/client.md#spellings.
+    """Reads a mapping of names to text; other scalars (numbers, true) count as their YAML text. Reference:
+    docs/reference/azure-ml/client.md#spellings.
     """
     mapping = as_mapping(node, key, context)
     texts: dict[str, str] = {}

@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Itself, so that problems can be noted at nodes and places alike."""
+        """The node's own place, so that problems can be noted at nodes and places alike."""
         return self
 
     def __str__(self) -> str:

@@ -90,7 +90,7 @@ class Problems:
             raise JobFileError(self.errors)
 
     def as_spelled(self, key: str) -> str:
-        """A key as the user spells it."""
+        """A key in the user's spelling."""
         known, rest = key, ""
         while self.spelled and known:
             if known in self.spelled:

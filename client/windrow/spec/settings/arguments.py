@@ -135,7 +135,7 @@ _READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
 
 
 def quoted_options(script: bytes) -> set[str]:
-    """Names of the options that a script's source contains in quotes (`add_argument("--logging_level")`)."""
+    """Names of the options that a script's source contains in quotes, as in `add_argument("--logging_level")`."""
     return {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
 
 
@@ -162,7 +162,7 @@ def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[st
 
 
 def parse_partition_keys(text: str) -> tuple[str, ...]:
-    """Partition keys given as JSON text. Raises ValueError, saying what is allowed."""
+    """Parses partition keys that are given as JSON text. Raises ValueError, saying what is allowed."""
     allowed = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
     try:
         keys = json.loads(text)
@@ -174,7 +174,7 @@ def parse_partition_keys(text: str) -> tuple[str, ...]:
 
 
 def checked_partition_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Partition keys, each a name, and named once. Raises ValueError."""
+    """Returns partition keys, each a valid name that occurs only once. Raises ValueError."""
     repeated = sorted({name for name in keys if keys.count(name) > 1})
     if repeated:
         raise ValueError(f"{', '.join(repeated)} is named more than once")

@@ -73,9 +73,8 @@ def threshold() -> Field:
 
 
 def parse_value(field: Field, value: str | int | float | bool | None) -> int | float | bool | str:
-    """A scalar as YAML or an argument gives it, as the field's own type.
-
-    Unambiguous text is accepted (`"3"` for 3, `1` for true). Raises ValueError, saying what is allowed.
+    """Converts a scalar from YAML or an argument to the field's type. Unambiguous text is accepted (`"3"` for 3,
+    `1` for true). Raises ValueError, saying what is allowed.
     """
     text = str(value).strip() if value is not None else ""
     match field.kind:

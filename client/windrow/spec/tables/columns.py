@@ -20,14 +20,14 @@ DATE_DIRECTIVES = "YymbBdHIMSfpz"
 
 
 class ColumnChoice(NamedTuple):
-    """Columns by name, or, where `pattern` is not None, those in whose name it is found (`invert`: is not)."""
+    """Columns by name, or, if `pattern` is not None, those whose name contains a match (with `invert`: no match)."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
     invert: bool = False
 
     def chosen(self, columns: Iterable[str]) -> list[str]:
-        """Those of `columns`, in their order; names that are not among them are passed over."""
+        """The chosen ones of `columns`, in their order. Unknown names are ignored."""
         if self.pattern is None:
             wanted = set(self.names)
             return [name for name in columns if name in wanted]
@@ -36,7 +36,7 @@ class ColumnChoice(NamedTuple):
 
 
 def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | None:
-    """A name, a list of names, or a mapping with a pattern; None after an error."""
+    """Reads a name, a list of names, or a mapping with a pattern; None after an error."""
     if not isinstance(node, Mapping):
         names = checks.texts(node, key)
         checks.repeats_do_nothing(node, key, names)
@@ -65,9 +65,9 @@ def read_columns(checks: ValueChecks, node: Node, key: str) -> ColumnChoice | No
 class ColumnType(NamedTuple):
     """A type given by the user: one of `COLUMN_TYPES`.
 
-    `formats` for datetime, and `date_constant`, which stands in front of each text; `true_values` and `false_values`
-    for boolean (None: the usual words), where `mismatch_as` (error, true or false) tells what other values become: null
-    with error.
+    For datetime: `formats`, and `date_constant`, which precedes each text. For boolean: `true_values` and
+    `false_values` (None: the usual words), and `mismatch_as` (error, true or false), which says what other values
+    become; error makes them null.
     """
 
     type: str
@@ -79,7 +79,7 @@ class ColumnType(NamedTuple):
 
 
 class Override(NamedTuple):
-    """The type of some columns, given instead of inferred."""
+    """The type of some columns, which replaces the inferred one."""
 
     columns: tuple[str, ...]
     type: ColumnType
@@ -95,7 +95,7 @@ class Conversion(NamedTuple):
 
 
 def read_conversions(checks: ValueChecks, node: Node, key: str) -> tuple[Conversion, ...]:
-    """The list of `convert_column_types`."""
+    """Reads the list of `convert_column_types`."""
     found = []
     for index, item in enumerate(_entries(checks, node, key)):
         read = _columns_and_type(checks, item, f"{key}[{index}]")
@@ -108,7 +108,7 @@ def read_conversions(checks: ValueChecks, node: Node, key: str) -> tuple[Convers
 
 
 def read_overrides(checks: ValueChecks, node: Node, key: str) -> tuple[Override, ...]:
-    """The list `column_type_overrides`."""
+    """Reads the list `column_type_overrides`."""
     found = []
     for index, item in enumerate(_entries(checks, node, key)):
         read = _columns_and_type(checks, item, f"{key}[{index}]")

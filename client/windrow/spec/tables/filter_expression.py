@@ -104,7 +104,7 @@ def _near(text: str, at: int) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """The text between quotes, escapes resolved as Python does it; a backslash before anything else is one."""
+    """The text between quotes with its escapes resolved as in Python; any other backslash stands for itself."""
     return _ESCAPE.sub(_character, text[1:-1])
 
 
@@ -114,7 +114,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 class _Parser:
-    """Recursive descent, one token ahead."""
+    """A recursive descent parser, one token ahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -143,7 +143,9 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *texts: str) -> str:
-        """The text of the next token if it is an operator or word among these, which then is passed; else nothing."""
+        """Returns the next token and moves past it if it is one of these operators or words; otherwise returns an
+        empty text.
+        """
         token = self._next
         if token.kind in ("sign", "name") and token.text in texts:
             self._at += 1

@@ -53,8 +53,9 @@ HEADERS = ("all_files_same_headers", "from_first_file", "all_files_different_hea
 
 
 class PathEntry(NamedTuple):
-    """One entry of `paths`: `kind` is file, folder or pattern; `text` as written, relative to the MLTable file's
-    folder, or the canonical address of a store or a datastore's."""
+    """One entry of `paths`. `kind`: file, folder or pattern. `text`: as written, relative to the MLTable file's
+    folder; or a canonical address in a store or datastore.
+    """
 
     kind: str
     text: str
@@ -137,7 +138,7 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
 
 
 def _check_notes(checks: ValueChecks, values: dict[str, Node]) -> None:
-    """Checks `metadata` and `traits`, which have no effect on the rows."""
+    """Checks `metadata` and `traits`, which do not affect the rows."""
     if "metadata" in values and not isinstance(values["metadata"], Mapping):
         checks.error(values["metadata"], "metadata", f"must be a mapping, not {shown(values['metadata'])}.")
     traits = checks.settings(values.get("traits"), "traits", ("index_columns", "timestamp_column"))
@@ -199,7 +200,7 @@ _UNREACHABLE = ("azureml", "http", "https", "wasb", "wasbs", "abfs", "abfss", "a
 
 
 def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: str, key: str) -> PathEntry | None:
-    """An entry that lies in a store or a datastore."""
+    """Reads an entry that lies in a store or a datastore."""
     if text.startswith("azureml://"):
         found = datastore_path(text)
         if found is None:
@@ -229,7 +230,7 @@ def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: 
 def _read_transformations(
     checks: ValueChecks, node: Node | None
 ) -> tuple[Read | None, tuple[Step, ...], tuple[Step, ...]]:
-    """The step that reads, those before it, and those after it."""
+    """Returns the step that reads, the steps before it, and the steps after it."""
     if node is None:
         return None, (), ()
     if not isinstance(node, Sequence):

@@ -22,7 +22,7 @@ class ExtractColumns(NamedTuple):
 
 
 def read_extract_columns(checks: ValueChecks, value: Node, key: str) -> ExtractColumns | None:
-    """The step, as text, with `partition_format:`, or as in `{day: yyyy/MM/dd}`; None after an error."""
+    """Reads the step, given as text, with `partition_format:`, or as in `{day: yyyy/MM/dd}`; None after an error."""
     text = _format_text(checks, value, key)
     if text is None:
         return None
@@ -57,5 +57,5 @@ def _format_text(checks: ValueChecks, value: Node, key: str) -> str | None:
 
 
 def columns_of(steps: tuple[object, ...]) -> tuple[str, ...]:
-    """The columns that the steps among these take from paths, in order."""
+    """The columns that the steps take from paths, in order."""
     return tuple(name for step in steps if isinstance(step, ExtractColumns) for name in step.format.names)

@@ -41,8 +41,9 @@ class Skip(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """`take_random_sample` and `sample`: each row (or file) whose chance, a number from 0 to 1 drawn for it alone, is
-    at least `lower` and below `upper`."""
+    """`take_random_sample` and `sample`: each row (or file) gets a random number from 0 to 1; those with at least
+    `lower` and less than `upper` are taken.
+    """
 
     lower: float
     upper: float
@@ -92,7 +93,7 @@ Step: TypeAlias = (
 
 
 def read_step(name: str, value: Node | None, item: Node, key: str, checks: ValueChecks) -> Step | None:
-    """A step, one of `STEPS`; None after an error."""
+    """Reads a step, one of `STEPS`; None after an error."""
     if value is None or is_null(value):
         checks.error(item, key, "has no value.")
         return None
@@ -199,7 +200,7 @@ STEPS = tuple(_STEPS)
 
 
 def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
-    """Note an error for a step that makes no sense on a list of files."""
+    """Notes an error for a step that makes no sense on a list of files."""
     only = f'a list of files has only the column "{PATH}"'
     match step:
         case Filter():
@@ -221,7 +222,7 @@ def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
 
 
 def check_partition_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]) -> None:
-    """Note errors of `select_partitions` among the steps on rows that show without the data."""
+    """Notes errors of `select_partitions` that can be seen without the data."""
     counted, left = "", None
     for key, step in steps:
         if isinstance(step, (Take, Skip)):

@@ -67,7 +67,7 @@ def is_marker(name: str) -> bool:
 
 
 class Partition(NamedTuple):
-    """The keys by which a table is divided; the place of the setting and its key, for messages."""
+    """The keys that divide a table, and the place and key of that setting, for messages."""
 
     keys: tuple[str, ...]
     place: Place
@@ -88,7 +88,7 @@ def definition_digest(path: str) -> str:
 def check_table(
     path: str, place: Place, key: str, context: Context, partition: Partition | None = None
 ) -> tuple[str, ...]:
-    """Notes errors of a local table and of the keys by which it is divided, as far as they show on this machine.
+    """Notes errors of a local table and of the keys that divide it, as far as this machine can tell.
 
     `path` is absolute. Returns the libraries that reading the table needs: none for a list of files, and none for a
     path on another machine.
@@ -140,7 +140,9 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
 
 
 def _check_columns(partition: Partition, context: Context) -> bool:
-    """Always True: the keys are columns of the data. Notes an error if this machine cannot divide by them."""
+    """Notes an error if this machine cannot divide by columns of the data. Always returns True, because the keys
+    are such columns.
+    """
     if context.embedded and importlib.util.find_spec("duckdb") is None:
         context.problems.error(
             partition.place,
@@ -201,7 +203,9 @@ def _extension(name: str) -> str:
 
 
 def _libraries(read: Read, columns: bool) -> tuple[str, ...]:
-    """`columns`: the table is divided by columns of the data; workers get such rows as Arrow files."""
+    """The libraries that workers need. `columns`: the table is divided by columns of its data, so that workers get
+    rows as Arrow files.
+    """
     return ("pandas", "pyarrow") if columns or isinstance(read, ReadParquet | ReadDelta) else ("pandas",)
 
 

@@ -15,15 +15,15 @@ class ValueChecks:
         self._problems = problems
 
     def error(self, node: Node | Place, key: str, message: str) -> None:
-        """Note an error at a value."""
+        """Notes an error at a value."""
         self._problems.error(node, key, message)
 
     def warn(self, node: Node, key: str, message: str) -> None:
-        """Note a warning at a value."""
+        """Notes a warning at a value."""
         self._problems.warn(node, key, message)
 
     def mapping(self, node: Node, key: str, known: Iterable[str], should: str) -> dict[str, Node]:
-        """The entries of a mapping with `known` keys only; entries without a value are left out."""
+        """Reads a mapping that may only have `known` keys; entries without a value are left out."""
         if not isinstance(node, Mapping):
             self.error(node, key, f"{should}; here is {shown(node)}.")
             return {}
@@ -38,20 +38,20 @@ class ValueChecks:
         return {name: value for name, value in node.entries.items() if name in known and not is_null(value)}
 
     def settings(self, node: Node | None, key: str, known: Iterable[str]) -> dict[str, Node]:
-        """The settings of a step, none if nothing is given."""
+        """Reads the settings of a step; none if nothing is given."""
         if node is None or is_null(node):
             return {}
         return self.mapping(node, key, known, "takes a mapping of settings")
 
     def text(self, node: Node, key: str) -> str | None:
-        """Text."""
+        """Reads text."""
         if isinstance(node, Scalar) and not is_null(node):
             return node.text
         self.error(node, key, f"must be text, not {shown(node)}.")
         return None
 
     def texts(self, node: Node, key: str) -> tuple[str, ...]:
-        """One text or a list of them; empty after an error."""
+        """Reads one text or a list of them; empty after an error."""
         nodes = node.items if isinstance(node, Sequence) else (node,)
         found = [self.text(item, key) for item in nodes]
         if not found:
@@ -59,18 +59,18 @@ class ValueChecks:
         return tuple(text for text in found if text is not None)
 
     def boolean(self, node: Node, key: str) -> bool:
-        """True or false."""
+        """Reads true or false."""
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             return node.value
         self.error(node, key, f"must be true or false, not {shown(node)}.")
         return False
 
     def flag(self, values: dict[str, Node], key: str, name: str) -> bool:
-        """The setting `name`: true or false, by default false."""
+        """Reads the setting `name`: true or false, by default false."""
         return name in values and self.boolean(values[name], f"{key}.{name}")
 
     def choice(self, values: dict[str, Node], key: str, name: str, choices: tuple[str, ...]) -> str | None:
-        """The setting `name`: one of `choices`, None if it is not given."""
+        """Reads the setting `name`: one of `choices`, or None if it is not given."""
         if name not in values:
             return None
         text = self.text(values[name], f"{key}.{name}")
@@ -84,14 +84,14 @@ class ValueChecks:
         return None
 
     def whole(self, node: Node, key: str, minimum: int, what: str) -> int | None:
-        """A whole number of at least `minimum`."""
+        """Reads a whole number of at least `minimum`."""
         if isinstance(node, Scalar) and type(node.value) is int and node.value >= minimum:
             return node.value
         self.error(node, key, f"must be {what}, at least {minimum}, not {shown(node)}.")
         return None
 
     def number(self, node: Node, key: str, low: float, high: float) -> float | None:
-        """A number from `low` to `high`."""
+        """Reads a number from `low` to `high`."""
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
             return float(value)
@@ -99,12 +99,12 @@ class ValueChecks:
         return None
 
     def no_repeats(self, node: Node, key: str, names: tuple[str, ...]) -> None:
-        """Each name at most once."""
+        """Notes an error for names that are repeated."""
         if repeated := _repeated(names):
             self.error(node, key, f"names {listed(repeated)} more than once.")
 
     def repeats_do_nothing(self, node: Node, key: str, names: tuple[str, ...]) -> None:
-        """Warns of names that are repeated: that has no effect."""
+        """Warns of repeated names, which have no effect."""
         if repeated := _repeated(names):
             self.warn(node, key, f"names {listed(repeated)} more than once; once is enough.")
 

@@ -1,6 +1,5 @@
-"""The `arguments` of a v1 step: what they may be, and as the one text of v2.
-
-Reference: docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
+"""The `arguments` of a v1 step: what they may be, and how they become the one text of v2. Reference:
+docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Names(NamedTuple):
     outputs: Collection[str] = ()
 
     def of(self, mark: str) -> Collection[str]:
-        """The names that `mark:` stands before."""
+        """The names that may follow `mark:`."""
         return {
             "parameter": self.parameters,
             "side_input": self.side_inputs,
@@ -39,7 +38,7 @@ class Names(NamedTuple):
 
 
 def read_arguments(node: Node | None, names: Names, key: str, context: Context) -> list[str]:
-    """The arguments of a step, with `parameter:p`, `side_input:s`, `input:i`, `output:o` as expressions of v2."""
+    """Reads the arguments of a step. `parameter:p`, `side_input:s`, `input:i` and `output:o` become v2 expressions."""
     if node is None or is_null(node):
         return []
     if not isinstance(node, Sequence):
@@ -69,7 +68,7 @@ def read_arguments(node: Node | None, names: Names, key: str, context: Context) 
 
 
 def check_parallel_arguments(node: Node | None, key: str, context: Context) -> None:
-    """Refuses what a ParallelRunStep cannot be given: positional arguments first, and reserved names."""
+    """Notes errors for what a ParallelRunStep does not accept: positional arguments first, and reserved names."""
     items = [item for item in node.items if isinstance(item, Scalar)] if isinstance(node, Sequence) else []
     if items and not items[0].text.startswith("-"):
         context.problems.error(
@@ -89,14 +88,13 @@ def check_parallel_arguments(node: Node | None, key: str, context: Context) -> N
 
 
 def joined(arguments: list[str], quote: Callable[[str], str] = shlex.quote) -> str:
-    """Arguments as one text that is split into the same ones."""
+    """Joins arguments into one text that splits into the same arguments."""
     return " ".join(map(quote, arguments))
 
 
 def shell_quote(argument: str) -> str:
-    """An argument for a shell's command line, in which expressions are replaced before the shell sees it.
-
-    What stands for an expression may hold blanks: double quotes keep it one argument.
+    """Quotes an argument for a shell's command line. Expressions are replaced before the shell sees it, and their
+    values may hold blanks, so double quotes keep them in one argument.
     """
     if not has_expression(argument):
         return shlex.quote(argument)

@@ -1,6 +1,5 @@
-"""Data of a v1 pipeline: references, parameters, and what a step's inputs and outputs name of them.
-
-Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+"""Data of a v1 pipeline: references, parameters, and how the inputs and outputs of steps refer to them. Reference:
+docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Sources:
             self._context.problems.spelled[f"inputs.{name}"] = key
 
     def _parameter(self, node: Node, key: str) -> Node | None:
-        """A parameter as an input: a literal, or (type dataPath) data."""
+        """Turns a parameter into an input: a literal, or (type dataPath) data."""
         if isinstance(node, Scalar) and not is_null(node):
             return node
         parameter = as_mapping(node, key, self._context)
@@ -95,7 +94,7 @@ class Sources:
         return mapping({"type": kind and scalar(literal, kind.place), "value": default}, parameter.place)
 
     def read_outputs(self, step: str, node: Node | None, key: str) -> dict[str, Node]:
-        """A step's outputs as those of v2; notes what their destinations are called."""
+        """Turns a step's outputs into those of v2, and notes the names of their destinations."""
         outputs = as_mapping(node, key, self._context)
         made: dict[str, Node] = {}
         before = len(self._context.problems.errors)
@@ -129,8 +128,9 @@ class Sources:
         return mapping(entries, node.place)
 
     def _in_datastore(self, output: Mapping, default: str, key: str) -> Scalar | None:
-        """The address of an output in a datastore; None for Windrow's default place. `default`: where in one that is
-        named without a path."""
+        """The address of an output in a datastore; None for Windrow's default place. `default`: the path in a
+        datastore that is named without one.
+        """
         datastore = text_of(output, "datastore", key, self._context)
         path = text_of(output, "path_on_datastore", key, self._context)
         if path is None and (datastore is None or datastore.text.strip() in DEFAULT_DATASTORES):
@@ -141,7 +141,7 @@ class Sources:
         return scalar(f"azureml://datastores/{store}/paths/{below}", place)
 
     def read_inputs(self, step: str, node: Node | None, key: str) -> dict[str, Node]:
-        """A step's inputs (or side inputs) as those of v2."""
+        """Turns a step's inputs (or side inputs) into those of v2."""
         inputs = as_mapping(node, key, self._context)
         made: dict[str, Node] = {}
         for name, given in inputs.entries.items() if inputs else ():
@@ -200,17 +200,17 @@ class Sources:
 
 
 def run_id(step: str) -> str:
-    """The id of a step's run in the path of an output: `<job>/<step>`, when the job has its name."""
+    """The id of a step's run within the path of an output: `<job>/<step>`, filled in when the job has its name."""
     return f"${{{{name}}}}/{step}"
 
 
 def default_place(step: str, output: str) -> str:
-    """The path of a step's output in a datastore that is named without one: as v2's, a folder of its own."""
+    """The path of a step's output in a datastore that is named without one: a folder of its own, as in v2."""
     return f"azureml/{run_id(step)}/{output}"
 
 
 def data_reference(node: Node, key: str, context: Context) -> Node | None:
-    """An input object of v2 for a data reference. None, with an error, if it names no data."""
+    """Turns a data reference into an input object of v2. None, with an error, if it names no data."""
     reference = read_mapping(node, DATA_REFERENCE, key, context)
     if reference is None:
         if is_null(node):
@@ -248,7 +248,7 @@ def data_reference(node: Node, key: str, context: Context) -> Node | None:
 
 
 def _is_table(path: Scalar) -> bool:
-    """A local folder with an MLTable file is a tabular dataset."""
+    """Whether a path is a tabular dataset: a local folder with an MLTable file."""
     location = parse_location(path.text.strip())
     folder = absolute(location.value, path.place.source.folder) if location.kind == "local" else ""
     return bool(folder) and os.path.isfile(os.path.join(folder, "MLTable"))

@@ -1,6 +1,5 @@
-"""The environment of a v1 step as v2 spells it: inline, a file, or a legacy name or folder.
-
-Reference: docs/reference/azure-ml/parallel-job.md#version-1.
+"""The environment of a v1 step in the form of v2: inline, a file, or a legacy name or folder. Reference:
+docs/reference/azure-ml/parallel-job.md#version-1.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ class Environment(NamedTuple):
 
 
 def read_environment(config: Mapping, key: str, folder: str, context: Context) -> Environment:
-    """The environment of a ParallelRunConfig or run configuration; without a node where it names none.
-
-    `folder`: as of `read_run_config`.
+    """Reads the environment of a ParallelRunConfig or run configuration; without a node if it names none. `folder`:
+    as for `read_run_config`.
     """
     node = entry(config, "environment")
     if node is not None:
@@ -45,7 +43,7 @@ def read_environment(config: Mapping, key: str, folder: str, context: Context) -
 
 
 def merged_variables(environment: Environment, own: Node | None) -> Node | None:
-    """The variables of an environment with those of the configuration that names it, which win."""
+    """The variables of an environment, overridden by those of the configuration that names it."""
     if environment.variables is not None and isinstance(own, Mapping):
         return mapping({**environment.variables.entries, **own.entries}, own.place)
     return environment.variables if own is None else own
@@ -80,7 +78,7 @@ def _file(node: Scalar, path: str, key: str, folder: str, context: Context) -> E
 
 
 def _folder(node: Scalar, key: str, folder: str, context: Context) -> Environment:
-    """A folder as `Environment.save_to_directory` writes it."""
+    """Reads a folder that `Environment.save_to_directory` wrote."""
     saved = absolute(node.text.strip(), node.place.source.folder)
     environment = _file(node, os.path.join(saved, "azureml_environment.json"), key, folder, context)
     conda = os.path.join(saved, "conda_dependencies.yml")
@@ -91,7 +89,9 @@ def _folder(node: Scalar, key: str, folder: str, context: Context) -> Environmen
 
 
 def _translated(written: Mapping, folder: str) -> Environment:
-    """v1's object as v2's; one that is v2's already stays as it is. Keys are read in camel and snake case."""
+    """Turns v1's object into v2's; an object in the form of v2 stays as it is. Accepts keys in camel case and snake
+    case.
+    """
     variables = _part(written, "environmentVariables")
     if variables is not None and not variables.entries:
         variables = None

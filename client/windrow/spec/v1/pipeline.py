@@ -25,15 +25,14 @@ TOP_KEYS = ("pipeline", "parallel_run_config")
 
 
 def own_sets(sets: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The settings given beside a v1 file that name keys of its own, and those that name keys of the v2 tree."""
+    """Separates settings given beside a v1 file: those with the file's own keys, and those with keys of the v2 tree."""
     own = [text for text in sets if text.strip().partition(".")[0] in TOP_KEYS]
     return own, [text for text in sets if text not in own]
 
 
 def translate(root: Node, sets: Sequence[str], context: Context) -> Node | None:
-    """The v2 tree of a v1 file; None where an error was noted that leaves nothing to read.
-
-    `sets`: the settings given beside the file (`--set`), which name keys of the v2 tree.
+    """Returns the v2 tree of a v1 file, or None if errors leave nothing to read. `sets`: the settings given beside
+    the file (`--set`), with keys of the v2 tree.
     """
     if not isinstance(root, Mapping):
         return None
@@ -86,7 +85,7 @@ def _pipeline(node: Node, context: Context) -> Node | None:
 
 
 def _steps(pipeline: Mapping, context: Context) -> list[StepText]:
-    """The steps in their order, each with a name of its own."""
+    """Reads the steps in their order, each with a name of its own."""
     node = entry(pipeline, "steps")
     written: dict[str, Node] = {}
     if isinstance(node, Mapping):
@@ -116,7 +115,7 @@ def _steps(pipeline: Mapping, context: Context) -> list[StepText]:
 
 
 def _lone_config(node: Node, sets: Sequence[str], context: Context) -> Node | None:
-    """A ParallelRunConfig by itself: one step, whose data is given beside the file."""
+    """Makes a pipeline of one step from a ParallelRunConfig alone. Its data is given beside the file."""
     if not isinstance(node, Mapping):
         context.problems.error(node, "parallel_run_config", f"is {shown(node)}; it has to be a mapping of settings.")
         return None

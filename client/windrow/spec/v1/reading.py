@@ -1,4 +1,4 @@
-"""Reading mappings of a v1 file by its tables."""
+"""Reads mappings of a v1 file by the tables of keys."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from windrow.spec.settings.fields import Field
 
 
 def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: Context) -> Mapping | None:
-    """A mapping of known keys; warns of those that are unknown or without effect.
-
-    None, with an error, if it is not a mapping.
+    """Reads a mapping, and warns of keys that are unknown or without effect. None, with an error, if it is not a
+    mapping.
     """
     mapping = as_mapping(node, key, context)
     for name, value in mapping.entries.items() if mapping else ():
@@ -40,7 +39,7 @@ def entry(mapping: Mapping, name: str) -> Node | None:
 
 
 def checked(mapping: Mapping, table: dict[str, Field], name: str, key: str, context: Context) -> Node | None:
-    """The value of a key as a scalar of its own type, if it is given and allowed; else None, with an error."""
+    """The v2 mode for a `bind_mode`; None if none is given. `fallback`: what to use if there is no `bind_mode`."""
     node = entry(mapping, name)
     if node is None:
         return None
@@ -72,7 +71,7 @@ def choose_mode(
 
 
 def found_from(path: Scalar, folder: str) -> Scalar:
-    """A path that leads to nothing from the file that holds it, but to something from `folder`: from there."""
+    """A path that leads to nothing from its own file, but to something from `folder`, becomes relative to `folder`."""
     location = parse_location(path.text.strip())
     if location.kind != "local" or os.path.exists(absolute(location.value, path.place.source.folder)):
         return path

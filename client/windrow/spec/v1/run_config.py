@@ -30,10 +30,8 @@ SETTINGS = {
 
 
 class RunConfig(NamedTuple):
-    """What a ParallelRunConfig says of a step.
-
-    `entries` and `task` are v2's keys with their values, `arguments` those that have no key there, `spelled` the keys
-    as the user spells them, by v2's.
+    """The content of a ParallelRunConfig, for a step. `entries` and `task`: v2's keys with their values;
+    `arguments`: settings that have no key in v2; `spelled`: the user's spelling of each v2 key.
     """
 
     entries: dict[str, Node | None]
@@ -49,7 +47,7 @@ NO_CONFIG = RunConfig({}, {}, [], append_row=False, spelled={}, is_whole=False)
 
 
 def read_config_file(path: str, context: Context) -> Mapping | None:
-    """The ParallelRunConfig in a file. None, with an error, if there is none."""
+    """Reads the ParallelRunConfig in a file. None, with an error, if there is none."""
     root = read_yaml(path, "job", context.problems)
     config = root.entries.get("parallel_run_config") if isinstance(root, Mapping) else None
     if isinstance(config, Mapping):
@@ -64,8 +62,8 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
 def read_run_config(config: Mapping, key: str, folder: str, context: Context) -> RunConfig:
     """Reads and checks a ParallelRunConfig; notes an error for each value that is not allowed.
 
-    `folder`: where relative paths start that do not lead to anything from the config's own file. In v1 they start at
-    the working folder, which is mostly that of the pipeline's file.
+    `folder`: where relative paths start that lead to nothing from the config's own file. In v1, they start at the
+    working folder, which is mostly the folder of the pipeline's file.
     """
     read_mapping(config, RUN_CONFIG, key, context)
 
@@ -107,7 +105,7 @@ def read_run_config(config: Mapping, key: str, folder: str, context: Context) ->
 def code_and_script(
     owner: Mapping, script_key: str, key: str, folder: str, context: Context
 ) -> tuple[Scalar | None, Scalar | None]:
-    """The code folder and the script in it; without a `source_directory` the folder is the script's own."""
+    """Finds the code folder and the script in it. Without a `source_directory`, the folder is the script's own."""
     script = text_of(owner, script_key, key, context)
     code = text_of(owner, "source_directory", key, context)
     if code is None and script is not None:
@@ -118,7 +116,7 @@ def code_and_script(
 
 
 def _slashes(path: Scalar) -> Scalar:
-    r"""A relative path that was written on Windows (`.\scripts`)."""
+    r"""A relative path that may have been written on Windows (`.\scripts`), with forward slashes."""
     if "\\" not in path.text or "/" in path.text:
         return path
     return scalar(path.text.replace("\\", "/"), path.place)
@@ -147,7 +145,7 @@ def _partition_keys(config: Mapping, key: str, context: Context) -> Node | None:
 
 
 def _arguments(config: Mapping, key: str, append_row: bool, context: Context) -> list[str]:
-    """The options that v2 has as program arguments only."""
+    """The settings that v2 has only as program arguments."""
     arguments: list[str] = []
     percent = checked(config, RUN_CONFIG, "allowed_failed_percent", key, context)
     if isinstance(percent, Scalar):

@@ -1,4 +1,4 @@
-"""The steps of a v1 pipeline as those of v2. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
+"""Turns the steps of a v1 pipeline into those of v2. Reference: docs/reference/azure-ml/parallel-job.md#version-1."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OTHER_TYPES = (
 
 
 class StepText(NamedTuple):
-    """A step as written: its key in the file, its name in v2, what it holds."""
+    """A step as written: its key in the file, its name in v2, its content."""
 
     key: str
     name: str
@@ -46,7 +46,7 @@ class StepText(NamedTuple):
 
 
 def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepText | None:
-    """What kind of step this is, and its name. None, with an error, for kinds that are not supported."""
+    """Finds out what kind of step this is, and its name. None, with an error, for kinds that are not supported."""
     written = text_of(node, "type", key, context)
     kind = written.text.strip() if written else ""
     found = next((name for name in STEP_TYPES if name.casefold() == kind.casefold()), None)
@@ -72,7 +72,7 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
 
 
 def parallel_step(step: StepText, sources: Sources, outputs: dict[str, Node], context: Context) -> Node:
-    """A ParallelRunStep as a step of type parallel."""
+    """Turns a ParallelRunStep into a step of type parallel."""
     node, key = step.entries, step.key
     read_mapping(node, PARALLEL_STEP, key, context)
     config, config_key, folder = _run_config(node, key, context)
@@ -131,7 +131,7 @@ def parallel_step(step: StepText, sources: Sources, outputs: dict[str, Node], co
 
 
 def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], context: Context) -> Node:
-    """A PythonScriptStep as a step of type command."""
+    """Turns a PythonScriptStep into a step of type command."""
     node, key = step.entries, step.key
     read_mapping(node, SCRIPT_STEP, key, context)
     _spell(
@@ -172,7 +172,7 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
 
 
 def _parameters(step: str, node: Mapping, key: str, sources: Sources, context: Context) -> dict[str, Node]:
-    """A step's parameters as inputs: a value, or the parameter of the pipeline that `source` names."""
+    """Turns a step's parameters into inputs: a value, or the parameter of the pipeline that `source` names."""
     parameters = _read_parameters(node, key, context)
     made: dict[str, Node] = {}
     for name, value in parameters.items():
@@ -195,7 +195,7 @@ def _parameters(step: str, node: Mapping, key: str, sources: Sources, context: C
 
 
 def _read_parameters(node: Mapping, key: str, context: Context) -> dict[str, Node]:
-    """A step's `parameters` as written."""
+    """Reads a step's `parameters` as written."""
     parameters = entry(node, "parameters")
     if parameters is None:
         return {}
@@ -206,7 +206,9 @@ def _read_parameters(node: Mapping, key: str, context: Context) -> dict[str, Nod
 
 
 def _run_config(node: Mapping, key: str, context: Context) -> tuple[Mapping | None, str, str]:
-    """The ParallelRunConfig of a step: inline, or from its file; how its keys are called; the pipeline's folder."""
+    """The ParallelRunConfig of a step (inline, or from its file), the key under which its keys are shown, and the
+    pipeline's folder.
+    """
     written = entry(node, "parallel_run_config")
     key, folder = f"{key}.parallel_run_config", node.place.source.folder
     if isinstance(written, Mapping):
@@ -230,7 +232,7 @@ def _run_config(node: Mapping, key: str, context: Context) -> tuple[Mapping | No
 
 
 def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Environment, Scalar | None]:
-    """What a `.runconfig` file says of a script step: its environment and compute."""
+    """Reads environment and compute of a script step from a `.runconfig` file."""
     written = text_of(node, "runconfig", key, context)
     if written is None:
         return Environment(), None
@@ -254,7 +256,7 @@ def _run_configuration(node: Mapping, key: str, context: Context) -> tuple[Envir
 
 
 def _names(node: Mapping, outputs: dict[str, Node]) -> Names:
-    """The names that a step's arguments can refer to, including those with errors."""
+    """The names that a step's arguments can refer to, including names with errors."""
 
     def names(key: str) -> list[str]:
         there = entry(node, key)
@@ -268,16 +270,15 @@ def _compute(node: Mapping, key: str, context: Context) -> Scalar | None:
 
 
 def _input_data(names: list[str], place: Node) -> Node | None:
-    """The divided inputs."""
+    """The names of the divided inputs, as the value of `input_data`."""
     bound = [scalar(f"${{{{inputs.{name}}}}}", place.place) for name in names]
     return None if not bound else bound[0] if len(bound) == 1 else sequence(bound, place.place)
 
 
 def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own: list[str]) -> list[str]:
-    """Arguments of v1's runtime that the script's source asks for and v2's does not have:
-    docs/reference/azure-ml/parallel-job.md#reserved-arguments.
-
-    Settings that both have come by `windrow.spec.settings.arguments.runtime_values`.
+    """Arguments of v1's runtime that the script's source asks for and v2's runtime lacks:
+    docs/reference/azure-ml/parallel-job.md#reserved-arguments. Settings that both have are passed by
+    `windrow.spec.settings.arguments.runtime_values`.
     """
     script, code = config.task.get("entry_script"), config.task.get("code")
     if not isinstance(script, Scalar) or not isinstance(code, Scalar):
@@ -300,7 +301,7 @@ def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own
 
 
 def _spell(step: str, key: str, spelled: dict[str, str], context: Context) -> None:
-    """Keys of a step as its user spells them: those of `spelled` as told, any other below the step's own key."""
+    """Records how the user spells a step's keys: as `spelled` says, all others below the step's own key."""
     names = context.problems.spelled
     names[f"jobs.{step}"] = key
     names[f"jobs.{step}.is_deterministic"] = f"{key}.allow_reuse"

@@ -26,6 +26,7 @@ class CsvWriter:
         self._frames: Optional[DataFrameWriter] = None
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
+        """Writes the rows of a value; `FormatWriter.write` says what it may raise."""
         if is_dataframe(value):
             return Written(self._write_frame(value, write), len(value))
         check_rows(value, "csv")

@@ -23,6 +23,7 @@ class JsonLinesWriter:
     """The `FormatWriter` of JSON lines. One serves one step."""
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
+        """Writes the rows of a value; `FormatWriter.write` says what it may raise."""
         if not is_dataframe(value):
             check_rows(value, "jsonl")
             rows: Iterator[Mapping[Any, Any]] = iter(value)

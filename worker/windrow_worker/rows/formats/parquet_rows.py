@@ -32,6 +32,7 @@ class ParquetRowsWriter:
         self._headers: Dict[Any, bytes] = {}
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
+        """Writes the rows of a value; `FormatWriter.write` says what it may raise."""
         if is_dataframe(value):
             if not len(value) and not value.shape[1]:
                 return Written(b"", 0)

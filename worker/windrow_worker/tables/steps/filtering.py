@@ -116,7 +116,7 @@ def _column(series: pandas.Series) -> Values:
 
 
 def _must_be(kind: str, values: Values, what: str) -> None:
-    """Whether all are null, so that the type does not matter."""
+    """Raises FilterFailed unless the values are of this kind, or all null."""
     if values.kind != kind and not values.null.all():
         raise FilterFailed("%s is %s, where %s is needed" % (what, _WORDS[values.kind], _WORDS[kind]))
 

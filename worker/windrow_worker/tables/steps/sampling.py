@@ -27,7 +27,7 @@ def sampled(step: Dict[str, Any], salt: int, positions: numpy.ndarray) -> numpy.
 
 
 def _mixed(value: int) -> int:
-    """splitmix64: equal inputs give equal numbers on every machine; neighbouring inputs give unrelated ones."""
+    """A number from splitmix64: the same for the same input on every machine, unrelated for neighbouring inputs."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
