@@ -303,7 +303,8 @@ def test_what_raises_at_a_paused_job_is_told_but_not_with_each_tick(
         monkeypatch.setattr(ticks, "fail_if_given_up", broken)
         monkeypatch.setattr(steps, "_end_step", broken)
         told = []
-        for command in (commands.Tick(), commands.Tick(), commands.CancelJob("a")):
+        group: list[commands.Command] = [commands.Tick(), commands.Tick(), commands.CancelJob("a")]
+        for command in group:
             caplog.clear()
             reply = await submit(command)
             told.append(caplog.text.count("a command raised inside the core"))
