@@ -30,7 +30,7 @@ STDOUT, STDERR = 1, 2
 
 
 def main() -> None:
-    """Plan one step, then exit at once: the watcher's blocked read would hold up an orderly end."""
+    """Plan one step, then leave without ceremony: the watcher's blocked read would hold up an orderly end."""
     hide_credentials()
     # Nothing that is printed may get into the stream of messages.
     stdout = os.dup(STDOUT)

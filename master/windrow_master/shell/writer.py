@@ -203,7 +203,7 @@ class Writer:
         for step_id, at_step in errors.items():
             step = self.core.state.steps.get(step_id)
             if step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED:
-                continue  # already reported
+                continue  # told already
             _report(
                 at_step,
                 "a command raised inside the core: please report this",
