@@ -48,12 +48,12 @@ def has_ended(found: FoundJob | FoundStep | None) -> bool:
 
 
 def means_for_step(step: FoundStep) -> str:
-    """What damage to something that this step needs means."""
+    """The meaning of damage to something that a step needs."""
     return _MEANS_STEP[has_ended(step)]
 
 
 def means_for_job(job: FoundJob | None) -> str:
-    """What damage to something that this job needs means."""
+    """The meaning of damage to something that a job needs."""
     return _MEANS_JOB[has_ended(job)]
 
 

@@ -142,9 +142,7 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
             for batch in state.records.mini_batches_of(step.step_id):
                 if not batch.sound:
                     entry["damaged"] += 1
-                    if (
-                        batch.number == count
-                    ):  # otherwise its number is damaged, too, and the right one will be reported missing
+                    if batch.number == count:  # else its number is damaged, too, and the right one will be missing
                         missing.writerow((count, "", "its record in the database does not have its check value", ""))
                         entry["missing"] += 1
                         count += 1
