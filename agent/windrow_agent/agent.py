@@ -239,7 +239,7 @@ class Agent:
             self._retired_steps = None
 
     def _make_environments(self) -> Environments:
-        """Called for the first step that asks for an environment; most ask for none."""
+        """Makes the object that provides environments, when the first step asks for one; most steps ask for none."""
         from windrow_agent.environments.provider import Environments, folder_of
 
         config = self.config

@@ -74,7 +74,7 @@ class AgentConfig:
 
     @classmethod
     def parse(cls, text: str | bytes) -> AgentConfig:
-        """From JSON whose keys are the fields' names. Raises BadConfig."""
+        """Reads JSON whose keys are the names of the fields. Raises BadConfig."""
         try:
             document = json.loads(text)
         except ValueError as error:

@@ -70,7 +70,7 @@ class Link:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """For every call but Register."""
+        """The metadata of every call but Register."""
         return (("windrow-credential", self.credential),)
 
     def open_work(self) -> WorkCall:

@@ -30,7 +30,7 @@ class RequestRefused(WindrowError):
 
 
 class NotFound(RequestRefused):
-    """There is no such job, output or log file."""
+    """The job, output or log file does not exist."""
 
 
 class RunChanged(WindrowError):

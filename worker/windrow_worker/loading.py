@@ -1,4 +1,4 @@
-"""From a recipe to the argument of `run()`: makes the loader of a step, and has the loaders of files."""
+"""Turns recipes into arguments of `run()`: makes the loader of a step, and contains the loaders of files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class NothingLoader:
     `--rank_mini_batch_count`): an empty list."""
 
     def load(self, recipe: bytes) -> Loaded:
-        """An empty list, whatever the recipe."""
+        """Returns an empty list, whatever the recipe."""
         return Loaded([], 0)
 
 

@@ -69,7 +69,7 @@ def prepare_output() -> None:
 
 
 def tell_of_crashes() -> None:
-    """From here on, a crash in C code, or `WHERE_SIGNAL`, writes the Python stacks to stderr."""
+    """From now on, a crash in C code, or `WHERE_SIGNAL`, writes the Python stacks to stderr."""
     try:
         import faulthandler
 

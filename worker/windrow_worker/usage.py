@@ -27,7 +27,7 @@ class Usage:
         self._peak_kib = _own_peak_kib() or usage.ru_maxrss
 
     def begin(self) -> None:
-        """Counts CPU time from here."""
+        """Start counting CPU time."""
         usage = getrusage(RUSAGE_SELF)
         self._cpu_s = usage.ru_utime + usage.ru_stime
 

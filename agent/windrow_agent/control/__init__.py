@@ -1,3 +1,3 @@
-"""What the master says, carried out: steps taken, prepared and ended, leases taken, the node's state reported."""
+"""Carries out what the master says: takes, prepares and ends steps, takes leases, and reports the node's state."""
 
 from __future__ import annotations

@@ -297,7 +297,9 @@ class Controller:
         return ""
 
     def _give_up(self, step: Step, text: str, failure: rpc.WorkerFailure | None = None) -> None:
-        """This node cannot serve the step. `failure`: what the master is told, if that is more than the text."""
+        """Gives the step up: this node cannot serve it. `failure`: the report to the master, if that says more than
+        the text.
+        """
         if failure is None:
             failure = completions.worker_failure(step.step_id, work.CAUSE_NODE_FAULT, text, "", 0)
             self._repeated.say("not prepared", logging.ERROR, text, step=step.step_id)
@@ -508,7 +510,7 @@ class Controller:
         self._distributor.release_queued()
 
     def kill_all(self) -> None:
-        """The agent ends now: kills all workers, since none may outlive it."""
+        """Kills all workers, since the agent ends now and none may outlive it."""
         if self._allotting is not None:
             self._allotting.cancel()
         self._environments.close()

@@ -54,7 +54,7 @@ class EndedSteps:
         return [*dict.fromkeys([*self.ended, *self._dropping.values()])]
 
     def forget(self, step_id: int) -> None:
-        """The master's state does not have the step: neither its end nor its logs are sent."""
+        """Forgets a step that the master's state does not have: neither its end nor its logs are sent."""
         for step in self.kept():
             if step.step_id == step_id:
                 step.foreign = True

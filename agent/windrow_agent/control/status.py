@@ -56,7 +56,7 @@ class NodeStatus:
         )
 
     def send_capacities(self) -> None:
-        """Sends how many leases of each step are wanted, where that has changed enough to matter."""
+        """Sends how many leases of each step are wanted, if that has changed enough to matter."""
         blocked = self._outgoing.draining or self._outgoing.outbox.full
         for step in self._steps.values():
             if step.state is StepState.ENDING:

@@ -56,7 +56,7 @@ class Cache:
         return self.folder / digest
 
     def python(self, digest: str) -> Path:
-        """Its interpreter."""
+        """The path of an environment's interpreter."""
         return self.folder / digest / "bin" / "python"
 
     def try_lock(self, digest: str) -> Lock | None:

@@ -49,7 +49,9 @@ class Process:
         strays.AWAITED.add(self._process.pid)
 
     async def wait(self, is_wanted: Callable[[], bool]) -> int:
-        """Waits for its exit code; kills it if it is no longer wanted, or the wait is cancelled. Raises Abandoned."""
+        """Waits for the exit code; kills the process if it is no longer wanted, or the wait is cancelled. Raises
+        Abandoned.
+        """
         try:
             while (code := self._process.poll()) is None:
                 if not is_wanted():

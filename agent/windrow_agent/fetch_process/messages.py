@@ -57,7 +57,7 @@ class Decoder:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Takes more bytes; returns the messages that are now complete. Raises ValueError for bytes that are no
+        """Takes more bytes; returns the messages that are now complete. Raises ValueError for bytes that are not a
         message.
         """
         self._rest += data

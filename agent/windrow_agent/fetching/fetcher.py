@@ -141,7 +141,7 @@ class Fetcher:
         self._start_waiting()
 
     def close(self) -> None:
-        """The agent ends."""
+        """Ends the fetch process, as the agent ends."""
         self._held.clear()
         self._process.close()
 

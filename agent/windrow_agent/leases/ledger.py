@@ -124,7 +124,9 @@ class Ledger:
         return new
 
     def fetched(self, lease_id: int, recipe: bytes) -> bool:
-        """The data of a FETCHING lease is here; `recipe` is for the worker. False: it is no longer FETCHING."""
+        """Takes the recipe for the worker, since the data of a FETCHING lease has arrived. False: the lease is no
+        longer FETCHING.
+        """
         lease = self._fetching.pop(lease_id, None)
         if lease is None:
             return False

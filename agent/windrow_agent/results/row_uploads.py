@@ -63,7 +63,7 @@ class RowUploads:
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """The agent ends."""
+        """Cancels all uploads, as the agent ends."""
         for task in self._tasks:
             task.cancel()
 

@@ -101,7 +101,7 @@ class ResourceMonitor:
     def __init__(
         self, steps: Callable[[], Iterable[Step]], folder: Path, until_at_work: Callable[[], Awaitable[object]]
     ) -> None:
-        """`folder`: its disk is always listed. `until_at_work`: waits while there are no steps."""
+        """`folder`: a folder whose disk is always listed. `until_at_work`: waits while there are no steps."""
         self._steps = steps
         self._until_at_work = until_at_work
         self._folder = folder

@@ -201,7 +201,7 @@ class Step:
         self.shutdown_failure = self.shutdown_failure or f"process{process_number:03d}: {message}"
 
     def as_ended(self) -> rpc.EndedStep:
-        """What the master is told once no worker is left."""
+        """The report to the master, once no worker is left."""
         return rpc.EndedStep(
             step_id=self.step_id,
             unsaved=self.unsaved,

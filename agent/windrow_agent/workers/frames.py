@@ -57,8 +57,7 @@ class Result(NamedTuple):
 
 
 class BadFrame(ValueError):
-    """Bytes on the result channel are no frame: the script has written into it, or the worker is broken.
-
+    """Bytes on the result channel are not a frame: the script has written into it, or the worker is broken.
     `before`: the frames before it in the same bytes.
     """
 

@@ -59,7 +59,7 @@ class Page:
     """
 
     def __init__(self, path: Path) -> None:
-        """Makes the file with its block allocated, so that a full disk is no SIGBUS later. Raises OSError."""
+        """Makes the file with its block allocated; otherwise a full disk could later cause a SIGBUS. Raises OSError."""
         self.path = path
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

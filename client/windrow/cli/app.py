@@ -213,9 +213,9 @@ app.command(
 
 
 def run_app() -> int:
-    """Run the command line of this process. Returns its exit code, or ends the process with it.
+    """Run the command line of this process.
 
-    Where JSON is asked for, wrong usage is told as JSON as well.
+    Returns its exit code, or ends the process with it. If JSON is requested, errors of usage are reported as JSON, too.
     """
     if not _wants_json(sys.argv[1:]):
         app(prog_name="windrow")

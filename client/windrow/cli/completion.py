@@ -36,7 +36,7 @@ def causes(incomplete: str) -> list[str]:
 
 
 def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
-    """Of the first names that a master returns, those that begin like this."""
+    """Of the first names that a master returns, those that begin with the given text."""
     try:
         from windrow.sdk.client import Client
 

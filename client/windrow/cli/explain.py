@@ -1,4 +1,4 @@
-"""`windrow job explain`: why a job stands where it stands, and what to do about it."""
+"""`windrow job explain`: why a job is in its present state, and what to do about it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def health(
 
 
 def _serves(access: Access, timeout_s: float) -> bool:
-    """Raises WindrowError when there is no answer."""
+    """Whether a master serves. Raises WindrowError if it does not answer."""
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from windrow.rpc.connection import Connection

@@ -32,7 +32,7 @@ class Interrupts:
         return self.count > 1
 
     def disarm(self) -> None:
-        """From now on, only count signals."""
+        """Only count signals from now on."""
         self._armed = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:

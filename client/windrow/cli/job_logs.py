@@ -226,7 +226,7 @@ class Followed:
 
 
 def _is_followed(path: str) -> bool:
-    """Whether a file holds what scripts write, or the progress of steps, and is no copy (--copy_logs_to_parent)."""
+    """Whether a file holds what scripts write, or the progress of steps, and is not a copy (--copy_logs_to_parent)."""
     parts = path.split("/")
     return (len(parts) == 5 and parts[1] == "user") or (
         len(parts) == 2 and parts[1].startswith("job_progress_overview.")

@@ -102,7 +102,7 @@ class _Run:
                 self._session = None
 
     def forget(self) -> None:
-        """The end has been reported, so the next equal command begins a new run."""
+        """Note that the end has been reported, so that the next equal command begins a new run."""
         from windrow.embedded import unreported_run
 
         if sys.stdout is not None:

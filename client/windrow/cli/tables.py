@@ -96,5 +96,5 @@ def ago(moment: datetime | None) -> str:
 
 
 def local_time(moment: datetime | None) -> str:
-    """In this machine's time zone, to the second; empty for None."""
+    """A moment in this machine's time zone, to the second; empty for None."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment is not None else ""

@@ -1,4 +1,4 @@
-"""All checks, in order. A check that itself fails is a finding, and the others go on."""
+"""Runs all checks, in order. A check that fails itself becomes a finding, and the others continue."""
 
 from __future__ import annotations
 

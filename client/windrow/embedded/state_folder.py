@@ -89,7 +89,7 @@ def prepare(folder: str) -> str:
 
 
 def claim(folder: str) -> Ownership | None:
-    """Own the folder; None if another process does. Waits for a former master and agent to end.
+    """Take ownership of the folder; returns None if another process has it. Waits for a former master and agent to end.
 
     Raises StateFolderError if a master serves the folder that no embedded run started.
     """

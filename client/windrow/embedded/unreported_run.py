@@ -16,16 +16,13 @@ FILE = "untold"
 
 
 def remember(folder: str, job_id: str) -> None:
-    """The run that was followed last, if its end is unreported; otherwise empty. A damaged note counts as none: an
-    equal command then runs the job again.
-    """
+    """Note that a command follows the run from now on."""
     write_note(os.path.join(folder, FILE), {"job_id": job_id})
 
 
 def remembered(folder: str) -> str:
-    """The run that was followed last, if its end is unreported; else "".
-
-    A damaged note counts as none: an equal command then runs the job again.
+    """The run that was followed last, if its end is unreported; otherwise empty. A damaged note counts as none: an
+    equal command then runs the job again.
     """
     with contextlib.suppress(NoteDamaged, OSError):
         return str((read_note(os.path.join(folder, FILE)) or {}).get("job_id", ""))

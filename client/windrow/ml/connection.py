@@ -92,7 +92,9 @@ class MasterConnection:
         return self._client
 
     def close(self) -> None:
-        """End the private master and agent, if there are any; unfinished jobs go on when the state is opened again."""
+        """End the private master and agent, if there are any. Unfinished jobs continue when the state folder is
+        opened again.
+        """
         if self._closer is not None:
             self._closer()
         self._client = self._session = self._closer = None

@@ -27,7 +27,7 @@ class JobCalls(Protocol):
 
 
 def with_job_files(client: JobCalls, jobs: Iterable[Job]) -> Iterator[tuple[Job, str]]:
-    """Each job with the absolute path of its job file, in order; without jobs that are gone meanwhile."""
+    """Yield each job with the absolute path of its job file, in order. Leaves out jobs that no longer exist."""
     for job in jobs:
         try:
             document = client.document(job.job_id)

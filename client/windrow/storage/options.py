@@ -23,7 +23,7 @@ _PLAIN = {"s3": "AWS_ALLOW_HTTP", "abfss": "AZURE_ALLOW_HTTP", "az": "AZURE_ALLO
 
 
 def store_options(url: StorageUrl) -> dict[str, str]:
-    """Options for the store of an address. Raises StorageError: there are no credentials."""
+    """Return options for the store of an address. Raises StorageError if there are no credentials."""
     prefix = _PREFIXES[url.scheme]
     options = {name: value for name, value in os.environ.items() if name.startswith(prefix) and value}
     options |= {

@@ -124,7 +124,7 @@ def _is_left_to_steps(problem: Problem) -> bool:
 
 
 def _is_ours(problem: Problem, left: list[Problem]) -> bool:
-    """Whether a problem belongs to the stand-ins, not to the component."""
+    """Whether a problem belongs to a stand-in, not to the component."""
     # A step without a task has no settings that could be judged, and is itself left to the steps.
     return problem in left or _STAND_IN in problem.message
 

@@ -265,7 +265,7 @@ class StartStep(NamedTuple):
 
 
 class ReuseStep(NamedTuple):
-    """The outputs of an earlier job stand for those of a step that has not begun. Reply: None."""
+    """The outputs of an earlier job replace those of a step that has not begun. Reply: None."""
 
     step_id: StepId
     paths: bytes

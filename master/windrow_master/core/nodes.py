@@ -147,7 +147,7 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
 
 
 def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | None:
-    """A Work stream begins: both sides agree on what the node holds."""
+    """Begin a Work stream: both sides agree on what the node holds."""
     node = _find(state, command.node_id, command.node_incarnation)
     if isinstance(node, Refused):
         return node

@@ -52,7 +52,7 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
 
 
 def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
-    """Whether another node works on a step, one on which this mini-batch has not failed yet."""
+    """Whether there is a node for a step on which this mini-batch has not failed yet."""
     tries = step.mini_batches.tries.get(mini_batch)
     failed_on = tries.nodes if tries is not None else ()
     return any(

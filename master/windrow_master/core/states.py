@@ -52,7 +52,7 @@ class AttemptState(IntEnum):
 
 
 class NodeState(IntEnum):
-    """The causes of failures. Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
+    """The states of nodes. Equal to windrow.rpc.v1.NodeState."""
 
     READY = 1
     DISCONNECTED = 2
@@ -62,7 +62,7 @@ class NodeState(IntEnum):
 
 
 class Cause(IntEnum):
-    """Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
+    """The causes of failures. Equal to windrow.rpc.v1.Cause (docs/explanation/failures.md)."""
 
     NONE = 0
     EXCEPTION = 1

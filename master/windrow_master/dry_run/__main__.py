@@ -46,8 +46,8 @@ def main() -> None:
 
 
 def _ask_to_end() -> None:
-    """End the process by a signal: its handler runs in the main thread, which makes nothing new while the handler
-    removes what exists.
+    """End the process by a signal. Its handler runs in the main thread, so nothing new is made while the handler
+    cleans up.
     """
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -146,6 +146,6 @@ def _marks(path: Path) -> tuple[int, ...]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's content, hexadecimal. Raises OSError."""
+    """Return the sha256 (hexadecimal) of a file's content. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -199,7 +199,7 @@ class SegmentFile(io.RawIOBase):
         return len(content)
 
     def checksum(self) -> int:
-        """crc32 of all of it; what has not been read is read now. Raises OSError."""
+        """The crc32 of everything, including what has not been read yet, which is read now. Raises OSError."""
         while content := os.pread(self._descriptor, min(STRIDE_BYTES, self._end - self._at), self._at):
             self._at += len(content)
             self._checksum = crc32_of(content, self._checksum)

@@ -27,12 +27,12 @@ class StepFacts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its key in the job file."""
+        """The step's key in the job file."""
         return self.row.name
 
     @property
     def outcome(self) -> str:
-        """Its state as one word, as docs/reference/azure-ml/parallel-job.md#the-end-of-a-job has it."""
+        """The state as one word, as in docs/reference/azure-ml/parallel-job.md#the-end-of-a-job."""
         if self.row.state == StepState.COMPLETED and (self.counters.failed or self.counters.items_failed):
             return "CompletedWithFailures"
         return StepState(self.row.state).name.title()

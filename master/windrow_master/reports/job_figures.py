@@ -194,7 +194,9 @@ class StepFigures:
     # The document.
 
     def document(self, rows_max: int = ROWS_MAX) -> dict[str, Any]:
-        """As JSON (docs/contracts.md, section 6), with at most `rows_max` lanes and rows by worker."""
+        """Return the figures as JSON (docs/contracts.md, section 6), with at most `rows_max` lanes and rows by
+        worker.
+        """
         workers = sorted(self._workers.values(), key=lambda worker: worker.key)
         self._mark_gone(workers)
         lanes = self._lanes(workers)

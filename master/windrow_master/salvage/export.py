@@ -248,7 +248,7 @@ def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Call
 
 
 def _ending(job: FoundJob, step: FoundStep) -> str:
-    """The ending of the name of the file of rows, by their format."""
+    """The suffix of the file of rows, from the format of the rows."""
     written = Path(step.append_row or "").suffix[1:]
     try:
         steps = json.loads(job.document)["steps"]

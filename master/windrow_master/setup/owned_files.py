@@ -51,7 +51,7 @@ def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o
 
 
 def read_if_there(path: Path) -> bytes | None:
-    """What a file holds; None where there is none. Raises OSError."""
+    """Return the content of a file; None if it does not exist. Raises OSError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -31,8 +31,9 @@ STDERR_TAIL = 4096
 
 
 class GroupRecords(NamedTuple):
-    """The bytes behind the message of a group (docs/contracts.md, section 3): PLAN_RECORDs, RANKs and EARLIERs. Each
-    kind has one record for each mini-batch, or none at all."""
+    """The bytes after the message of a group (docs/contracts.md, section 3): PLAN_RECORDs, RANKs and EARLIERs. Each
+    kind has one record for each mini-batch, or none at all.
+    """
 
     planned: bytes
     ranks: bytes
@@ -40,7 +41,7 @@ class GroupRecords(NamedTuple):
 
     @classmethod
     def of(cls, message: dict[str, Any], records: bytes) -> GroupRecords:
-        """Cut the bytes behind a message into its three kinds of records."""
+        """Split the bytes after a message into its three kinds of records."""
         ranks = message["count"] * PLAN_RECORD.size
         earlier = ranks + message["count"] * RANK.size * bool(message.get("ranked"))
         return cls(records[:ranks], records[ranks:earlier], records[earlier:])

@@ -53,7 +53,7 @@ class WorkSession:
         self._last.revoked_lease_ids.extend(lease_ids)
 
     def recall(self, step_id: int, count: int) -> None:
-        """Ask the node to give back so many leases of a step that have not started."""
+        """Ask the node to give back this many leases of a step that have not started."""
         self._last.recalls.add(step_id=step_id, count=count)
 
     def end_step(self, step_id: int) -> None:

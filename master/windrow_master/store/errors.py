@@ -15,7 +15,7 @@ class StorePostponed(StateError):
 
 
 class StoreFull(StorePostponed):
-    """There is no room on the disk."""
+    """The disk is full."""
 
 
 class StoreBusy(StorePostponed):
@@ -39,7 +39,7 @@ class SchemaTooNew(StateUnusable):
 
 
 class NotReopened(Exception):
-    """The job has not ended, or is of another generation by now. Nothing was changed."""
+    """The job has not ended, or has another generation by now. Nothing was changed."""
 
 
 class AssetExists(Exception):

@@ -22,7 +22,7 @@ class FoundJob(NamedTuple):
 
     @property
     def state_name(self) -> str:
-        """In small letters; its number, where there is no such state."""
+        """The state in small letters; a state without a name stays a number."""
         return _name(JobState, self.state)
 
 
@@ -43,7 +43,7 @@ class FoundStep(NamedTuple):
 
     @property
     def state_name(self) -> str:
-        """In small letters; its number, where there is no such state."""
+        """The state in small letters; a state without a name stays a number."""
         return _name(StepState, self.state)
 
     @property

@@ -1,3 +1,3 @@
-"""From what `run()` returns to the rows of the output."""
+"""Turns what `run()` returns into the rows of the output."""
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class DataFrameWriter:
         return f". DataFrame.to_csv was called with {called} of {_SETTINGS_FILE}; correct that, or the DataFrame"
 
     def _fast_for(self, cells: int) -> Optional[FastCsv]:
-        """The fast way, if the settings allow it and Arrow is there."""
+        """Return the fast writer, if the settings allow it and Arrow is installed."""
         if not self._tried_fast and (cells >= _FAST_CELLS_MIN or "pyarrow" in sys.modules):
             self._tried_fast = True
             if self._encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
@@ -157,7 +157,7 @@ class DataFrameWriter:
 
 
 def _place_of(letter: str, frame: Any, first_row: int) -> str:
-    """Where a character is in a DataFrame, if it is in a text of its columns."""
+    """Where a character is in a DataFrame, if it is in a text of one of its columns."""
     for at, name in enumerate(frame.columns):
         for row, value in enumerate(frame.iloc[:, at].tolist(), first_row):
             if isinstance(value, str) and letter in value:

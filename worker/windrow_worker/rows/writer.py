@@ -183,7 +183,9 @@ class RowWriter:
             dataframe.check_settings(self._settings)
 
     def count(self, value: Any) -> int:
-        """The number of results in a returned value. Raises BadReturn if it is no list, DataFrame or sequence."""
+        """The number of results in a returned value. Raises BadReturn if the value is not a list, DataFrame or
+        sequence.
+        """
         kind = type(value)
         if kind is list or kind is tuple:
             return len(value)

@@ -41,7 +41,7 @@ class MiniBatchDataset:
         self._recipe = recipe
 
     def to_path(self) -> List[str]:
-        """The paths of its files, as `run()` gets them. Raises TypeError where the input is a table."""
+        """The paths of the files, as `run()` gets them. Raises TypeError if the input is a table."""
         value = self._loader.load(self._recipe).value
         if isinstance(value, list) and all(isinstance(path, str) for path in value):
             return value
@@ -50,7 +50,7 @@ class MiniBatchDataset:
         )
 
     def to_pandas_dataframe(self) -> Any:
-        """Its records as a DataFrame. Raises TypeError where the input is a list of files."""
+        """The records as a DataFrame. Raises TypeError if the input is a list of files."""
         value = self._loader.load(self._recipe).value
         if not isinstance(value, list):
             return value

@@ -69,8 +69,9 @@ class DelimitedLoader:
         return {column.name: known[column.type] for column in self._columns if column.type in known}
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for bytes that are no text of the
-        encoding."""
+        """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for bytes that are not
+        text in the encoding.
+        """
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         layout = self._layouts[where["layout"]]

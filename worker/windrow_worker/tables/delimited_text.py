@@ -138,7 +138,7 @@ def header_names(fields: Sequence[Optional[str]]) -> List[str]:
 
 
 def widened(names: Sequence[str], width: int) -> List[str]:
-    """The names, and `Column<position>` for further columns up to `width`."""
+    """The names, extended to `width` columns by `Column<position>`."""
     return distinct(list(names) + ["Column%d" % (at + 1) for at in range(len(names), width)])
 
 

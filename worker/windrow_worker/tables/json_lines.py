@@ -96,7 +96,7 @@ class JsonLinesLoader:
         return {name: KNOWN[kind] for name, kind in self._columns if kind in KNOWN}
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for what is no text or no JSON."""
+        """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for invalid text or JSON."""
         from windrow_worker.tables.frames import frame
         from windrow_worker.tables.positions import line_positions
 
@@ -141,7 +141,7 @@ class RecordsLoader:
         self._encoding: str = reader["encoding"]
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for what is no text or no JSON."""
+        """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for invalid text or JSON."""
         where = json.loads(recipe)
         try:
             rows = list(records(to_text(read_slice(where, self._encoding), self._encoding, where["begin"])))

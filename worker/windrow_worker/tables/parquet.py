@@ -58,7 +58,7 @@ class ParquetLoader:
         }
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, InputMisread, OSError, and pyarrow's errors for a damaged file."""
+        """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and pyarrow's errors for a damaged file."""
         where = json.loads(recipe)
         name = where["file"]
         # From a file in remote storage, the agent has fetched the row group and the footer, at their offsets.

@@ -23,7 +23,7 @@ class FileGroupTableLoader:
         self._keys = keys
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises what the other loader raises."""
+        """Loads one mini-batch. Raises what the other loader raises."""
         where = json.loads(recipe)
         frames: List[pandas.DataFrame] = []
         misfits: Dict[str, Tuple[int, str]] = {}

@@ -22,7 +22,7 @@ class PathColumnsLoader:
         self.types_without_nulls: Dict[str, str] = loader.types_without_nulls
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises what the other loader raises."""
+        """Loads one mini-batch. Raises what the other loader raises."""
         loaded: Loaded = self._loader.load(recipe)
         loaded.value, misfits = with_path_columns(loaded.value, self._plan, json.loads(recipe)["file"])
         loaded.misfits = [*loaded.misfits, *misfits]

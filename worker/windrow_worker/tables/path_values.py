@@ -21,7 +21,9 @@ class PathColumnsPlan:
         self.at = document["at"]
 
     def values(self, file: str) -> List[Tuple[Column, Any, str]]:
-        """Each column with its value for a file (dates as nanoseconds), and the text if that did not fit its type."""
+        """Returns each column with its value for a file (dates as nanoseconds), and the text if it did not fit the
+        column's type.
+        """
         found = []
         for column, value in zip(self._types, self._columns.values_of(file, self._columns.names)):
             if isinstance(value, str):

@@ -43,7 +43,7 @@ class SortedRowsLoader:
         self._frame: Any = None
 
     def load(self, recipe: bytes) -> Loaded:
-        """One mini-batch. Raises InputChanged, also for a damaged file, InputMisread and OSError."""
+        """Loads one mini-batch. Raises InputChanged, also for a damaged file, InputMisread and OSError."""
         where = json.loads(recipe)
         begin, end = where["begin"], where["begin"] + where["rows"]
         number = begin // self._batch_rows

@@ -27,9 +27,8 @@ class SteppedLoader:
         self._exact_integers = exact_integers
 
     def load(self, recipe: bytes, passing_range: Optional[Callable[[int], Tuple[int, int]]] = None) -> Loaded:
-        """One mini-batch; `passing_range` as in `windrow_worker.tables.steps.apply`.
-
-        Raises what the other loader raises, and ValueError for what a filter cannot judge.
+        """Loads one mini-batch; `passing_range` as in `windrow_worker.tables.steps.apply`. Raises what the other
+        loader raises, and ValueError for values that a filter cannot handle.
         """
         loaded = self._loader.load(recipe)
         rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range)

@@ -38,7 +38,7 @@ class JsonDisplay:
         emit("notice", message=message)
 
     def tick(self) -> None:
-        """Nothing between two moments."""
+        """Do nothing: there is nothing to show between two states."""
 
     def end(self) -> None:
-        """Nothing to put in order."""
+        """Do nothing: the output needs no cleaning up."""

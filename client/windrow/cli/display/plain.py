@@ -55,7 +55,7 @@ class PlainDisplay:
         say(message)
 
     def tick(self) -> None:
-        """Nothing moves between two moments."""
+        """Do nothing: there is nothing to show between two states."""
 
     def end(self) -> None:
-        """Nothing to put in order."""
+        """Do nothing: the output needs no cleaning up."""

@@ -94,9 +94,9 @@ def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
 
 
 def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
-    """How it ended; the last line says where the output is, or why there is none.
+    """Print how the run ended. The last line says where the output is, or why there is none.
 
-    `options`: what later commands about this job need to be told, as in ` --state folder`. `here`: it ran on this
+    `options`: what later commands about this job need, such as ` --state folder`. `here`: whether it ran on this
     machine.
     """
     places = output_places(job, document) if job.state.succeeded else []
@@ -194,9 +194,10 @@ def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
 
 
 def _where(places: Sequence[str], job: Job, document: Mapping[str, Any], options: str, here: bool) -> str:
-    """Where the outputs are; of those that this machine does not see, or that go beside the job file, how to get them.
+    """Where the outputs are. For those that this machine does not see, or that belong beside the job file, say how to
+    get them.
 
-    `here`: the master is on this machine, so that what is not seen was not written.
+    `here`: the master is on this machine, so an output that cannot be seen was not written.
     """
     files = [place for place in places if not is_remote(place)]
     # Not Path.exists, which raises where this user may not look: a served master's folder is closed to others.

@@ -65,9 +65,8 @@ def load_component(
     params_override: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> Step:
-    """A component from its file; call it to make steps. Raises windrow.spec.JobFileError.
-
-    `relative_origin`, `params_override`: as of `load_job`.
+    """A component from its file; call it to make steps. `relative_origin`, `params_override`: as for `load_job`.
+    Raises windrow.spec.JobFileError.
     """
     root, path, context = _read(source, "component", relative_origin)
     root = _with(root, params_override)
@@ -87,7 +86,7 @@ def load_data(
     params_override: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> Data:
-    """A data asset from its file. `relative_origin`: as of `load_job`; `params_override`: keys and their values."""
+    """A data asset from its file. `relative_origin`: as for `load_job`; `params_override`: keys and their values."""
     return Data(**_plain(source, relative_origin, params_override, paths=("path",)))
 
 
@@ -98,7 +97,7 @@ def load_model(
     params_override: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> Model:
-    """A model from its file. `relative_origin`: as of `load_job`; `params_override`: keys and their values."""
+    """A model from its file. `relative_origin`: as for `load_job`; `params_override`: keys and their values."""
     return Model(**_plain(source, relative_origin, params_override, paths=("path",)))
 
 
@@ -109,7 +108,7 @@ def load_environment(
     params_override: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> Environment:
-    """An environment from its file. `relative_origin`: as of `load_job`; `params_override`: keys and their values."""
+    """An environment from its file. `relative_origin`: as for `load_job`; `params_override`: keys and their values."""
     return Environment(**_plain(source, relative_origin, params_override, paths=("conda_file",)))
 
 

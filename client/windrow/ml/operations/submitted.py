@@ -75,7 +75,7 @@ class _Submitted(JobEntity):
 
     @property
     def services(self) -> dict[str, JobService]:
-        """`Studio`, with the command that shows the job as its endpoint; scripts are no services."""
+        """`Studio`, with the command that shows the job as its endpoint. Scripts offer no services."""
         return {"Studio": JobService(type="Studio", endpoint=self.studio_url)}
 
     @cached_property
@@ -146,7 +146,7 @@ class SubmittedJob(_Submitted):
 
     @property
     def settings(self) -> PipelineJobSettings:
-        """`continue_on_step_failure`, and `default_compute` where there is one for all steps."""
+        """`continue_on_step_failure`, and `default_compute` if all steps have the same."""
         carries_on = self._document.get("continue_on_step_failure", False)
         return PipelineJobSettings(default_compute=self.compute, continue_on_step_failure=carries_on)
 

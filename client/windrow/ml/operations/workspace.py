@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WorkspaceOperations:
-    """`MLClient.workspaces`: there is one, which stands for the master."""
+    """`MLClient.workspaces`: the only workspace, which stands for the master."""
 
     def __init__(self, name: str, resource_group: str) -> None:
         """`name`, `resource_group`: the names that the client was given."""

@@ -187,8 +187,9 @@ class TabularDataset(_Dataset):
         show_progress: bool = True,
         partition_as_file_dataset: bool = False,
     ) -> Self:
-        """A table that can be divided by these columns. Nothing is copied: rows are grouped when a step divides it.
-        Raises UsageError for partition_as_file_dataset, because there are no files."""
+        """Return a table that can be divided by these columns. Nothing is copied: rows are grouped when a step
+        divides the table. Raises UsageError for partition_as_file_dataset, because there are no files.
+        """
         if partition_as_file_dataset:
             raise UsageError(
                 "partition_by copies nothing, so there are no files for partition_as_file_dataset=True: leave it out, "
@@ -239,8 +240,9 @@ class _Files:
     def upload_directory(
         src_dir: str, target: Any, pattern: str | None = None, overwrite: bool = False, show_progress: bool = True
     ) -> FileDataset:
-        """The files of a folder, copied into a datastore. `pattern`: only those whose path matches, as in `fnmatch`;
-        `overwrite`: as of `Datastore.upload`."""
+        """Copy the files of a folder into a datastore. `pattern`: only files whose path matches, as in `fnmatch`;
+        `overwrite`: as in `Datastore.upload`.
+        """
         store, path = target if isinstance(target, tuple) else (target.datastore, target.path_on_datastore)
         if pattern is None:
             store.upload(src_dir, path, overwrite)

@@ -42,10 +42,7 @@ class RunFiles:
         }
 
     def get_file_names(self) -> list[str]:
-        """Download the logs whose names start with `prefix` (by default all) into a folder. They keep their names, or
-        lose the prefix if `append_prefix` is False. `output_paths`: the places to use instead, in the order of the
-        names.
-        """
+        """Return the names of the logs, such as `logs/user/error.txt` of a step."""
         return sorted(self._files())
 
     def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:
@@ -64,8 +61,10 @@ class RunFiles:
         append_prefix: bool = True,
         timeout_seconds: int | None = None,
     ) -> None:
-        """Download the logs whose names start with `prefix` (by default all) into a folder, under their names, or
-        without the prefix if not `append_prefix`; `output_paths`: the places instead, in the order of the names."""
+        """Download the logs whose names start with `prefix` (by default all) into a folder. They keep their names,
+        or lose the prefix if `append_prefix` is False. `output_paths`: the places to use instead, in the order of
+        the names.
+        """
         paths = {name: path for name, (path, _) in sorted(self._files().items()) if name.startswith(prefix or "")}
         below = [name if append_prefix else name.removeprefix(prefix or "").lstrip("/") for name in paths]
         places = [os.path.join(output_directory or ".", place) for place in output_paths or below]

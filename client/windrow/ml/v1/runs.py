@@ -114,7 +114,7 @@ class PipelineRun(RunFiles, Refusing):
         return self.workspace.ml_client.windrow, self.id, ""
 
     def get_portal_url(self) -> str:
-        """Return an empty text: there is no portal. `windrow job show` shows the run."""
+        """Return an empty text, since there is no portal. `windrow job show` shows the run."""
         return ""
 
     def _job(self) -> Job:

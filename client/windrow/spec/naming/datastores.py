@@ -21,7 +21,7 @@ class BadDatastore(ValueError):
 
 
 def read_datastores(items: Iterable[str]) -> dict[str, str]:
-    """By name, the absolute path of an existing folder, or an address. Raises BadDatastore."""
+    """Return the absolute path of an existing folder, or an address, for each name. Raises BadDatastore."""
     places: dict[str, str] = {}
     for item in items:
         name, _, place = item.partition("=")

@@ -39,7 +39,9 @@ def entry(mapping: Mapping, name: str) -> Node | None:
 
 
 def checked(mapping: Mapping, table: dict[str, Field], name: str, key: str, context: Context) -> Node | None:
-    """The v2 mode for a `bind_mode`; None if none is given. `fallback`: what to use if there is no `bind_mode`."""
+    """Returns the value of a key as a scalar of its own type, if it is given and allowed; otherwise None, with an
+    error.
+    """
     node = entry(mapping, name)
     if node is None:
         return None
@@ -59,7 +61,7 @@ def text_of(mapping: Mapping, name: str, key: str, context: Context) -> Scalar |
 def choose_mode(
     mapping: Mapping, modes: dict[str, str], key: str, context: Context, fallback: Scalar | None = None
 ) -> Scalar | None:
-    """The v2 mode of a `bind_mode`; None where none is given. `fallback`: where it would stand else."""
+    """The v2 mode for a `bind_mode`; None if none is given. `fallback`: what to use if there is no `bind_mode`."""
     node = text_of(mapping, "bind_mode", key, context) or fallback
     if node is None:
         return None

@@ -59,8 +59,7 @@ class Uploads:
                 yield now.name[len(below) :]
 
     def _pairs(self, old: str, new: str) -> Iterator[tuple[UploadedFile, UploadedFile]]:
-        """The pairs of files with equal names. Both lists are in the order of names; in lists that are not, fewer pairs
-        are found."""
+        """The pairs of files with equal names. Both lists should be sorted by name; otherwise fewer pairs are found."""
         befores = self._list(old)
         before = next(befores, None)
         for now in self._list(new):

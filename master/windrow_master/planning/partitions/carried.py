@@ -15,8 +15,9 @@ ROW = "row"
 
 
 class Carried:
-    """The columns of a table under names that DuckDB takes (it does not tell `A` from `a`): `c0`, `c1`, …, and the
-    number of the row."""
+    """The columns of a table under names that DuckDB can tell apart (`A` and `a` are the same to it): `c0`, `c1`,
+    …, and the row number.
+    """
 
     def __init__(self, schema: pyarrow.Schema, nested: Sequence[str], keys: Sequence[str]) -> None:
         """`nested`: columns that hold JSON text. Raises PlanningError for keys whose values have no order, and for

@@ -1,4 +1,6 @@
-"""Columns with one value per file, which the listing holds (partition columns of Delta tables), as keys."""
+"""Columns that have one value per file, such as the partition columns of Delta tables, as keys. The listing holds
+the values.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ _SIGN = 1 << 63
 
 
 class Group(NamedTuple):
-    """Files with the same key values: runs [begin, end) of bytes of the listing, the number of files, and their
-    size."""
+    """Files with the same key values. `runs`: ranges [begin, end) of bytes of the listing; `files`: their number;
+    `size`: their bytes in total.
+    """
 
     runs: list[tuple[int, int]]
     files: int

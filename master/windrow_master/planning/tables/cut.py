@@ -49,9 +49,8 @@ def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emit
 def recipes(
     pinned: dict[str, Any], position: dict[str, Any], journal: Journal
 ) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
-    """The recipes of all slices from a position on, each with its items (0: unknown) and the position behind it.
-
-    Raises PlanningError.
+    """The recipes of all slices from a position on, each with its number of items (0: unknown) and the position
+    after it. Raises PlanningError.
     """
     files_end, begin = position["files_end"], position["begin"]
     steps = RowSteps(pinned, position.get("seen"))

@@ -160,9 +160,8 @@ class QuotedCutter:
         return Found(self.first_record(end), records)
 
     def _lines(self, at: int, cut: int) -> tuple[int, int]:
-        """The end of the first line behind `cut` that ends a record, and how many records end up to there.
-
-        A record begins at `at`.
+        """The end of the first line after `cut` that ends a record, and how many records end up to there. A record
+        begins at `at`.
         """
         window, records, is_open = self._window, 0, False
         while at < window.size and (at <= cut or is_open):

@@ -13,7 +13,7 @@ class Window:
     next."""
 
     def __init__(self, pread: Callable[[int, int], bytes], size: int) -> None:
-        """`pread`: reads at most so many bytes from an offset on."""
+        """`pread`: reads up to a number of bytes from an offset."""
         self._pread = pread
         self.size = size
         self._base = 0

@@ -40,8 +40,9 @@ class Tally:
     """
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
-        """`columns`: names, with `%` behind those that may hold more than 32 bits, and `?` behind those that may be
-        NULL."""
+        """`columns`: names, with `%` appended to those that may hold more than 32 bits, and `?` to those that may
+        be NULL.
+        """
         self.table = table
         self.columns = tuple(column.rstrip("%?") for column in columns)
         self._wide = {column.rstrip("%?") for column in columns if "%" in column}

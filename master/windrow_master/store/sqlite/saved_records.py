@@ -42,7 +42,7 @@ _NO_DOCUMENT = (b"{}", None, None)
 
 
 class SavedRecords:
-    """Reads them. What cannot be read at all is noted in `gaps`."""
+    """Reads the records of a damaged database. `gaps` notes what cannot be read at all."""
 
     def __init__(self, database: SavedDatabase) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class SavedRecords:
         return self._database.gaps
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the database; nothing can be read afterwards."""
         self._database.close()
 
     def damaged_rows(self) -> Iterator[tuple[str, Sequence[Any], StateDamaged]]:

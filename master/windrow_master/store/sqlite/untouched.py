@@ -55,7 +55,7 @@ class _Untouched:
         return self._open()
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no connection stays open."""
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

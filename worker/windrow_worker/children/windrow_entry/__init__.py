@@ -1,7 +1,7 @@
-"""The package whose one module is the entry script, by the private name that it has in a worker.
+"""A package with one module: the entry script, under the private name that it has in a worker.
 
-This folder is the last one on `sys.path`, which every process that the script starts has from its parent. So those
-that do not run the parent's main file (joblib's) can import the entry script by name, too, when they unpickle its
+This folder is the last one on `sys.path`, and every process that the script starts inherits that path. So processes
+that do not run the parent's main file (joblib's) can import the entry script by name as well, when they unpickle its
 functions.
 """
 

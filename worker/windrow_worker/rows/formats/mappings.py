@@ -57,7 +57,7 @@ def frame_names(frame: Any, row_format: str) -> List[str]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether it is None, NaN of any number type, NaT, or pandas' NA."""
+    """Whether a value is None, NaN of any number type, NaT, or pandas' NA."""
     kind = type(value)
     if kind is float:
         return bool(value != value)
