@@ -66,14 +66,6 @@ def make_numbers() -> Path:
     return folder
 
 
-def items_ended(job_id: str) -> int:
-    """The number of items of a job that have ended."""
-    import windrow
-
-    with windrow.Client() as client:
-        return client.get(job_id).items.ended
-
-
 def main() -> None:
     docker_compose = compose()
     os.environ.setdefault("COMPOSE_PROJECT_NAME", "windrow-demo")
