@@ -22,7 +22,7 @@ IMPORTED = (
     "windrow_master.planning.__main__",
     "windrow_master.planning.file_lists",
     "windrow_master.planning.partitions",
-    "windrow_master.planning.tables.plan",
+    "windrow_master.planning.mltable_inputs",
 )
 
 
