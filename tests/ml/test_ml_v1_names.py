@@ -128,6 +128,7 @@ assert windrow.ml.v1.runs.__file__
 def test_threads_import_at_the_same_time() -> None:
     script = f"""
 import importlib, sys, threading
+import windrow.ml.v1  # a module that is on its way in one thread is there, half-made, for the others
 begin, found = threading.Barrier(8), []
 
 def work(number):

@@ -144,7 +144,7 @@ STEP_ROWS: Rows = {
         ("name: " + "a" * 33, "3 to 32"),
         ("name: Abc", "small letters"),
         ("name: abc-", "not ending with a dash"),
-        ("name: 1bc", "beginning with a letter"),
+        ("name: 1bc", "starting with a letter"),
     ],
     "description": [("description: what for", TAKEN)],
     "comment": [("comment: any", TAKEN)],
