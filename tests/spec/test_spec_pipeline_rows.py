@@ -22,7 +22,7 @@ PIPELINE_ROWS: Rows = {
         ("name: " + "a" * 64, TAKEN),
         ("name: " + "a" * 65, "at most 64"),
         ("name: two words", "at most 64"),
-        ("name: -run", "beginning with"),
+        ("name: -run", "starting with"),
         ("name:", TAKEN),
     ],
     "display_name": [("display_name: Two words", TAKEN), ("display_name: [a]", "allowed is text")],
