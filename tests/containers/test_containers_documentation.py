@@ -141,7 +141,7 @@ class Clone:
         other = self.folder.parent / "other"
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", "clone", "-q", str(self.folder.parent / "origin.git"), str(other)], check=True)
-        with (other / "client" / "windrow" / "as_owner.py").open("a") as file:
+        with (other / "client" / "windrow" / "common" / "as_owner.py").open("a") as file:
             file.write("\n# A newer version.\n")
         for arguments in (("commit", "-q", "-a", "-m", "newer"), ("push", "-q")):
             subprocess.run(["git", *identity, *arguments], cwd=other, check=True)
