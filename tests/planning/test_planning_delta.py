@@ -123,7 +123,7 @@ def test_steps_stand_behind_the_one_that_reads(tmp_path: Path) -> None:
     found = plan(tmp_path / "step", tmp_path, "mltable", exact_row_index=True)
     assert frame(found).to_dict("list") == {"n": [3, 5, 7, 9]}
     (tmp_path / "MLTable").write_text(steps.replace("transformations:\n", "transformations:\n  - take: 1\n"))
-    assert "put it behind it" in error(plan(tmp_path / "other", tmp_path, "mltable"))
+    assert "put it after read_delta_lake" in error(plan(tmp_path / "other", tmp_path, "mltable"))
 
 
 def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
