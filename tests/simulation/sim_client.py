@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 class Client:
     """Asks the master, whichever it is, until there is an answer."""
 
+    retry_every_s = 0.3
+    """How often it looks for jobs to retry. Planted faults that strike in between are helped by looking more often."""
+    master_dies = 0.3
+    """The chance that the master dies before it takes up a job that is retried, once faults begin."""
+
     def __init__(self, run: Simulation) -> None:
         self._run = run
         self._process = Process(run.world)
@@ -61,7 +66,7 @@ class Client:
             master = self._run.master
             master.submit(commands.Settle(), lambda _: self._reopen(job) if master is self._run.master else None)
         if job.retries:
-            self._process.after(self._run.world.around(0.3), lambda: self.retry(job))
+            self._process.after(self._run.world.around(self.retry_every_s), lambda: self.retry(job))
 
     def _reopen(self, job: JobPlan) -> None:
         if job.retries and self._run.master is not None and self._stored_state(job.job_id) in ENDED_JOBS:
@@ -77,7 +82,7 @@ class Client:
             snapshot = tables.reopen(wanted)
             self._run.world.trace("job retried", job.job_id, stored.generation + 1)
             self._run.checkers.adopting += 1
-            if self._run.world.faulty and rng.random() < 0.3:
+            if self._run.world.faulty and rng.random() < self.master_dies:
                 self._run.end_master()
             else:
                 self._run.master.submit(commands.AdoptJob(snapshot, settings_of(stored.document)))

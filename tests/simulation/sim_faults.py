@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import sim_fleet_faults  # noqa: F401  (it registers its faults)
+from sim_client import Client
 from sim_disk import Disk, Segment
 from sim_planting import FAULTS, fault, handler, outcome_of
 from sim_run import Simulation
@@ -61,7 +62,10 @@ def no_generation_check() -> Iterator[None]:
             held.append(lease._replace(generation=generation, identity=identity))
         return nodes.on_open_work(state, command._replace(held=tuple(held)), now)
 
-    with handler(commands.OpenWork, open_work):
+    # A cancelled job ends when its nodes have confirmed it: only one that failed leaves leases behind. Retried at once,
+    # and by a new master, it finds them.
+    soon = patch.multiple(Client, retry_every_s=0.02, master_dies=1.0)
+    with handler(commands.OpenWork, open_work), soon:
         yield
 
 

@@ -223,7 +223,7 @@ def run(mini_batch):
     [
         ("os.symlink('/proc/self/environ', os.path.join(out, 'x'))", "a link in its output, 'x'"),
         ("os.symlink('/proc/self', os.path.join(out, 'x'))", "a link in its output, 'x'"),
-        ("os.mkfifo(os.path.join(out, 'x'))", "no file, 'x'"),
+        ("os.mkfifo(os.path.join(out, 'x'))", "not a file, 'x'"),
         (r"open(os.path.join(os.fsencode(out), b'a\xff'), 'w').close()", r"a\xff"),
         (r"open(os.path.join(out, 'a\nb'), 'w').close()", r"'a\nb'"),
     ],
