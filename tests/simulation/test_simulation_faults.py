@@ -14,7 +14,7 @@ SEEDS = 200
 FOUND_BY = {
     "late_result_counts_too": 23,
     "no_fence_on_commit": 40,
-    "no_generation_check": 201,
+    "no_generation_check": 5080,
     "nobody_is_doubted": 47,
     "nothing_is_recalled": 42,
     "segment_reused": 60,
