@@ -39,7 +39,7 @@ def test_reports_of_a_step_that_two_masters_and_two_nodes_have_run(fleet: Fleet)
     assert read(fleet, "nightly", "job_result.txt").startswith("Job nightly: Completed\n")
     (overview,) = [path for path in paths(fleet, "nightly") if "job_progress_overview" in path]
     told = read(fleet, "nightly", overview)
-    assert told.count("begins: master incarnation 1.") == told.count("goes on: master incarnation 2.") == 1
+    assert told.count("begins: master incarnation 1.") == told.count("continues: master incarnation 2.") == 1
     assert f"Processed {FILES} of {FILES} mini batches" in told.splitlines()[-2]
 
     table = read(fleet, "nightly", "score/sys/job_report/processed_mini-batches.csv")

@@ -27,7 +27,7 @@ class Asker:
         """What is told of a place, an address or below the test's own keys: a digest, or why there is none."""
         url = path if ":" in path or path.startswith("/") else f"s3://{BUCKET}/{self._prefix}/{path}".rstrip("/")
         request = {
-            "listings": str(self._folder / "listings"),
+            "cache": str(self._folder / "listings"),
             "datastores": {"ours": f"s3://{BUCKET}/{self._prefix}"},
             "roots": [str(self._folder), f"s3://{BUCKET}/{self._prefix}"],
             "places": {"it": (type_, url)},
