@@ -164,7 +164,13 @@ def test_a_look_of_a_container_engine_imports_next_to_nothing(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     ours = sorted(name for name in modules if name.startswith("windrow"))
-    assert ours == ["windrow", "windrow.cli", "windrow.cli.local_health", "windrow.common", "windrow.common.health_file"]
+    assert ours == [
+        "windrow",
+        "windrow.cli",
+        "windrow.cli.local_health",
+        "windrow.common",
+        "windrow.common.health_file",
+    ]
     dear = {"typer", "click", "grpc", "ssl", "socket", "asyncio", "json", "pathlib", "typing", "re"}
     assert not modules & dear - _of_bare_interpreter()
 
