@@ -78,8 +78,9 @@ class UploadedData:
         if self._folder is None:
             raise ArtifactError(
                 errors.NO_DATASTORE,
-                "This master takes no data: it has no datastore named default. Start it with --datastore default=PATH "
-                "for a folder that all nodes see, or name data by its absolute path in a datastore.",
+                "This master accepts no data: it has no datastore named default. Start it with --datastore "
+                "default=PATH for a folder that all nodes see, or give the absolute path of data in a "
+                "datastore.",
             )
         archive = None
         with contextlib.suppress(ArtifactError):
@@ -88,7 +89,7 @@ class UploadedData:
         if archive is None:
             raise ArtifactError(
                 errors.ARTIFACT_MISSING,
-                f"This master has no artifact {digest[:80]!r}. Submit the job again: that uploads it.",
+                f"This master has no artifact {digest[:80]!r}. Submit the job again to upload it.",
             )
         try:
             return self._unpack(digest, archive, self._folder, on_bytes)
@@ -106,8 +107,8 @@ class UploadedData:
             advice = "Make room there and" if full else "Let the master write there, and"
             raise ArtifactError(
                 errors.STORAGE_FULL if full else errors.NO_DATASTORE,
-                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: {error.strerror}."
-                f" {advice} submit again: what was uploaded is kept.",
+                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: "
+                f"{error.strerror}. {advice} submit again: the upload is kept.",
             ) from error
 
     def remove_leftovers(self) -> None:

@@ -158,12 +158,12 @@ def statement(text: str) -> Change:
         (empty("windrow.db"), "it is empty, though"),
         (empty("windrow.db-wal"), "windrow.db-wal is empty, and"),
         (lambda state: flip_middle(state / "windrow.db-wal"), "windrow.db-wal"),
-        (statement("DELETE FROM master"), "it knows of 0 starts of a master, but 1 have worked"),
+        (statement("DELETE FROM master"), "it records 0 starts of a master, but its folder has seen 1"),
         (statement("PRAGMA application_id = 7"), "its tables are Windrow's, but its mark is 0x7"),
-        (statement("PRAGMA user_version = 2"), "it says that it has schema 2, but its tables are those of schema"),
+        (statement("PRAGMA user_version = 2"), "it is marked as schema 2, but its tables are those of schema"),
         (
             statement("PRAGMA user_version = 1048576"),
-            "it says that it has schema 1048576, but its tables are those of schema",
+            "it is marked as schema 1048576, but its tables are those of schema",
         ),
     ],
 )

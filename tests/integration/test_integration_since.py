@@ -220,11 +220,11 @@ def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -
     parquet = "entry.py\n      program_arguments: --append_row_format parquet"
     job.write_text(plain.replace("entry.py", parquet).replace("out.txt", "out.parquet"))
     code, text = run.run("--since", "last")
-    assert code == 2 and "the form of its rows is another now" in text, text
+    assert code == 2 and "the form of its rows has changed" in text, text
     extra = 'outputs: {result: "${{parent.outputs.result}}", more: {type: uri_folder}}'
     job.write_text(plain.replace('outputs: {result: "${{parent.outputs.result}}"}', extra))
     code, text = run.run("--since", "last")
-    assert code == 2 and "output 'more' lies in that job's own folder" in text, text
+    assert code == 2 and "output 'more' are in that job's own folder" in text, text
     assert run.take_ran() == {}
     assert check_counts(run)["succeeded"] == 4
 

@@ -127,7 +127,7 @@ def _complete_attempt(
         _fail_attempt(
             state, node, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt were said to be in {staged_segment[:80]!r}, which is not where they were "
-            f"uploaded. Look into the agent's log on {node.node_id}.",
+            f"uploaded. See the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
     if len(rows) != rows_length and not staged_segment:

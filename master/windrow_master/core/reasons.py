@@ -115,7 +115,7 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
     """Explain for each step of a job why it makes no progress, or how far it is."""
     key = state.job_keys.get(command.job_id)
     if key is None:
-        return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r} at work.")
+        return Refused("JOB_UNKNOWN", f"No job named {command.job_id!r} is running.")
     job = state.jobs[key]
     return [_reason(state, job, step, now) for step in job.steps]
 

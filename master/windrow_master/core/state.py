@@ -369,7 +369,7 @@ class CoreState:
             return
         entered = {lease.lease_id: lease for lease in leases}
         if step.state != StepState.RUNNING or not self.leases.keys().isdisjoint(entered):
-            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) gets leases that it must not get: {leases}")
+            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) must not be given these leases: {leases}")
         self.leases.update(entered)
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
@@ -389,7 +389,7 @@ class CoreState:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
             if node.held[lease.step_id] < 0:
-                raise InvariantBroken(f"node {node.node_id} gives up more leases of step {step.step_id} than it held")
+                raise InvariantBroken(f"node {node.node_id} gives back more leases of step {step.step_id} than it held")
 
     def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
         """Ask a node to return everything that it has not started, of one step or of all."""

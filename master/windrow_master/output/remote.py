@@ -48,7 +48,7 @@ def refuse_foreign_object(
         need_bucket(address)
         return
     except Exception as error:
-        raise explained(error, "cannot be looked at", address) from error
+        raise explained(error, "cannot be examined", address) from error
     if found.meta["size"] == 0:
         return
     known = outputs_at(address)
@@ -68,7 +68,7 @@ def stands_there(row: OutputRow) -> bool:
     except FileNotFoundError:
         return False
     except Exception as error:
-        raise explained(error, "cannot be looked at", row.path) from error
+        raise explained(error, "cannot be examined", row.path) from error
     return (found.attributes.get(DIGEST_KEY), found.meta["size"]) == (row.digest, row.length)
 
 

@@ -38,8 +38,9 @@ _OF_NODES_TOO = (
     "/windrow.rpc.v1.ArtifactService/DownloadArtifact",
 )
 _MESSAGES = {
-    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Take the master's context "
-    "over with `windrow context add`, or name the file of its client token in WINDROW_TOKEN_FILE.",
+    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Add the master's "
+    "context with `windrow context add`, or set WINDROW_TOKEN_FILE to the path of "
+    "its client token.",
     errors.JOIN_TOKEN_INVALID: "The agent does not carry the join token of this master. Give it the token: "
     "windrow agent --join-token-file FILE.",
     errors.CREDENTIAL_INVALID: CREDENTIAL_REFUSED,

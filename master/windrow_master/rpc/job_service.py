@@ -238,8 +238,8 @@ class JobService(MiniBatchCalls, NodeCalls):
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "OUTPUT_REMOTE",
-                f"The output {request.output!r} of job {job.job_id} is in a store, at {path}: fetch it from there, "
-                "with the tools of that store.",
+                f"The output {request.output!r} of job {job.job_id} is in a store, at {path}. Fetch it from "
+                "there with the store's own tools.",
             )
             return
         place = Path(path) if path is not None else None
@@ -250,7 +250,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 "OUTPUT_UNKNOWN",
-                f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
+                f"Job {job.job_id} has no output {request.output!r} that exists yet. Its outputs: {names}.",
             )
             return
         rows_file = None if paths.append_row is None else Path(paths.append_row)
@@ -320,7 +320,7 @@ async def _page_number(token: str, context: Context) -> int | None:
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             "PAGE_TOKEN_INVALID",
-            f"{token[:80]!r} is no page token. Begin with an empty one.",
+            f"{token[:80]!r} is not a page token. Start with an empty one.",
         )
     return int(token)
 

@@ -354,4 +354,4 @@ class Carrier:
     def _let_go(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("work beside the event loop failed: please report this", exc_info=task.exception())
+            log.error("work outside the event loop failed: please report this", exc_info=task.exception())

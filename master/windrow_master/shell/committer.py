@@ -43,7 +43,7 @@ class Committer:
         except (SegmentFull, StoreFull) as error:
             if not self._reserve.release():
                 raise CommitPostponed(str(error)) from error
-            self.short_of_space = f"{error} Until then only what is in hand is brought to an end."
+            self.short_of_space = f"{error} Until then, only current work is finished."
             try:
                 self._commit(dirty)
             except (SegmentFull, StorePostponed) as again:

@@ -181,8 +181,8 @@ class Starter:
             raise CodeLost(f"The code of step {step.name!r} cannot be used: {error}") from error
         if found is None:
             raise CodeLost(
-                f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). Submit "
-                "the job again: that uploads it anew."
+                f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). "
+                "Submit the job again to upload it again."
             )
 
     def _need_rows_read(self, step: EffectiveStep, paths: StepPaths, others: dict[str, StepPaths]) -> None:
@@ -224,7 +224,7 @@ def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Ste
         is_lost = output.path is not None and effective.outputs[name].path is None
         if is_lost and before.get(name) not in (None, paths.outputs[name]):
             raise PreparationFailed(
-                f"Output {name!r} of step {step.settings.name!r} lies at {output.path}, which was {before[name]} when "
-                "the step began, and is not known now. Name that datastore again (--datastore NAME=PLACE), and retry "
-                "the job."
+                f"Output {name!r} of step {step.settings.name!r} is at {output.path}, which was {before[name]} "
+                "when the step began, and is unknown now. Add that datastore again (--datastore NAME=PLACE), "
+                "and retry the job."
             )

@@ -65,6 +65,6 @@ def _refuse_half_restored(files: StateFiles) -> None:
     mark = files.unfinished_restore
     if mark.exists():
         raise StateUnusable(
-            f"A backup was not restored to the end into {files.folder}: {mark.name} is still there, and what lies "
-            f"beside it is not whole. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
+            f"Restoring a backup into {files.folder} did not finish: {mark.name} still exists, and the state is "
+            "incomplete. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
         )

@@ -93,7 +93,7 @@ def _trouble_in(file: BinaryIO, name: str, length: int, shared: Shared | None) -
                 continue
         behind += ends
     if behind > 1:
-        return f"{name} has a frame with a wrong checksum, and {behind} transactions in or behind it"
+        return f"{name} has a frame with a wrong checksum, and {behind} transactions in or after it"
     if shared is not None and shared.salts == salts and shared.frames > ended:
         return f"{name} holds {ended:,} committed pages, where {shared.frames:,} were committed"
     return ""
