@@ -106,7 +106,7 @@ ONE = "rowid = (SELECT max(rowid) FROM {table})"
             "mini_batch",
             "item_first",
             "item_first + 1",
-            ["step 4, mini-batch 47", "of step 'score' of job", "--since"],
+            ["step 4, mini-batch 47", "belongs to step 'score' of job", "--since"],
         ),
         ("attempt", "elapsed_us", "elapsed_us + 1", ["lease_id", "of step 'score' of job '"]),
         ("attempt", "message", "message || 'x'", ["lease_id", "of step 'score' of job '"]),
@@ -204,7 +204,7 @@ def test_salvage_leaves_out_a_mini_batch_whose_record_is_damaged(runs: dict[str,
     told, rows, missing = saved(state, tmp_path / "out")
     assert rows == [row for row in whole if not row.startswith("f00001 ")]
     assert missing["1"][1] == "its record in the database does not have its check value"
-    assert any("1 records of mini-batches do not have their check value" in note for note in told["notes"]), told  # type: ignore[attr-defined]
+    assert any("left out 1 mini-batch without a sound record" in note for note in told["notes"]), told  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

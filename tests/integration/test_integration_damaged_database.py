@@ -217,7 +217,7 @@ def test_salvage_leaves_out_rows_whose_checksum_fails_and_lists_them(stopped: Em
     segment.write_bytes(content)
     out = state.parent / "saved"
     saved = windrow("state", "salvage", state, "--to", out, cwd=stopped.folder)
-    assert saved.returncode == 1 and "1 mini-batches have rows that cannot be read" in saved.stdout, saved
+    assert saved.returncode == 1 and "left out the rows of 1 mini-batch: unreadable" in saved.stdout, saved
     (step,) = (path.parent for path in out.glob("*/*/rows.txt"))
     assert EXPECTED[5] not in (step / "rows.txt").read_text().splitlines()
     assert '5,1,"its rows cannot be read, or fail their checksum"' in (step / "missing.csv").read_text()

@@ -149,16 +149,13 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Explain the present state of each step."""
-        # Here: most runs never ask.
-
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
-        job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
+            job, steps = await self._job(request.job_id, context)
             reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
         return pb.ExplainJobResponse(
-            job=job_message(job, steps),
-            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply],
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply]
         )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:

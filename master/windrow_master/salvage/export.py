@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.core.states import MiniBatchState
@@ -113,12 +114,12 @@ def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
 
 
 def _note_losses(notes: list[str], job: FoundJob, step: dict[str, Any]) -> None:
-    for count, what in (
-        (step["damaged"], "records of mini-batches do not have their check value, and were left out"),
-        (step["unreadable"], "mini-batches have rows that cannot be read, or fail their checksum"),
-    ):
-        if count:
-            notes.append(f"Step {step['step']!r} of job {job.job_id!r}: {count:,} {what} (missing.csv lists them).")
+    where = f"Step {step['step']!r} of job {job.job_id!r}"
+    if damaged := step["damaged"]:
+        notes.append(f"{where}: left out {counted(damaged, 'mini-batch')} without a sound record. See missing.csv.")
+    if unreadable := step["unreadable"]:
+        what = counted(unreadable, "mini-batch")
+        notes.append(f"{where}: left out the rows of {what}: unreadable, or with a wrong checksum. See missing.csv.")
 
 
 def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
