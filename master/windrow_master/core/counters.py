@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.states import Cause
-from windrow_master.core.statuses import USER_ERROR, category_of
+from windrow_master.core.statuses import category_of
 from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
