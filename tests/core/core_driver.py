@@ -180,7 +180,10 @@ class CoreDriver:
         """Cancel a job; all nodes that are told to end its workers do so."""
         self.do(commands.CancelJob(job_id))
         for effect in self.sent(fx.EndStep):
-            self.do(commands.ConfirmStepEnd(effect.node_id, effect.stream, effect.step_id))
+            asked = effect.generation
+            self.do(
+                commands.ConfirmStepEnd(effect.node_id, effect.stream, effect.step_id, asked, asked_generation=asked)
+            )
 
     def finish_step(self, step_id: int = 1, message: str = "") -> None:
         """The output of a step stands."""

@@ -57,7 +57,7 @@ def test_a_step_that_ends_before_a_new_stream_is_offered_it_ends_on_that_node_al
     driver.open(steps=(StepId(1),))
     assert not driver.sent(fx.SendStep)
     driver.do(commands.CancelJob("job"))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1))]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1), 1)]
 
 
 def test_a_master_that_hears_of_nobody_gives_nobody_up_for_a_while() -> None:

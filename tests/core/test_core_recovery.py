@@ -236,7 +236,7 @@ def test_a_node_that_held_leases_of_a_job_ended_meanwhile_is_told() -> None:
     driver.restart()
     driver.register()
     driver.do(commands.OpenWork(NodeId("n1"), "a", 99, driver.as_held(lease), (StepId(1),)))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), 99, StepId(1))]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), 99, StepId(1), 0)]
     assert driver.complete("n1", completion(lease.lease_id)) == {Verdict.UNKNOWN: [lease.lease_id]}
     assert driver.tables.jobs[1].state == JobState.CANCELLED
 

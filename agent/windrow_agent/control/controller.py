@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ _SHORT_RUN_S = 0.005
 _MANY_STEPS = 50
 _REST_S = 0.0001
 """With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
+_ANY_GENERATION = 0
 _LAST_LOOKS = 3
 """Looks for orphans at the end: the kernel's list of children may miss one while others die."""
 
@@ -126,12 +128,15 @@ class Controller:
                 self._supervisor.kill_revoked(worker, worker.look())
         for recall in response.recalls:
             self._distributor.recall(recall.step_id, recall.count)
-        for step_id in response.ended_step_ids:
-            if (step := self.steps.get(step_id)) is not None:
-                step.asked_to_end = True
+        for step_id, generation in zip_longest(
+            response.ended_step_ids, response.ended_step_generations, fillvalue=_ANY_GENERATION
+        ):
+            step = self.steps.get(step_id)
+            if step is not None and (generation == _ANY_GENERATION or step.spec.generation <= generation):
+                step.asked_generation = generation
                 self._end_step(step)
             else:
-                self.ended_steps.ask(step_id)
+                self.ended_steps.ask(step_id, generation)
         if response.revoked_lease_ids or response.recalls or response.ended_step_ids:
             self._distributor.pump_all()
         self.stirred()

@@ -36,12 +36,16 @@ class EndedSteps:
             self._dropping[step.step_id] = step
         self._run_aside(self._drop(step))
 
-    def ask(self, step_id: int) -> None:
-        """The master asks about a step that has no worker here."""
+    def ask(self, step_id: int, generation: int) -> None:
+        """The master asks about a generation of a step that has no worker here."""
         if (step := self._dropping.get(step_id)) is not None:
-            step.asked_to_end = True
-        else:
-            self._outgoing.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
+            step.asked_generation = generation
+            return
+        ended = rpc.EndedStep(step_id=step_id)
+        if (badly := self._badly_ended.get(step_id)) is not None:
+            ended.CopyFrom(badly)
+        ended.asked_generation = generation
+        self._outgoing.end(ended)
 
     def replace(self, step_id: int) -> None:
         """The step is offered again: how it ended before no longer matters."""
@@ -68,5 +72,5 @@ class EndedSteps:
         ended = step.as_ended()
         if step.unsaved or step.shutdown_failures:
             self._badly_ended[step.step_id] = ended
-        if step.asked_to_end:
+        if step.asked_generation is not None:
             self._outgoing.end(ended)

@@ -137,8 +137,8 @@ class Step:
     """The message of the first of them."""
     monitor_at: float | None = None
     """When the node's resources are measured next (monotonic seconds); None: not decided yet."""
-    asked_to_end: bool = False
-    """The master has asked to hear when it has ended here."""
+    asked_generation: int | None = None
+    """The master has asked to hear when the step has ended here up to this generation; None: it has not asked."""
     replaced: bool = False
     """Another Step has replaced it: nobody wants to hear how this one ends."""
     foreign: bool = False
@@ -208,6 +208,7 @@ class Step:
             shutdown_failures=self.shutdown_failures,
             shutdown_failure=self.shutdown_failure,
             generation=self.spec.generation,
+            asked_generation=self.asked_generation or 0,
         )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:

@@ -152,6 +152,8 @@ class ConfirmStepEnd(NamedTuple):
     """Workers whose `shutdown()` failed, or did not come to its end."""
     shutdown_failure: str = ""
     """What the first of them says."""
+    asked_generation: int = 0
+    """The generation of the EndStep that this answers; 0: unknown."""
 
 
 class CompleteAttempts(NamedTuple):

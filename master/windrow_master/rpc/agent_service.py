@@ -266,6 +266,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     session.stream,
                     StepId(ended.step_id),
                     generation=ended.generation,
+                    asked_generation=ended.asked_generation,
                     unsaved=ended.unsaved,
                     shutdown_failures=ended.shutdown_failures,
                     shutdown_failure=ended.shutdown_failure,

@@ -224,7 +224,7 @@ class Carrier:
     def _end_step(self, effect: fx.EndStep) -> None:
         session = self._session(effect.node_id, effect.stream)
         if session is not None:
-            session.end_step(effect.step_id)
+            session.end_step(effect.step_id, effect.generation)
 
     def _send_drain(self, effect: fx.SendDrain) -> None:
         session = self._session(effect.node_id, effect.stream)

@@ -56,9 +56,10 @@ class WorkSession:
         """Ask the node to give back this many leases of a step that have not started."""
         self._last.recalls.add(step_id=step_id, count=count)
 
-    def end_step(self, step_id: int) -> None:
-        """Tell the node that a step has ended."""
+    def end_step(self, step_id: int, generation: int) -> None:
+        """Tell the node that a generation of a step has ended; 0: all of them."""
         self._last.ended_step_ids.append(step_id)
+        self._last.ended_step_generations.append(generation)
 
     def drain(self) -> None:
         """Ask the node to drain."""

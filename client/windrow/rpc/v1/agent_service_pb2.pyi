@@ -392,6 +392,7 @@ class EndedStep(google.protobuf.message.Message):
     SHUTDOWN_FAILURES_FIELD_NUMBER: builtins.int
     SHUTDOWN_FAILURE_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    ASKED_GENERATION_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     unsaved: builtins.str
@@ -402,6 +403,10 @@ class EndedStep(google.protobuf.message.Message):
     """What the first of them says, in a line. At most 4 KiB."""
     generation: builtins.int
     """Which generation of it was here; 0: none. Of an earlier one than is asked for, how it ended does not count."""
+    asked_generation: builtins.int
+    """The generation of WorkResponse.ended_step_generations that this answers. The master ignores an answer about an earlier
+    one: the node may have been offered the step again since.
+    """
     def __init__(
         self,
         *,
@@ -410,8 +415,9 @@ class EndedStep(google.protobuf.message.Message):
         shutdown_failures: builtins.int = ...,
         shutdown_failure: builtins.str = ...,
         generation: builtins.int = ...,
+        asked_generation: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked_generation", b"asked_generation", "generation", b"generation", "shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
 
 global___EndedStep = EndedStep
 
@@ -561,6 +567,7 @@ class WorkResponse(google.protobuf.message.Message):
     REVOKED_LEASE_IDS_FIELD_NUMBER: builtins.int
     RECALLS_FIELD_NUMBER: builtins.int
     ENDED_STEP_IDS_FIELD_NUMBER: builtins.int
+    ENDED_STEP_GENERATIONS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
     drain: builtins.bool
     """Leave: take nothing new, finish within the grace period, hand the rest back."""
@@ -592,6 +599,10 @@ class WorkResponse(google.protobuf.message.Message):
         bring what these have written to its store, drop their code, then name them in ended_steps.
         """
 
+    @property
+    def ended_step_generations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each of ended_step_ids, in the same order, the generation that ends: a later one on the node stays. 0: any."""
+
     def __init__(
         self,
         *,
@@ -601,9 +612,10 @@ class WorkResponse(google.protobuf.message.Message):
         revoked_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
         recalls: collections.abc.Iterable[global___StepRecall] | None = ...,
         ended_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        ended_step_generations: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_generations", b"ended_step_generations", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
 
 global___WorkResponse = WorkResponse
 
