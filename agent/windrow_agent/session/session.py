@@ -187,6 +187,7 @@ class Session:
                 master_incarnation=response.master_incarnation,
                 seen=self._master_incarnation,
             )
+            self._controller.status.repeat_failures()
         self._controller.forget(response.foreign_step_ids)
         link.credential = response.node_credential
         link.takes_rows_files = response.takes_rows_files
@@ -258,7 +259,6 @@ class Session:
                     if message:
                         await call.write(message)
                         sent += len(message)
-                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Under load, let completions gather. A single one is sent at once.

@@ -175,7 +175,7 @@ class ReleaseLeases(NamedTuple):
 
 
 class ReportWorkerFailure(NamedTuple):
-    """A worker could not be made ready. Reply: None."""
+    """A worker could not be made ready. `number` counts these in one incarnation of the node. Reply: None."""
 
     node_id: NodeId
     step_id: StepId
@@ -183,6 +183,7 @@ class ReportWorkerFailure(NamedTuple):
     message: str
     detail: str
     process_number: int
+    number: int
 
 
 class DrainNode(NamedTuple):

@@ -357,7 +357,9 @@ class WorkRequest(google.protobuf.message.Message):
 
     @property
     def worker_failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WorkerFailure]:
-        """Workers that could not be made ready."""
+        """Workers that could not be made ready, in the order of their numbers. The agent keeps them until they are acknowledged,
+        and sends them again on a new stream.
+        """
 
     @property
     def ended_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EndedStep]:
@@ -526,6 +528,7 @@ class WorkerFailure(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
     PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
@@ -536,6 +539,8 @@ class WorkerFailure(google.protobuf.message.Message):
     """Python's traceback or the tail of stderr; at most 64 KiB."""
     process_number: builtins.int
     """The worker, as in processNNN."""
+    number: builtins.int
+    """Counts the failures of all steps in one incarnation of the node, from 1. The master counts none twice."""
     def __init__(
         self,
         *,
@@ -544,8 +549,9 @@ class WorkerFailure(google.protobuf.message.Message):
         message: builtins.str = ...,
         detail: builtins.str = ...,
         process_number: builtins.int = ...,
+        number: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "message", b"message", "process_number", b"process_number", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "message", b"message", "number", b"number", "process_number", b"process_number", "step_id", b"step_id"]) -> None: ...
 
 global___WorkerFailure = WorkerFailure
 
@@ -562,8 +568,11 @@ class WorkResponse(google.protobuf.message.Message):
     RECALLS_FIELD_NUMBER: builtins.int
     ENDED_STEP_IDS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
+    WORKER_FAILURES_ACKNOWLEDGED_FIELD_NUMBER: builtins.int
     drain: builtins.bool
     """Leave: take nothing new, finish within the grace period, hand the rest back."""
+    worker_failures_acknowledged: builtins.int
+    """All worker failures up to this number are durable. 0: nothing new."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.work_pb2.StepSpec]:
         """Steps the agent may serve from now on, once a step and stream, ahead of its first assignment."""
@@ -602,8 +611,9 @@ class WorkResponse(google.protobuf.message.Message):
         recalls: collections.abc.Iterable[global___StepRecall] | None = ...,
         ended_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
+        worker_failures_acknowledged: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps", "worker_failures_acknowledged", b"worker_failures_acknowledged"]) -> None: ...
 
 global___WorkResponse = WorkResponse
 
