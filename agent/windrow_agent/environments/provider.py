@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.common.journal import say
@@ -86,7 +87,7 @@ class Environments:
         self._python = python
         self._environment = environment
         self._uv_cache = uv_cache
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._builds: set[Build] = set()
 
     async def provide(

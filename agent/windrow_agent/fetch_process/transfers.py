@@ -29,6 +29,7 @@ PART_BYTES = 4 << 20
 REQUESTS_MAX = 24
 """Requests in flight; together with the size of the parts, this bounds the memory of this process."""
 _FILES_AHEAD = 64
+_WHOLE_ONLY_MAX = 10_000
 NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
@@ -116,6 +117,8 @@ class Transfers:
             except StorageError as error:
                 if error.trouble is not Trouble.UNSUPPORTED:
                     raise
+            if len(self._whole_only) >= _WHOLE_ONLY_MAX:
+                self._whole_only.clear()
             self._whole_only.add(part.url)
         await tried(partial(self._stream, url, part, pieces, descriptor), self._requests)
 

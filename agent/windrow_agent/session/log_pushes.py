@@ -79,7 +79,7 @@ class LogPushes:
                                 step_id=step.step_id,
                                 kind=log.kind,
                                 process_number=log.process_number,
-                                offset=log.file.begin + log.file.sent,
+                                offset=log.file.length,
                                 content=content,
                             )
                         )
