@@ -98,7 +98,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
 
 
 async def _no_download(digest: str, partial: Path) -> None:
-    raise CodeUnavailable(f"The code archive {digest} was damaged on its way here. Try again")
+    raise CodeUnavailable(f"The code archive {digest} arrived damaged. Try again")
 
 
 # The environment.

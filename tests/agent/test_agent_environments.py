@@ -396,5 +396,5 @@ async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> 
         await start(rig, index)
         await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
         assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
-        assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
+        assert "could not be run: it was killed by SIGKILL" in rig.master.failures[0].message
         assert whole(rig) == [python.parent.parent]

@@ -54,7 +54,7 @@ def test_root_becomes_another_user_for_good() -> None:
         assert code == 1 and "could read the join token" in told
     assert become("no-such-user") == (
         1,
-        "--user no-such-user: there is no such user here. Give a name of this machine, or a number.\n",
+        "--user no-such-user: this machine has no such user. Give another name, or a number.\n",
     )
 
 

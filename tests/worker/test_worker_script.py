@@ -244,7 +244,7 @@ def test_a_module_beside_a_nested_script_is_told_how_to_be_imported(start: Start
     files = {"deep/in/score.py": "import helper\n" + ECHO, "deep/in/helper.py": "", "deep/other.py": ""}
     worker = start(folder=code_of(tmp_path, files), entry_script="deep/in/score.py")
     message = worker.frame().message
-    assert "It lies beside the script, in 'deep/in'" in message
+    assert "It is next to the script, in 'deep/in'" in message
     assert "import deep.in.helper" in message
     assert "Install it" not in message
 

@@ -131,13 +131,13 @@ class Environments:
         except DoesNotRun as why:
             raise EnvironmentFailed(
                 f"the Python of the built environment does not run: {why}. A package in it may run code when "
-                "Python starts: correct the conda_file, or let scripts run in a Python of yours (--python PATH)",
+                "Python starts: correct the conda_file, or run scripts in your own Python (--python PATH)",
                 of_node=False,
             ) from why
         except OSError as error:
             raise EnvironmentFailed(
-                f"the node cannot store it: {error}. Check the disk and the permissions of its folder of environments "
-                "(windrow agent --environments-folder DIR names another)",
+                f"the node cannot store it: {error}. Check the disk and the permissions of its environments folder, "
+                "or choose another one (windrow agent --environments-folder DIR)",
                 of_node=True,
             ) from error
 

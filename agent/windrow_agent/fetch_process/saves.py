@@ -104,7 +104,7 @@ def _open(folder: str, device: int, save: Save) -> int:
     except OSError as error:
         if error.errno in NODE_FAULTS or isinstance(error, PermissionError):
             raise
-        raise Changed(f"{save.name} was there when run() returned, and is not a file now: {error.strerror}") from error
+        raise Changed(f"{save.name} was there when run() returned, but is not a file now: {error.strerror}") from error
     finally:
         os.close(at)
     try:

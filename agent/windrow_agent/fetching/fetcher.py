@@ -162,7 +162,7 @@ class Fetcher:
                 self._fail(one, "node_fault", _too_large(size, free))
                 continue
             if size > self._bytes_max:
-                say(logging.WARNING, "a mini-batch is larger than fetched_bytes_max, and fetched alone", bytes=size)
+                say(logging.WARNING, "a mini-batch is larger than fetched_bytes_max; it is fetched alone", bytes=size)
             one.begun_ns = time.monotonic_ns()
             self._bytes += size
             free -= size
@@ -238,6 +238,6 @@ class Fetcher:
 
 def _too_large(size: int, free: int) -> str:
     return (
-        f"The mini-batch needs {size:,} bytes of this node's disk, of which {max(0, free):,} are free beside a "
-        "reserve. Make room for the agent's folder, or make mini_batch_size smaller."
+        f"The mini-batch needs {size:,} bytes on this node's disk, of which {max(0, free):,} are free apart from a "
+        "reserve. Free some space for the agent's folder, or make mini_batch_size smaller."
     )

@@ -50,8 +50,8 @@ _CLOSED = (
 )
 
 _MISSING = (
-    "A result of the worker process was lost on its way: something else was written into the worker's own channel, or "
-    "its code was changed; a script must not touch what is not its own"
+    "A result of the worker process was lost: something else was written into the worker's own channel, or its code "
+    "was changed; a script must not touch either"
 )
 
 
@@ -373,5 +373,5 @@ class Supervisor:
 def _spoilt(error: BadFrame) -> str:
     return (
         f"Something other than results came through the worker's own channel ({error}); "
-        "a script must not write to file descriptors that are not its own"
+        "a script must not write to file descriptors that it did not open"
     )

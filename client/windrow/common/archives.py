@@ -111,9 +111,9 @@ def unpack(
     with Path(archive).open("rb") as file:
         # Headers and padding of many small files come on top of the content.
         if os.fstat(file.fileno()).st_size > limits.bytes_max + limits.files_max * _HEADER_BYTES_MAX:
-            raise ArchiveError(f"the {what} {archive} is refused: it is larger than any that is packed.")
+            raise ArchiveError(f"the {what} {archive} is refused: it is larger than Windrow's archives can be.")
         if file.read(len(preamble)) != preamble:
-            raise OtherKind(f"the {what} {archive} is refused: it is an archive of another kind.")
+            raise OtherKind(f"the {what} {archive} is refused: it is a different kind of archive.")
         try:
             members = _members(file, len(preamble), what)
             _unpack_members(
@@ -128,7 +128,7 @@ def unpack(
                 make_hash=make_hash,
             )
         except ValueError as error:
-            raise ArchiveError(f"the {what} {archive} is damaged or no archive of Windrow's: {error}") from error
+            raise ArchiveError(f"the {what} {archive} is damaged or not a Windrow archive: {error}") from error
 
 
 def unpack_code(
@@ -170,7 +170,7 @@ def _unpack_members(
         shown = os.fsdecode(member.name[:500])
         parts = member.name.split(b"/")
         if b"\0" in member.name or any(part in (b"", b".", b"..") for part in parts):
-            raise ArchiveError(f"the {what} is refused: {shown!r} is no name of a file below the folder.")
+            raise ArchiveError(f"the {what} is refused: {shown!r} is not a valid relative file name.")
         try:
             if b"/".join([target, *parts[:-1]]) not in made:
                 _make_folders(target, parts[:-1], made, for_all=for_all)
@@ -182,7 +182,7 @@ def _unpack_members(
             )
         except (FileExistsError, NotADirectoryError):
             raise ArchiveError(
-                f"the {what} is refused: {shown!r} comes twice, or is a file and a folder at once."
+                f"the {what} is refused: {shown!r} appears twice, or as both a file and a folder."
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL):
@@ -243,7 +243,7 @@ def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:
             raise ValueError("it ends too early")
         if not any(block):
             if pax:
-                raise ValueError("it ends behind a header that announces a file")
+                raise ValueError("it ends after a header that announces a file")
             return
         if _octal(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * ord(" "):
             raise ValueError("a header has a wrong checksum")
@@ -251,13 +251,13 @@ def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:
         at += BLOCK_BYTES
         if kind == _PAX and not pax:
             if size > PAX_BYTES_MAX:
-                raise ArchiveError(f"the {what} is refused: a header of {size} bytes; none that is packed is so large.")
+                raise ArchiveError(f"the {what} is refused: a header has {size} bytes, more than Windrow ever writes.")
             pax = _pax_records(os.pread(file.fileno(), size, at), size)
         else:
             name, prefix = block[:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
             name = pax.get(b"path", prefix + b"/" + name if prefix else name)
             if kind not in (_REGULAR, b"\0") or any(block[157:257]) or not pax.keys() <= _PAX_KEYS:
-                raise ArchiveError(f"the {what} is refused: {os.fsdecode(name[:500])!r} is no regular file.")
+                raise ArchiveError(f"the {what} is refused: {os.fsdecode(name[:500])!r} is not a regular file.")
             if b"size" in pax:
                 size = _decimal(pax[b"size"])
             pax = {}
@@ -288,13 +288,13 @@ def _pax_records(data: bytes, size: int) -> dict[bytes, bytes]:
 def _octal(field: bytes) -> int:
     text = field.split(b"\0")[0].strip(b" ")
     if not all(0x30 <= digit <= 0x37 for digit in text):
-        raise ValueError("a header holds no number where one must be")
+        raise ValueError("a header lacks a number")
     return int(text or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
-        raise ValueError("a header holds no number where one must be")
+        raise ValueError("a header lacks a number")
     return int(text)
 
 

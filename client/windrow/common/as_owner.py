@@ -22,7 +22,7 @@ def main() -> NoReturn:
     _, folder, *command = sys.argv
     missing = [file for name in SECRETS if (file := os.environ.get(name)) and not os.path.lexists(file)]
     if missing:
-        sys.exit(f"{missing[0]} is not there: no cluster has been started here yet. Start it: docker compose up -d")
+        sys.exit(f"{missing[0]} does not exist: no cluster has been started here yet. Start one: docker compose up -d")
     if os.geteuid() == 0:
         for name in SECRETS:
             if file := os.environ.get(name):

@@ -84,7 +84,7 @@ def _check_version(python: str, version: str) -> None:
         )
 
 
-_OTHER = "Name another one with --python PATH"
+_OTHER = "Choose another one with --python PATH"
 
 
 def _checked(path: str, origin: str) -> str:

@@ -45,7 +45,7 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
     body += b"}"
     # Compared as it was written: another spelling of the same number is damage, too.
     if told != b"%d}\n" % crc32(body):
-        raise NoteDamaged(where, "its checksum does not fit its content" if text else "it is empty")
+        raise NoteDamaged(where, "its checksum does not match its content" if text else "it is empty")
     value: dict[str, Any] = json.loads(body)
     return value
 

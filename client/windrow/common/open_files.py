@@ -31,7 +31,7 @@ def need_open_files(who: str, workers: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         fewer = " or use fewer --slots" if hard >= BASE + EACH_WORKER else ""
         raise TooFewOpenFiles(
-            f"{who} cannot begin: at most {hard} files may be open at a time here, and {needed} are needed. "
+            f"{who} cannot start: it needs {needed} open files, but the limit is {hard}. "
             "Raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of a systemd service; --ulimit nofile= of a "
             f"container){fewer}."
         )

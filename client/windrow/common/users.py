@@ -19,7 +19,7 @@ def become_user(name: str) -> None:
     uid, gid, home = _find(name)
     if uid == 0:
         raise UsageError(
-            f"--user {name}: scripts that run as root could read the join token. Name another user (with Compose: "
+            f"--user {name}: scripts that run as root could read the join token. Choose another user (with Compose: "
             f"WINDROW_UID in .env)."
         )
     if os.getresuid() == (uid, uid, uid):
@@ -58,7 +58,7 @@ def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
         # Raises the reason, for which the child failed.
         become_user(name)
-        raise UsageError(f"--user {name}: what that user can read could not be found out.")
+        raise UsageError(f"--user {name}: could not find out what that user can read.")
     found: list[str] = json.loads(answer)
     return found
 
@@ -92,7 +92,7 @@ def _closed(path: str) -> str:
     try:
         entry = Path(path).stat()
     except OSError as error:
-        return f"{path} cannot be looked at ({error.strerror})"
+        return f"{path} cannot be accessed ({error.strerror})"
     kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
     return f"the {kind} {path} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to user {entry.st_uid}"
 
@@ -105,8 +105,6 @@ def _find(name: str) -> tuple[int, int, str]:
         entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
         if not name.isdecimal():
-            raise UsageError(
-                f"--user {name}: there is no such user here. Give a name of this machine, or a number."
-            ) from None
+            raise UsageError(f"--user {name}: this machine has no such user. Give another name, or a number.") from None
         return int(name), int(name), os.environ.get("HOME", "/")
     return entry.pw_uid, entry.pw_gid, entry.pw_dir

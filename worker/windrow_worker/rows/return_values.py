@@ -20,7 +20,7 @@ def is_dataframe(value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-CLEANING = 'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
+CLEANING = 'Clean such strings, for example with text.encode("utf-8", "replace").decode()'
 """Advice for texts that no file can hold."""
 
 

@@ -97,7 +97,7 @@ class CheckedCode:
                 file.write(os.fsencode(name))
         except OSError:
             pass
-        process.warn(f"{name} has changed since the code was unpacked into {self._roots[0]}. This worker leaves.")
+        process.warn(f"{name} has changed since the code was unpacked into {self._roots[0]}. This worker exits.")
         if _getpid() != self._host_pid:
             # If only the child ended, nobody but its parent would notice.
             os.kill(self._host_pid, signal.SIGKILL)

@@ -142,8 +142,8 @@ def _without_gaps(
             return
         first = end = stop
     raise PlanningError(
-        f"{shown(file.name)} was divided wrongly: behind byte {at:,} of {stop:,} comes the slice from {first:,} to "
-        f"{end:,}, so that rows would be missing or come twice. This is a fault of Windrow: please report it, with the "
+        f"{shown(file.name)} was divided wrongly: after byte {at:,} of {stop:,} comes the slice from {first:,} to "
+        f"{end:,}, so rows would be missing or repeated. This is a fault of Windrow: please report it, with the "
         "first lines of the file and the version of Python that the master runs with.",
         SYSTEM_ERROR,
     )

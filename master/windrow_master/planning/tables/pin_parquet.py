@@ -53,7 +53,7 @@ def _footer(file: TableFile) -> _Footer:
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
             f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}. "
-            "Take it out of the input, or write it again."
+            "Remove it from the input, or rewrite it."
         ) from error
 
 
