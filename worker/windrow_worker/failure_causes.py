@@ -85,7 +85,7 @@ def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str
 
 
 def return_failure(error: BaseException) -> List[str]:
-    """Cause, message and detail if what `run()` returned cannot become rows."""
+    """The cause, message and detail for a return value of `run()` that cannot be converted to rows."""
     if isinstance(error, ScratchFailed):
         return [failures.NODE_FAULT, str(error), str(error)]
     if isinstance(error, BadReturn):

@@ -43,14 +43,14 @@ class EndedSteps:
         self._run_aside(self._drop(step))
 
     def ask(self, step_id: int) -> None:
-        """The master asks about a step that has no worker here."""
+        """Answers the master's question about a step that has no worker here, at once or when its files are removed."""
         if (step := self._dropping.get(step_id)) is not None:
             step.asked_to_end = True
         else:
             self._outgoing.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
 
     def replace(self, step_id: int) -> None:
-        """The step is offered again: how it ended before no longer matters."""
+        """Discards the recorded end of a step that is offered again."""
         self._badly_ended.pop(step_id, None)
         if (step := self._dropping.pop(step_id, None)) is not None:
             step.replaced = True

@@ -102,7 +102,7 @@ class Environments:
     ) -> Held:
         """Provides an environment. `log` gets uv's output; `on_build` is called if it has to be built or waited for.
 
-        Raises EnvironmentFailed, Abandoned (`is_wanted` says no).
+        Raises EnvironmentFailed, or Abandoned if `is_wanted` returns False.
         """
         try:
             own = find_interpreter(self._python, self._environment)

@@ -1,4 +1,4 @@
-"""In the fetch process: saves files that a script has written to a store, each whole or not at all.
+"""Saves files that a script has written to a store, each atomically. Runs in the fetch process.
 
 A script runs as the agent's user, and this process has credentials. A listed file may have become a link since, so no
 link is followed, and only exactly the listed file is read, on the folder's own disk.

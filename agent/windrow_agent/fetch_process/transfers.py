@@ -1,4 +1,4 @@
-"""In the fetch process: fetches objects into files, in parts, several at a time, with retries where they may help.
+"""Fetches objects into files, in parts, several at a time, with retries where they may help. Runs in the fetch process.
 
 A request may be cancelled at any time. A file is reported only when it is complete.
 """

@@ -261,8 +261,7 @@ class Step:
 
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
         """The log file of one kind and process, at its place in the tree of
-        docs/reference/azure-ml/parallel-job.md#logs. `number` is 0 or the minute
-        for logs of the node.
+        docs/reference/azure-ml/parallel-job.md#logs. `number` is 0 or the minute for logs of the node.
         """
         place = place_of(kind, self.node_id, number)
         assert place is not None, kind

@@ -99,7 +99,7 @@ class CapturedFile:
             return b""
 
     def end(self) -> None:
-        """Nobody writes any more: the cut is final."""
+        """The file is no longer written to, so the cut is final."""
         self._ended = True
 
     def increment(self, limit: int) -> bytes:

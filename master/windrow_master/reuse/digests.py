@@ -140,7 +140,7 @@ def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
 
 
 def _read(path: bytes) -> tuple[bytes, Marks]:
-    """The digest of a file, and its marks; NO_MARKS if it was not at rest before it was read.
+    """The digest of a file, and its marks; NO_MARKS if it had changed shortly before it was read.
 
     Raises OSError, NoDigest.
     """

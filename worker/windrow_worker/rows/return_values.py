@@ -36,7 +36,7 @@ def is_surrogate(error: UnicodeEncodeError) -> bool:
 
 
 def encode_text(text: str, index: int) -> bytes:
-    """The text in UTF-8; bytes of file names that are not UTF-8 are restored."""
+    """Encodes a text as UTF-8. Surrogate escapes, as in file names that are not UTF-8, become the original bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:

@@ -84,7 +84,7 @@ class PathColumns:
         return tuple(found[key] for key in keys)
 
     def key_value(self, path: str, keys: Sequence[str]) -> Dict[str, Any]:
-        """The columns `keys` as a script gets them: text, dates as `datetime`, None."""
+        """The values of the columns `keys`, as passed to a script: text, `datetime` for dates, or None."""
         found = self.values(path)
         return {
             key: date_of(found[key]) if key in self.dates and found[key] is not None else found[key] for key in keys

@@ -1,6 +1,6 @@
 """The files of one version of a Delta table, with their partition values.
 
-They are read like any other Parquet files. The files lack the partition columns, so the values go along with each file.
+They are read like any other Parquet files. The files lack the partition columns, so each file comes with its values.
 Needs the package `deltalake` (the extra `delta`). Reference: docs/reference/azure-ml/mltable.md#delta.
 """
 

@@ -54,7 +54,7 @@ class DelimitedPinning:
         self._layout_of: dict[tuple[str, ...], int] = {}
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
-        """Note a file. If every file has its own header, read it: the columns are the union, by name."""
+        """The same files. If each has its own header, that is read as they pass: the columns are the union, by name."""
         return map(self._look_at, files) if self._read.header == "all_files_different_headers" else files
 
     def _look_at(self, file: TableFile) -> TableFile:
