@@ -171,7 +171,7 @@ def test_bytes_that_no_slice_has_are_told(tmp_path: Path, monkeypatch: pytest.Mo
         return [part for number, part in enumerate(real(*arguments)) if number != 1]
 
     monkeypatch.setattr(cut_module, "slices", with_a_gap)
-    with pytest.raises(PlanningError, match="so that rows would be missing or come twice"):
+    with pytest.raises(PlanningError, match="so rows would be missing or repeated"):
         table(tmp_path / "t", "a.csv", LINES, "read_delimited: {}")
 
 

@@ -324,7 +324,7 @@ def test_rows_that_a_filter_leaves_are_of_the_same_types_whatever_it_left_out(tm
         ([READ, {"select_partitions": []}], "leave no rows"),
         ([READ, {"filter": "a > 100"}, {"take": 5}], "leave no rows"),
         ([{"skip": 9}, READ], "leave no files"),
-        ([READ, {"filter": "b - 1 > 0"}, {"take": 5}], "the left side of `-` is text, where a number is needed"),
+        ([READ, {"filter": "b - 1 > 0"}, {"take": 5}], "the left side of `-` is text, but must be a number"),
     ],
 )  # fmt: skip
 def test_what_planning_refuses(tmp_path: Path, steps: list[Any], words: str) -> None:
