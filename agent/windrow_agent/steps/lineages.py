@@ -58,7 +58,7 @@ class Lineages:
         return self._kept[step_id]
 
     def forget_logs(self, step_id: int) -> None:
-        """The master has no logs under this step id: the next ones begin there anew."""
+        """The master has no logs under this step id: the next ones start again."""
         if step_id in self._kept:
             self._kept[step_id].node_logs.clear()
 

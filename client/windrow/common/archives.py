@@ -1,8 +1,8 @@
-"""Unpacking archives of code and of data. Who unpacks trusts nothing of what an archive says.
+"""Unpacks archives of code and of data, and trusts nothing that an archive says.
 
-Format: docs/contracts.md, sections 1 and 1a: a plain tar of regular files, whose names need PAX headers where they are
-long or no ASCII. The reader here knows that and nothing else of tar: links, devices, sparse files, folders and headers
-of any other kind are refused, and no header makes it take more than PAX_BYTES_MAX of memory.
+Format: docs/contracts.md, sections 1 and 1a: a plain tar of regular files, with PAX headers for names that are long or
+not ASCII. This reader knows nothing else of tar: it refuses links, devices, sparse files, folders and all other kinds
+of headers, and no header makes it use more than PAX_BYTES_MAX of memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 BLOCK_BYTES = 512
 PAX_BYTES_MAX = 64 * 1024
-"""Of one file's further headers: a path is the longest thing in them."""
+"""The limit for the further headers of one file. A path is the longest thing in them."""
 
 _CHUNK = 1024 * 1024
 _HEADER_BYTES_MAX = 8192
-"""Headers and padding of one file, names as long as systems allow included."""
+"""The limit for headers and padding of one file, even with the longest names that systems allow."""
 
 _REGULAR, _PAX = b"0", b"x"
 
@@ -44,11 +44,11 @@ class ArchiveLimits(NamedTuple):
 
 
 DATA_LIMITS = ArchiveLimits(files_max=1_000_000, bytes_max=16 << 30)
-"""Of a client's data for one input; the archive as a whole, headers included, is no longer than `bytes_max` either."""
+"""The limits for a client's data for one input. `bytes_max` also limits the whole archive, headers included."""
 
 
 CODE_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
-"""Of a code folder."""
+"""The limits for a code folder."""
 
 _IMPORTED = (b".py", b".so")
 
@@ -75,7 +75,7 @@ class Member(NamedTuple):
 @cache
 def data_preamble() -> bytes:
     """How archives of data begin. Archives of code never begin like this, so no digest belongs to one of each."""
-    # Only who brings or takes data pays for the import.
+    # Imported here: only transfers of data need it.
     import tarfile
 
     return tarfile.TarInfo.create_pax_global_header({"comment": "windrow data"})
@@ -96,11 +96,11 @@ def unpack(
     """Unpacks an archive into `folder`, which must not exist yet or be empty.
 
     Only regular files with relative names are accepted, each once; anything else, and an archive beyond the limits,
-    raises ArchiveError, which calls it `what`. What was unpacked until then stays: the caller removes the folder.
-    Whether the archive is the one that its digest names is for the caller to verify. `preamble`: how it must begin;
-    `for_all`: everybody may read what is unpacked, whatever the umask; `on_bytes` is told again and again how many
-    bytes of the archive are done; `on_file` of each file, when it is written: its name, the digest of its content
-    (sha256, or what `make_hash` makes), and its status. Raises OSError.
+    raises ArchiveError, which calls it `what`. Files that were unpacked before that stay: the caller removes the
+    folder. The caller also verifies that the archive has its digest. `preamble`: how it must begin; `for_all`: all
+    users may read what is unpacked, whatever the umask; `on_bytes` is called again and again with the number of bytes
+    of the archive that are done; `on_file` is called with each written file: its name, the digest of its content
+    (sha256, or from `make_hash`), and its status. Raises OSError.
     """
     target = os.fsencode(folder)
     os.makedirs(target, exist_ok=True)
@@ -174,7 +174,7 @@ def _unpack_members(
         try:
             if b"/".join([target, *parts[:-1]]) not in made:
                 _make_folders(target, parts[:-1], made, for_all=for_all)
-            # O_EXCL: a name that comes twice is refused, and nothing that lies there is ever followed or overwritten.
+            # O_EXCL: a name that appears twice is refused, and nothing that exists is followed or overwritten.
             descriptor = os.open(
                 target + b"/" + member.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -223,7 +223,7 @@ def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_al
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
-            # Never through a link: nobody but us writes here, and we make none.
+            # Never through a link: only this process writes here, and it makes none.
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise
         else:

@@ -1,4 +1,4 @@
-"""Becoming another user of this machine, for good."""
+"""Changes the user of this process, permanently."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from windrow.errors import UsageError
 
 
 def become_user(name: str) -> None:
-    """Make this process one of another user, given by name or number, with that user's groups and home, for good. Does
-    nothing if it is that user's already. Refuses root, as whom scripts could read the join token. Raises UsageError.
+    """Make this process one of another user, given by name or number, with that user's groups and home, permanently.
+    Does nothing if it already is. Refuses root, as whom scripts could read the join token. Raises UsageError.
     """
     uid, gid, home = _find(name)
     if uid == 0:
@@ -56,7 +56,7 @@ def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
     with open(reader, "rb") as answers:
         answer = answers.read()
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        # Raises the reason, for which the child failed.
+        # Raises the reason for which the child failed.
         become_user(name)
         raise UsageError(f"--user {name}: could not find out what that user can read.")
     found: list[str] = json.loads(answer)
@@ -70,8 +70,7 @@ def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
         for found in filter(None, map(obstacle, paths)):
             kept.setdefault(found, []).append(what)
     return [
-        f"User {os.geteuid()}, as whom this agent runs, cannot read {', '.join(dict.fromkeys(listed))}: "
-        f"{_closed(found)}."
+        f"This agent runs as user {os.geteuid()}, who cannot read {', '.join(dict.fromkeys(listed))}: {_closed(found)}."
         for found, listed in kept.items()
     ]
 

@@ -367,7 +367,7 @@ def _names(
 def _is_mark(name: bytes, read: Read | None, every_marker: bool) -> bool:
     """Whether a file is a by-product that Spark and others leave beside data.
 
-    Beside text, only hidden files count: nobody means to read those, while `x.crc` may be somebody's text.
+    Beside text, only hidden files count, since those are never meant to be read, while `x.crc` may be text.
     """
     hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
     return (every_marker or hidden) and is_marker(name)
