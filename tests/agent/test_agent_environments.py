@@ -287,7 +287,7 @@ async def test_a_node_that_can_make_none_says_so_once_and_when_it_can_again(rig:
         await start(rig, index)
         await rig.master.until(lambda: len(rig.master.failures) == 3)
         (said,) = lines_about(rig, "environments")
-        assert said["level"] == "error" and "cannot make environments" in said["event"]
+        assert said["level"] == "error" and "cannot build environments" in said["event"]
         assert "UV_DEFAULT_INDEX" in said["why"], "what to do"
         index.status = 200
         rig.master.step(code, STEP + 3, environment=wanted("pebble"))

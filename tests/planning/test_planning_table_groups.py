@@ -220,4 +220,4 @@ def test_rows_of_groups_are_counted_behind_a_filter_where_that_is_asked_for(tmp_
 def test_files_without_records_are_told_as_such(tmp_path: Path) -> None:
     data = mltable(tmp_path / "data", {"s1/a.jsonl": "", "s2/b.jsonl": "\n"}, "read_json_lines", extract("/s{s}/*"))
     error = plan(tmp_path / "step", data, "mltable", partition_keys=["s"]).error
-    assert error is not None and "leave no rows, or its files hold none" in error["message"]
+    assert error is not None and "leave no rows, or its files have none" in error["message"]
