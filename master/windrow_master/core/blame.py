@@ -47,13 +47,16 @@ CHANCE = 1e-4
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
-    """Count a worker that could not be made ready. The step fails once every node has given it up.
+    """Count a worker that could not be made ready, once: a node sends it again until it is acknowledged. The step fails
+    once every node has given it up.
 
     Reference: docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
     """
     step = state.steps.get(command.step_id)
     node = state.nodes.get(command.node_id)
     if step is None or node is None or step.state != StepState.RUNNING:
+        return
+    if not step.counters.hear_worker_failure(node.node_id, node.node_incarnation, command.number):
         return
     cause = reported_cause(command.cause)
     message = command.message[:MESSAGE_CHARS_MAX]

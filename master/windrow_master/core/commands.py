@@ -177,7 +177,7 @@ class ReleaseLeases(NamedTuple):
 
 
 class ReportWorkerFailure(NamedTuple):
-    """A worker could not be made ready. Reply: None."""
+    """A worker could not be made ready. `number` counts these in one incarnation of the node. Reply: None."""
 
     node_id: NodeId
     step_id: StepId
@@ -185,6 +185,7 @@ class ReportWorkerFailure(NamedTuple):
     message: str
     detail: str
     process_number: int
+    number: int
 
 
 class DrainNode(NamedTuple):
