@@ -89,7 +89,7 @@ def test_a_bad_job_file_tells_all_its_errors_and_leaves_no_process(workspace: Wo
         (["run", "nothing.yml"], "nothing.yml"),
         (["run"], "Missing argument"),
         (["run", "job.yml", "--slots", "none"], "slots"),
-        (["run", "job.yml", "--restart", "--keep-rows"], "exclude each other"),
+        (["run", "job.yml", "--restart", "--keep-rows"], "are mutually exclusive"),
         (["run", "job.yml", "--python", "/nowhere/python"], "/nowhere/python"),
         (["run", "job.yml", "--state", "job.yml"], "is a file"),
         (["run", "job.yml", "--set", "inputs.dta.path=./x"], "inputs.dta"),

@@ -199,17 +199,17 @@ def test_a_full_disk_under_the_state_is_waited_for(make: Make, small_disk: Path)
     assert process.stdout is not None
     told = ""
     for told in process.stdout:
-        if "stands still" in told:
+        if "accepts no changes" in told:
             break
     # Rows or database, whichever finds no room first.
-    check_words(told, ["The master stands still", "Make room", "goes on by itself"])
+    check_words(told, ["The master accepts no changes", "Make room", "goes on by itself"])
     assert "No space left on device" in told or "is full" in told
     assert run.process is not None
     assert run.process.poll() is None
     ballast.unlink()
     code, text = run.finish()
     assert code == 0, text
-    assert text.count("stands still") == 0, "said once"
+    assert text.count("accepts no changes") == 0, "said once"
     assert run.output.read_text() == "".join(f"f{number:05d}{'x' * 20000}\n" for number in range(600))
     assert check_counts(run)["items_ok"] == 600
 
@@ -314,7 +314,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     command = f"cd {gone} && rmdir {gone} && exec {TYPED} run {tmp_path}/job.yml"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr
-    check_words(done.stderr, ["current folder does not exist any more", "Change to one that does"])
+    check_words(done.stderr, ["current folder no longer exists", "Change to an existing folder"])
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -26,7 +26,7 @@ def main() -> None:
         os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
     except FileNotFoundError:
         print(
-            "windrow: The current folder does not exist any more. Change to one that does, and try again.",
+            "windrow: The current folder no longer exists. Change to an existing folder, and try again.",
             file=sys.stderr,
         )
         sys.exit(2)

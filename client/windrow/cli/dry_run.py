@@ -111,8 +111,8 @@ def dry_create(
     for step in job.steps:
         if step.resume_from is not None:
             answer["steps"][step.name]["notes"].append(
-                f"what has not changed since job {step.resume_from} is taken over from it; how much that is, the "
-                "master finds out when it divides the input"
+                f"unchanged results are taken over from job {step.resume_from}; the master counts them when it divides "
+                "the input"
             )
     if since:
         answer["since"] = next((step.resume_from for step in job.steps if step.resume_from is not None), None)
@@ -122,7 +122,7 @@ def dry_create(
     document = make_document(loaded, job, answer, codes, python="", slots=None)
     if uploaded:
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
-        document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
+        document["notes"].append(f"{keys}: data of this machine, which is uploaded to the master once.")
     for place in kept:
         path = job.fetch.get(".".join(place))
         fills = f"`windrow job download` fills {path}" if path else "`windrow job download --to DIR` fetches it"
@@ -173,17 +173,17 @@ def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dic
 
 
 def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
-    """Steps that would wait with the present nodes, and why."""
+    """Steps that would wait with the current nodes, and why."""
     ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
     for step in job.steps:
         if not ready:
-            yield step.name, "no node takes work at the moment; it would wait for one"
+            yield step.name, "no node takes work at the moment; the step would wait for one"
         elif step.compute and not any(not node.pools or step.compute in node.pools for node in ready):
-            yield step.name, f"no node of the pool {step.compute} takes work at the moment; it would wait for one"
+            yield step.name, f"no node of the pool {step.compute} takes work at the moment; the step would wait for one"
 
 
 def _slots() -> int | None:
-    """How many workers an agent on this machine would have; None if this machine does not tell."""
+    """How many workers an agent on this machine would have; None if that cannot be found out."""
     try:
         return int(ask_process("windrow_agent.node")["cpu_count"])
     except Unanswered:
