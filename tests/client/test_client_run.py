@@ -95,7 +95,7 @@ def test_a_bad_job_file_tells_all_its_errors_and_leaves_no_process(workspace: Wo
         (["run", "job.yml", "--set", "inputs.dta.path=./x"], "inputs.dta"),
         (["job", "list"], "Which master?"),
         (["job", "list", "--master", "nowhere"], "give its port, too: nowhere:8470"),
-        (["job", "list", "--master", "nowhere:"], "not an address of a master"),
+        (["job", "list", "--master", "nowhere:"], "not a master address"),
         (["job", "list", "--state", "nothing"], "no Windrow state"),
     ],
 )

@@ -142,7 +142,7 @@ def agent(
     from windrow.rpc.address import grpc_target
 
     if ca_file is not None:
-        check_certificates(read_text(ca_file, "--ca-file names"), f"What {ca_file} holds")
+        check_certificates(read_text(ca_file, "--ca-file names"), f"The content of {ca_file}")
     interpreter = find_interpreter(python, os.environ)
     check_interpreter(interpreter)
     labels = dict(_label(text) for text in label or ())

@@ -14,7 +14,6 @@ from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import print_json
-from windrow.common.archives import ArchiveError
 from windrow.common.interpreter import find_interpreter
 from windrow.common.quantities import counted
 from windrow.common.role_query import Unanswered
@@ -23,13 +22,12 @@ from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.dry_run.query import ask
 from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded.job_interpreter import check_job_interpreter
-from windrow.errors import UsageError
 from windrow.sdk.client import Client
 from windrow.sdk.earlier_jobs import taking_over
+from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
 from windrow.storage.credentials import hide_credentials
-from windrow.transfer.code_archive import pack
 from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
@@ -148,13 +146,7 @@ def packed(
     codes: dict[str, Code] = {}
     for folder in sorted(set(loaded.code_folders.values())):
         with tempfile.TemporaryFile() as archive:
-            try:
-                made = pack(folder, archive)
-            except ArchiveError as error:
-                raise UsageError(str(error)) from error
-            except OSError as error:
-                what = os.fsdecode(error.filename) if error.filename else folder
-                raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
+            made = pack_code(loaded, folder, archive)
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, kept_outputs=kept_outputs, name=name, priority=priority), codes

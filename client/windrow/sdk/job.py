@@ -155,7 +155,7 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step is in its present state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
 
     step: str
     code: str
