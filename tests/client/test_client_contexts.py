@@ -205,7 +205,7 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
     (workspace.folder / "ca.pem").write_text(content)
     done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
     assert done.returncode == 2
-    assert "What ca.pem holds is not a certificate" in done.stderr
+    assert "The content of ca.pem is not a certificate" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
         (["add", "x", "--master", "a:1", "--ca-file", "token"], "not a certificate"),
         (["add", "x", "--master", "a:1", "--ca-file", "empty"], "which is empty"),
         (["add", "a b", "--master", "a:1"], "cannot be the name of a context"),
-        (["use", "x"], "There is no context named 'x'. There are: none yet; add one"),
+        (["use", "x"], "There is no context named 'x'. Existing contexts: none yet; add one"),
         (["remove", "x"], "There is no context named 'x'"),
         (["export", "x"], "There is no context named 'x'"),
         (["export"], "Which context?"),
@@ -339,5 +339,5 @@ def test_the_sdk_takes_names_too(places: Workspace, monkeypatch: pytest.MonkeyPa
     for name, expected in (("a", "a"), (None, "b")):
         with windrow.Client(name) as client:
             assert [job.job_id for job in client.list_jobs()] == [expected]
-    with pytest.raises(UsageError, match="There are: a, b"):
+    with pytest.raises(UsageError, match="Existing contexts: a, b"):
         windrow.Client("c")

@@ -137,7 +137,7 @@ def test_a_state_folder_that_cannot_be(make: Make, small_disk: Path) -> None:
     for state in (small_disk, small_disk / "below", run.folder / "job.yml"):
         code, text = run.run("--state", str(state))
         assert code == 2, text
-        check_words(text, [str(state), "--state", "Name "])
+        check_words(text, [str(state), "--state", "Choose "])
 
 
 def test_the_same_job_twice_at_once_is_one_run(make: Make) -> None:
@@ -212,6 +212,18 @@ def test_a_full_disk_under_the_state_is_waited_for(make: Make, small_disk: Path)
     assert text.count("accepts no changes") == 0, "said once"
     assert run.output.read_text() == "".join(f"f{number:05d}{'x' * 20000}\n" for number in range(600))
     assert check_counts(run)["items_ok"] == 600
+
+
+def test_a_replay_on_a_full_disk_is_told(make: Make, small_disk: Path) -> None:
+    run = make(ECHO)
+    assert run.run()[0] == 0
+    (job,) = (path.name for path in (run.folder / ".windrow" / "jobs").iterdir())
+    keep = str(small_disk / "kept")
+    command = [WINDROW, "mb", "replay", job, "0", "--keep", keep]
+    fill(small_disk)
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    check_words(done.stderr, [keep, "No space left on device", "--keep"])
 
 
 def test_a_full_disk_under_the_output_is_waited_for(make: Make, small_disk: Path) -> None:

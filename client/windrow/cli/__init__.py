@@ -39,7 +39,7 @@ def main() -> None:
         asked = local_health.parse(arguments[1:])
         if asked is not None:
             leave(local_health.local_health(*asked))
-    # Messages of gRPC (a connection lost, found again) mean nothing to users; errors reach them through ours.
+    # Messages of gRPC (a connection lost, found again) mean nothing to users; Windrow reports errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import run_options, run_start
@@ -82,7 +82,7 @@ def leave(code: int) -> NoReturn:
 
 
 def open_standard_streams() -> None:
-    """Open standard streams that the caller has closed (`>&-`): else the next file of ours would become one of them."""
+    """Open standard streams that the caller has closed (`>&-`): else the next file opened would become one of them."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

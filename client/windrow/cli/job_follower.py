@@ -1,6 +1,6 @@
 """Follows a job to its end and shows it, for `windrow run` and `windrow job stream`.
 
-States of the job, the nodes and messages of the supervisor come from threads of their own through one queue, so that
+States of the job and the nodes, and messages of the supervisor, come from other threads through one queue, so that
 the main thread can always draw and react to Ctrl-C.
 """
 

@@ -25,7 +25,7 @@ def choose_master(master: str | None, state: Path | None) -> tuple[str | None, P
 
 
 def master_options(master: str | None, state: Path | None) -> str:
-    """The options by which a later command of this user finds the same master, with a leading blank."""
+    """The options by which a later command of this user finds the same master, with a leading space."""
     master, state = choose_master(master, state)
     if state is not None:
         named = os.environ.get("WINDROW_STATE")

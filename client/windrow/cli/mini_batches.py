@@ -192,7 +192,7 @@ def replay(
     with Replay(keep) as prepared:
         with open_client(master, state) as client:
             prepared.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
-        # The master, perhaps a private one of ours, is not needed while the script runs.
+        # The master, perhaps this command's own, is not needed while the script runs.
         return prepared.run()
 
 

@@ -95,25 +95,31 @@ class Replay:
             )
         if code is not None:
             code = _checked_code(code, spec.entry_script)
-        self._make_folder()
-        archive = self._folder / "code" / f"{spec.code_digest}.tar"
-        if code is None:
-            archive.parent.mkdir()
-            client.download_code(spec.code_digest, archive)
-        document = {
-            "folder": str(self._folder),
-            "step": base64.b64encode(spec.SerializeToString()).decode(),
-            "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
-            "inputs": dict(found.inputs),
-            "archive": str(archive),
-            "code": str(code) if code is not None else None,
-            "python": python,
-            "pdb": pdb,
-            "write_outputs": write_outputs,
-            "kept": self._kept,
-            "master": "" if client.is_here else client.address,
-        }
-        self._config.write_text(json.dumps(document))
+        try:
+            self._make_folder()
+            archive = self._folder / "code" / f"{spec.code_digest}.tar"
+            if code is None:
+                archive.parent.mkdir()
+                client.download_code(spec.code_digest, archive)
+            document = {
+                "folder": str(self._folder),
+                "step": base64.b64encode(spec.SerializeToString()).decode(),
+                "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
+                "inputs": dict(found.inputs),
+                "archive": str(archive),
+                "code": str(code) if code is not None else None,
+                "python": python,
+                "pdb": pdb,
+                "write_outputs": write_outputs,
+                "kept": self._kept,
+                "master": "" if client.is_here else client.address,
+            }
+            self._config.write_text(json.dumps(document))
+        except OSError as error:
+            raise UsageError(
+                f"The replay cannot be written to {self._folder}: {error.strerror}. Free some space there, or choose "
+                "another folder with --keep DIR."
+            ) from error
         _introduce(job_id, found, code, write_outputs=write_outputs)
 
     def _remove(self) -> None:

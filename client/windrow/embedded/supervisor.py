@@ -4,8 +4,8 @@ States of each process: starting -> ready -> (dead -> starting)* -> ended; state
 ended, or up -> failed -> ended. Edges: a death while `up` restarts the process after a pause; RESTARTS_MAX deaths
 within RESTART_WINDOW_S, or exit code 2 (it cannot start with this configuration) make the pair `failed`.
 
-1. There is at most one live master and one live agent of ours.
-2. Once draining or failed, nothing is started any more.
+1. At most one master and one agent of this supervisor run.
+2. Once draining or failed, it starts nothing.
 3. When the pair has ended, both processes have been reaped and the socket's folder is gone.
 4. Should this process die, both see the end of the lifeline and end by themselves (`windrow.embedded.child`).
 """
@@ -155,7 +155,7 @@ class Supervisor:
             self._unheard.clear()
 
     def watch(self) -> None:
-        """Keep both processes alive until `end` or a failure. Runs in a thread of its own."""
+        """Keep both processes alive until `end` or a failure. Runs in its own thread."""
         while not self._ending and self.failure is None:
             self.step(POLL_S)
 

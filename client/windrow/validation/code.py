@@ -115,7 +115,7 @@ def _look(code: StepCode, python: str) -> list[Any]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    # A `sitecustomize` may print as well: ours is the last line.
+    # A `sitecustomize` may print as well: the probe's answer is the last line.
     lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("windrow: ")]
     if done.returncode != 0 or not lines:
         return []

@@ -225,7 +225,7 @@ def _lacks(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    # As in a worker: the code folder is searched first, and no folder of ours.
+    # As in a worker: the code folder is searched first, and no folder of Windrow.
     sys.path[:1] = [sys.argv[1]]
     _look = Look(sys.argv[1], sys.argv[3:])
     _look.script(sys.argv[2])
