@@ -158,7 +158,7 @@ jobs:
         load_job("job.yml").load()
     (notebook / "job.yml").write_text(text.replace("rows: ${{parent.outputs.rowz}}", "other:"))
     (warning,) = load_job("job.yml").load().warnings
-    assert str(warning).startswith("job.yml:3:8: outputs.rows: is written by no step")
+    assert str(warning).startswith("job.yml:3:8: outputs.rows: is not written by any step")
 
 
 def test_a_sweep_is_refused_by_the_step(notebook: Path) -> None:

@@ -56,7 +56,7 @@ def test_where_data_is_to_be_on_a_node_has_no_effect_and_is_told(
         steps.append(PythonScriptStep(script(notebook, "make.py"), "make", outputs=[bound], source_directory="src"))
     told = [line for line in _told(Pipeline(workspace, steps)) if "path_on_compute" in line]
     assert len(told) == 1
-    assert "data is read where it lies" in told[0]
+    assert "data is read in place" in told[0]
 
 
 def test_where_an_output_is_to_be_on_a_node_has_no_effect_and_is_told(workspace: Workspace, notebook: Path) -> None:
@@ -66,7 +66,7 @@ def test_where_an_output_is_to_be_on_a_node_has_no_effect_and_is_told(workspace:
             for line in _told(Pipeline(workspace, [_look(notebook, arguments=[made], outputs=[made])]))
             if "path_on_compute" in line
         )
-        assert "outputs are written where they stay" in told
+        assert "outputs are written in place" in told
 
 
 def _with_dockerfile(notebook: Path, how: str, packages: Any) -> ParallelRunConfig:

@@ -94,7 +94,7 @@ def test_which_version_it_was_is_part_of_the_run(workspace: Workspace) -> None:
         ("azureml:flowers@newest", ["flowers@latest"]),
         ("azureml:gone:1", ["does not exist"]),
         ("azureml://registries/azureml/data/x/versions/1", ["windrow data create", "azureml:<name>:<version>"]),
-        ("azureml://locations/westeurope/workspaces/w/data/x/versions/1", ["does not reach"]),
+        ("azureml://locations/westeurope/workspaces/w/data/x/versions/1", ["cannot reach"]),
         ("azureml://subscriptions/s/resourcegroups/r/workspaces/w/models/x/versions/1", ["windrow model create"]),
     ],
 )  # fmt: skip

@@ -93,7 +93,7 @@ def test_a_file_uri_is_percent_decoded(workspace: Workspace) -> None:
         ("${{parent.inputs.imges}}", "", "no pipeline input"),
         ("${{inputs.images}}", "", "${{parent.inputs.images}}"),
         ("${{parent.jobs.nobody.outputs.x}}", "", "no step"),
-        ("${{parent.outputs.x}}", "", "written by no step"),
+        ("${{parent.outputs.x}}", "", "is not written by any step"),
         ("${{parent.jobs.score.outputs.nope}}", "", "There are: scores"),
         ("${{parent.jobs.score.inputs.nope}}", "", "There are: images"),
         ("${{parent.jobs.score.inputs.images}}", "", "refers to itself"),

@@ -228,7 +228,7 @@ def test_set_reaches_into_a_pipeline(workspace: Workspace, change: str, step: st
 
 def test_set_by_the_name_in_the_job_tells_the_path(workspace: Workspace) -> None:
     (problem,) = workspace.problems(JOB, "jobs.sub__score.mini_batch_size=8")
-    assert "is set as jobs.sub.jobs.score:" in problem.message
+    assert "write jobs.sub.jobs.score instead" in problem.message
 
 
 def test_set_leaves_out_a_pipeline_or_a_step_in_it(workspace: Workspace) -> None:

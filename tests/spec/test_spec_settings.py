@@ -304,8 +304,8 @@ class TestSettingsFile:
             ("sep", None, "is null; allowed is one character"),
             ("quotechar", "", 'is ""; allowed is one character'),
             ("escapechar", True, "is true; allowed is one character"),
-            ("quoting", "all", "0 quotes what needs it"),
-            ("quoting", 6, "0 quotes what needs it"),
+            ("quoting", "all", "0 quotes where necessary"),
+            ("quoting", 6, "0 quotes where necessary"),
             ("lineterminator", 10, "is 10; allowed is text"),
         ],
     )

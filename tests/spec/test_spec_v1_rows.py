@@ -157,7 +157,7 @@ STEP_ROWS: Rows = {
         ("arguments: [--a, 'input:nothing']", 'no input "nothing"'),
         ("arguments: [--a, 'output:nothing']", 'no output "nothing"'),
         ("arguments: [--a, [b]]", "text or a number"),
-        ("arguments: [a]", "begins with a -"),
+        ("arguments: [a]", "first has to start with -"),
         *((f"arguments: [--{name}, 1]", "reserved argument") for name in RESERVED_ARGUMENTS),
         *((f"arguments: [--a, --{name}=1]", "reserved argument") for name in RESERVED_ARGUMENTS),
     ],

@@ -35,7 +35,7 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
         yield from _input_data(step, key)
         yield from _kind(step, key)
         if step.append_row_to is not None and step.append_row_to not in step.outputs:
-            yield f"{key}.append_row_to: {step.append_row_to!r} names no output"
+            yield f"{key}.append_row_to: {step.append_row_to!r} is not an output"
         yield from _argument_references(step, key)
     cycle = find_cycle({step.name: step.depends_on for step in job.steps})
     if cycle:

@@ -85,7 +85,7 @@ class Bindings:
             self._context.problems.warn(
                 place,
                 key,
-                f"is written by no step; bind a step's output to ${{{{parent.outputs.{name}}}}}.",
+                f"is not written by any step; bind a step's output to ${{{{parent.outputs.{name}}}}}.",
             )
 
     def outputs_of(self, step: str) -> dict[str, StepOutput]:
@@ -151,7 +151,7 @@ class Bindings:
             self._context.problems.error(
                 node,
                 key,
-                f"is bound to {written(spec.binding)}; bind the other way round: "
+                f"is bound to {written(spec.binding)}; bind it the other way round: "
                 f"${{{{parent.outputs.{name}}}}} in the outputs of that step.",
             )
 
@@ -189,7 +189,7 @@ class Bindings:
                 own.place,
                 key,
                 f"the pipeline output {reference.name} is already bound to {other.output} of step "
-                f"{self._graph.own_name(other.step)}; make another one.",
+                f"{self._graph.own_name(other.step)}; bind this one to another pipeline output.",
             )
             return None
         self._bound[wanted] = PipelineOutput(step, name)
@@ -313,14 +313,15 @@ class Bindings:
             case "parent.outputs":
                 bound = self._bound.get((self._graph.homes[step], reference.name))
                 if bound is None and self._graph.is_whole:
-                    raise ValueError(f"the pipeline output {reference.name} is written by no step")
+                    raise ValueError(f"the pipeline output {reference.name} is not written by any step")
                 if bound is None:
                     return self._unknown()
                 self.waits.setdefault(step, set()).add(bound.step)
                 return self._output_of(bound.step, bound.output, self._graph.own_name(bound.step))
             case "inputs" | "outputs":
                 raise ValueError(
-                    f"in a step's inputs, the pipeline is meant by ${{{{parent.{reference.scope}.{reference.name}}}}}"
+                    f"in a step's inputs, write ${{{{parent.{reference.scope}.{reference.name}}}}} for those of the "
+                    "pipeline"
                 )
             case "name" if self._context.job_name:
                 place = Place(self._context.source)

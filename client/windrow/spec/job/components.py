@@ -139,7 +139,7 @@ class Components:
                 self._context.problems.error(
                     written or step,
                     f"{key}.type",
-                    f'is "{own}", but its component is of type "{wanted}"; take it out, or name another component.',
+                    f'is "{own}", but its component is of type "{wanted}"; remove it, or name another component.',
                 )
                 return None
             wanted, declared = own, written

@@ -65,7 +65,7 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
             if reference is None and text.strip() in known
             else (reference or Reference("inputs", "x")).name or "x"
         )
-        hint = " Several are a list, of one expression each." if text.count("${{") > 1 else ""
+        hint = " For several inputs, write a list of expressions." if text.count("${{") > 1 else ""
         context.problems.error(
             node,
             key,
@@ -142,8 +142,8 @@ def check_modes(divided: Mapping[str, StepInput], node: Node | None, step_key: s
         context.problems.error(
             node,
             f"{step_key}.input_data",
-            f"divides {listed(copied)}, with mode: download, together with {listed(others)}, without. Give all of them "
-            "that mode, or none.",
+            f"divides inputs with mode: download ({listed(copied)}) together with others ({listed(others)}). Give all "
+            "of them that mode, or none.",
         )
 
 

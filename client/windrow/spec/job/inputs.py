@@ -237,7 +237,7 @@ def _data_elsewhere(
         context.problems.error(
             node,
             key,
-            f"{shown(node)} lies on a web server, which cannot be listed; name one file, with type: uri_file.",
+            f"{shown(node)} is on a web server, which cannot be listed; name one file, with type: uri_file.",
         )
         return None
     if data_type == "uri_file" and location.value.endswith("/"):
@@ -253,7 +253,7 @@ def _data_elsewhere(
             context.problems.error(
                 node,
                 key,
-                f"{shown(node)} lies in the datastore {which}, which this run does not have; say where that is "
+                f"{shown(node)} is in the datastore {which}, which this run does not have; say where that is "
                 f"(windrow run --datastore {name}=PATH{store}), give a local path or the address "
                 "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
             )
@@ -280,19 +280,19 @@ def _literal(node: Scalar, spec: InputSpec, key: str, context: Context) -> str:
             context.problems.warn(
                 node,
                 key,
-                f'{shown(node)} is no {spec.type}, which the input is declared to be; the script gets "{text}".',
+                f'{shown(node)} is not of type {spec.type}, which the input declares; the script gets "{text}".',
             )
     limits = spec.limits.entries if spec.limits else {}
     choices = limits.get("enum")
     if isinstance(choices, Sequence) and text not in [
         literal_text(item, spec.type) for item in choices.items if isinstance(item, Scalar)
     ]:
-        context.problems.warn(node, key, f"{shown(node)} is not among the values that the input's enum lists.")
+        context.problems.warn(node, key, f"{shown(node)} is not in the input's enum.")
     for name, beyond in (("min", float.__lt__), ("max", float.__gt__)):
         limit = limits.get(name)
         try:
             if isinstance(limit, Scalar) and limit.value is not None and beyond(float(text), float(limit.text)):
-                context.problems.warn(node, key, f"{shown(node)} is beyond the input's {name} of {limit.text}.")
+                context.problems.warn(node, key, f"{shown(node)} is outside the input's {name} of {limit.text}.")
         except ValueError:
             pass
     return text

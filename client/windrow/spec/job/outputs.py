@@ -143,7 +143,7 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
             return context.job_name or "${{name}}"
         if reference.scope == "default_datastore":
             return context.default_datastore or "${{default_datastore}}"
-        raise ValueError("a path may hold ${{name}} and ${{default_datastore}} only")
+        raise ValueError("a path may contain ${{name}} and ${{default_datastore}} only")
 
     try:
         text = substitute(node.text.strip(), known)
@@ -189,7 +189,7 @@ def _remote_output(text: str, node: Scalar, kind: str, key: str, context: Contex
         return None
     why = ""
     if path.startswith(("http:", "https:")):
-        why = "lies on a web server, where Windrow cannot write; give the address of a store (s3://, gs://, abfss://)"
+        why = "is on a web server, where Windrow cannot write; give the address of a store (s3://, gs://, abfss://)"
     elif kind == "uri_file" and (text.endswith("/") or path.count("/") < 3):
         why = "is a folder, but the type is uri_file; add the file's name, or use type: uri_folder"
     if why:
@@ -211,10 +211,10 @@ def _datastore_output(value: str, node: Scalar, kind: str, key: str, context: Co
         context.problems.warn(
             node,
             key,
-            f"{shown(node)} is not where the output goes: this run has no datastore {found.name!r} (--datastore "
-            f"{found.name}=PLACE gives it one), it goes to Windrow's default place of outputs."
+            f"{shown(node)} has no effect: this run has no datastore {found.name!r}, so the output goes to Windrow's "
+            f"default place for outputs. Give the run that datastore with --datastore {found.name}=PLACE."
             if found is not None
-            else f"{shown(node)} names no datastore; the output goes to Windrow's default place of outputs.",
+            else f"{shown(node)} does not name a datastore; the output goes to Windrow's default place for outputs.",
         )
         return None, file_name
     return str(found), None

@@ -193,7 +193,7 @@ def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
         context.problems.error(
             place,
             "type",
-            "stands beside a key of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
+            "does not go with the keys of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
             '"type: pipeline" with a "type: parallel" step.',
         )
     elif written == "parallel":
@@ -370,6 +370,6 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
                 context.problems.warn(
                     place,
                     key,
-                    f"{output.path} lies inside a folder that is read; the next run would read this output as input.",
+                    f"{output.path} is inside a folder that is read; the next run would read this output as input.",
                 )
             taken[output.path] = key

@@ -45,7 +45,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "quotechar": (lambda value: value is None or _is_letter(value), "one character"),
     "quoting": (
         lambda value: value is None or _is_number(value, _QUOTINGS),
-        "a number of Python's csv module: 0 quotes what needs it, 1 all, 2 what is no number, 3 nothing",
+        "a number of Python's csv module: 0 quotes where necessary, 1 everything, 2 everything but numbers, 3 nothing",
     ),
     "sep": (_is_letter, "one character"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from windrow.spec.naming.expressions import AlreadyReported, Reference, has_expression, substitute
 from windrow.spec.naming.names import NAME
@@ -28,30 +28,53 @@ def as_mapping(node: Node | None, key: str, context: Context) -> Mapping | None:
 
 
 def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
-    """Warns of keys that are unknown or have no effect.
+    """Warns of keys that are unknown or have no effect, and says where an unknown key belongs.
 
     A wrong value is an error even where the key has no effect.
     """
+    warn_of_unknown(mapping, table, key, context, lambda name: _where_it_belongs(name, table))
+    warn_of_no_effect(mapping, table, key, context)
+
+
+def warn_of_unknown(
+    mapping: Mapping, known: Collection[str], key: str, context: Context, hint: Callable[[str], str] | None = None
+) -> None:
+    """Warns of keys that are not among the `known` ones. `hint`: the sentence to add for a key; by default, the most
+    similar known key.
+    """
+    for name in mapping.entries:
+        if name not in known:
+            advice = hint(name) if hint is not None else did_you_mean(name, known)
+            context.problems.warn(
+                mapping.key_places[name],
+                f"{key}.{name}" if key else name,
+                f"is unknown here and has no effect.{advice}",
+            )
+
+
+def warn_of_no_effect(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
+    """Warns of keys whose fields have an `effect` text. A wrong value is an error."""
     for name, node in mapping.entries.items():
         known = table.get(name)
+        if known is None or not known.effect or is_null(node):
+            continue
         path = f"{key}.{name}" if key else name
-        if known is None:
-            elsewhere = belongs_to(name, table)
-            if elsewhere:
-                hint = f" It belongs to {elsewhere}."
-            elif name in RUNTIME_ARGUMENTS:
-                hint = f" It is an argument: write --{name} in task.program_arguments."
-            else:
-                hint = did_you_mean(name, table)
-            context.problems.warn(mapping.key_places[name], path, f"is unknown here and has no effect.{hint}")
-        elif known.effect and not is_null(node):
-            if known.kind == "map":
-                if not read_text_map(node, path, context):
-                    continue
-            elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+        if known.kind == "map":
+            if not read_text_map(node, path, context):
                 continue
-            what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
-            context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+        elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+            continue
+        what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
+        context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+
+
+def _where_it_belongs(name: str, table: dict[str, Field]) -> str:
+    elsewhere = belongs_to(name, table)
+    if elsewhere:
+        return f" It belongs to {elsewhere}."
+    if name in RUNTIME_ARGUMENTS:
+        return f" It is an argument: write --{name} in task.program_arguments."
+    return did_you_mean(name, table)
 
 
 def read_scalar(

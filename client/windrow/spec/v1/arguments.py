@@ -59,7 +59,7 @@ def read_arguments(node: Node | None, names: Names, key: str, context: Context) 
             context.problems.error(
                 item,
                 f"{key}[{number}]",
-                f'there is no {mark.replace("_", " ")} "{name}" of the step.{did_you_mean(name, known)} '
+                f'the step has no {mark.replace("_", " ")} "{name}".{did_you_mean(name, known)} '
                 f"There are: {listed(known)}",
             )
             continue
@@ -74,7 +74,7 @@ def check_parallel_arguments(node: Node | None, key: str, context: Context) -> N
         context.problems.error(
             items[0],
             f"{key}[0]",
-            f"is {shown(items[0])}; the arguments of a ParallelRunStep are named ones: the first begins with a -.",
+            f"is {shown(items[0])}; a ParallelRunStep takes named arguments: the first has to start with -.",
         )
     for item in items:
         name = item.text.removeprefix("--").partition("=")[0] if item.text.startswith("--") else ""

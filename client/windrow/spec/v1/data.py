@@ -12,7 +12,7 @@ from windrow.spec.naming.datastores import DEFAULT_DATASTORES
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
-from windrow.spec.reading.keys import as_mapping, check_name
+from windrow.spec.reading.keys import as_mapping, check_name, warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.v1.reading import choose_mode, entry, read_mapping, text_of
@@ -72,11 +72,7 @@ class Sources:
             return None
         kind = text_of(parameter, "type", key, self._context)
         default = entry(parameter, "default") or entry(parameter, "value")
-        for name in parameter.entries:
-            if name not in PARAMETER_KEYS:
-                self._context.problems.warn(
-                    parameter.key_places[name], f"{key}.{name}", f"is unknown here.{did_you_mean(name, PARAMETER_KEYS)}"
-                )
+        warn_of_unknown(parameter, PARAMETER_KEYS, key, self._context)
         written = kind.text.strip().casefold() if kind else "string"
         if written == "datapath":
             return data_reference(default or parameter, f"{key}.default", self._context)

@@ -7,9 +7,8 @@ import os
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import scalar
-from windrow.spec.reading.keys import as_mapping, read_scalar
+from windrow.spec.reading.keys import as_mapping, read_scalar, warn_of_no_effect, warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Source, is_null, shown
-from windrow.spec.reading.problems import did_you_mean
 from windrow.spec.settings.fields import Field
 
 
@@ -18,17 +17,9 @@ def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: 
     mapping.
     """
     mapping = as_mapping(node, key, context)
-    for name, value in mapping.entries.items() if mapping else ():
-        known = table.get(name)
-        if known is None:
-            assert mapping is not None
-            context.problems.warn(
-                mapping.key_places[name],
-                f"{key}.{name}",
-                f"is unknown here and has no effect.{did_you_mean(name, table)}",
-            )
-        elif known.effect and not is_null(value):
-            context.problems.warn(value, f"{key}.{name}", f"has no effect: {known.effect}.")
+    if mapping is not None:
+        warn_of_unknown(mapping, table, key, context)
+        warn_of_no_effect(mapping, table, key, context)
     return mapping
 
 
