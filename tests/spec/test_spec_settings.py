@@ -298,15 +298,15 @@ class TestSettingsFile:
     @pytest.mark.parametrize(
         ("name", "value", "said"),
         [
-            ("chunksize", -1, "is -1; allowed is a whole number from 1"),
-            ("chunksize", "2", 'is "2"; allowed is a whole number from 1'),
-            ("sep", ",,", 'is ",,"; allowed is one character'),
-            ("sep", None, "is null; allowed is one character"),
-            ("quotechar", "", 'is ""; allowed is one character'),
-            ("escapechar", True, "is true; allowed is one character"),
+            ("chunksize", -1, "is -1; it must be a whole number from 1"),
+            ("chunksize", "2", 'is "2"; it must be a whole number from 1'),
+            ("sep", ",,", 'is ",,"; it must be one character'),
+            ("sep", None, "is null; it must be one character"),
+            ("quotechar", "", 'is ""; it must be one character'),
+            ("escapechar", True, "is true; it must be one character"),
             ("quoting", "all", "0 quotes where necessary"),
             ("quoting", 6, "0 quotes where necessary"),
-            ("lineterminator", 10, "is 10; allowed is text"),
+            ("lineterminator", 10, "is 10; it must be text"),
         ],
     )
     def test_what_no_dataframe_can_be_written_with_is_an_error(

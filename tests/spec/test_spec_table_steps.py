@@ -29,7 +29,7 @@ TABLE = "inputs: {images: {type: mltable, path: ./t}}"
         ("- take_random_sample: {probability: 2, seed: 1}", 3, 39, "from 0 to 1"),
         ("- take_random_sample: {probability: 0.5, seed: x}", 3, 50, "a whole number"),
         ("- sample: {sampler: random_percent}", 3, 13, "needs `sampler_arguments`"),
-        ("- sample: {sampler: first, sampler_arguments: {probability: 0.1}}", 3, 23, "Allowed are random_percent"),
+        ("- sample: {sampler: first, sampler_arguments: {probability: 0.1}}", 3, 23, "Allowed values: random_percent"),
         ("- filter: a == 1", 3, 13, 'names the column "a", but a list of files has only the column "Path"'),
         ("- keep_columns: a", 3, 19, "leaves no column"),
         ("- drop_columns: Path", 3, 19, "leaves no column"),

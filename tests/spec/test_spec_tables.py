@@ -228,4 +228,4 @@ def test_keys_come_as_a_list_as_text_and_as_an_argument_and_win_over_a_size(work
     step = workspace.loaded(TABLE % "./t" + task % '"--partition_keys \'[\\"user\\"]\'"').job.steps[0]
     assert (step.partition_keys, step.arguments) == (("user",), ("--partition_keys", '["user"]'))
     problem = workspace.only_problem(TABLE % "./t" + task % "--partition_keys user")
-    assert 'is "user"; allowed is a list of text' in problem.message
+    assert 'is "user"; it must be a list of text' in problem.message

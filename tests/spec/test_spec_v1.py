@@ -331,7 +331,7 @@ def test_a_key_without_effect_is_checked_as_in_v2(workspace: Workspace) -> None:
     assert [warning.message for warning in told] == ["true has no effect: data is read in place."]
     assert not any("overwrite" in w.key for w in load_v1(workspace, with_overwrite("false")).warnings)
     (problem,) = problems_of(workspace, with_overwrite("maybe"))
-    assert problem.message == 'is "maybe"; allowed is true or false.'
+    assert problem.message == 'is "maybe"; it must be true or false.'
 
 
 def test_where_a_v2_key_belongs_is_not_advice_for_v1(workspace: Workspace) -> None:

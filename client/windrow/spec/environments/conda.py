@@ -105,7 +105,7 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.error(node, key, 'has no "dependencies"; a conda file needs a list of them.')
         return None
     if not isinstance(dependencies, Sequence):
-        context.problems.error(dependencies, key, f'"dependencies" is {shown(dependencies)}; allowed is a list.')
+        context.problems.error(dependencies, key, f'"dependencies" is {shown(dependencies)}; it must be a list.')
         return None
     reader = _Reader(key, context)
     for item in dependencies.items:
@@ -174,7 +174,7 @@ class _Reader:
         if isinstance(lines, Scalar):
             lines = Sequence(lines.place, (lines,))
         if not isinstance(lines, Sequence):
-            self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; allowed is a list of lines.')
+            self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; it must be a list of lines.')
             return
         for line in lines.items:
             if isinstance(line, Scalar) and line.value is not None:
@@ -189,7 +189,7 @@ class _Reader:
             self._context.problems.error(
                 place,
                 self._key,
-                f'"{text[:120]}" is not a dependency that can be read; write a name and versions, as in numpy=1.26 or '
+                f'"{text[:120]}" is not a valid dependency; write a name and versions, as in numpy=1.26 or '
                 '"numpy>=1.24,<2".',
             )
             return
@@ -306,6 +306,10 @@ def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
             return wanted[:common] > bound[:common] or (is_same and is_whole)
         case "<=":
             return wanted[:common] > bound[:common]
+        case "~=":
+            # All parts but the last are fixed: ~=3.9.2 means 3.9, from 3.9.2 on.
+            fixed = min(common, len(bound) - 1)
+            return wanted[:common] < bound[:common] or wanted[:fixed] > bound[:fixed]
     return wanted[:common] < bound[:common]
 
 

@@ -64,7 +64,7 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
         context.problems.error(
             node,
             key,
-            f"is {shown(node)}; allowed is a name, the path of an environment's file, or the environment itself.",
+            f"is {shown(node)}; it must be a name, the path of an environment's file, or the environment itself.",
         )
         return None
     location = parse_location(node.text)
@@ -88,8 +88,8 @@ def is_path(text: str, folder: str) -> bool:
 
 
 def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
-    """Reads an environment, a conda file or a pip list from its path. `is_conda`: the file is not that of an
-    environment.
+    """Reads an environment, a conda file or a pip list from its path. `is_conda`: a YAML file is a conda file, even
+    without `dependencies`.
     """
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
@@ -167,7 +167,7 @@ def _conda(node: Node, key: str, context: Context) -> Environment | None:
         if location.kind == "local" and location.value:
             return _file(location.value, node, key, context, is_conda=True)
     context.problems.error(
-        node, key, f"is {shown(node)}; allowed is the path of a conda file, relative to this one, or its content."
+        node, key, f"is {shown(node)}; it must be the path of a conda file, relative to this one, or its content."
     )
     return None
 

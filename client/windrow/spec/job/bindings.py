@@ -156,7 +156,9 @@ class Bindings:
             )
 
     def _bind(self, step: str, name: str, own: OutputSpec, nodes: StepNodes) -> _PipelineOutput | None:
-        """The output of the surrounding pipeline to which a step's output is bound; None if it is not bound."""
+        """The output of the surrounding pipeline that a step's output is bound to. None if it is not bound or, with an
+        error, if the binding is not valid.
+        """
         reference, problems, pipeline = own.binding, self._context.problems, self._graph.homes[step]
         key = f"jobs.{step}.outputs.{name}"
         if reference is None:
@@ -249,7 +251,7 @@ class Bindings:
         if resolved.broken:
             raise AlreadyReported
         if resolved.value is None:
-            raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
+            raise ValueError(f"{written(reference)} has no value; give that input one, or remove this setting")
         if not isinstance(resolved.value, LiteralInput):
             raise ValueError(f"{written(reference)} is data; {LITERALS_ONLY}")
         return resolved.value.value

@@ -191,7 +191,7 @@ class Components:
             return node
         if not isinstance(node, Scalar):
             self._context.problems.error(
-                node, key, f"is {shown(node)}; allowed is the path of a component file, or the component itself."
+                node, key, f"is {shown(node)}; it must be the path of a component file, or the component itself."
             )
             return None
         location = parse_location(node.text)

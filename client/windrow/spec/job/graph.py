@@ -109,9 +109,7 @@ class _Reader:
         check_name(name, "a step", place, key, context)
         if len(graph.nodes) >= STEPS_MAX:
             if not self._is_full:
-                context.problems.error(
-                    place, key, f"is one too many: a job can have at most {STEPS_MAX} steps. Split the job."
-                )
+                context.problems.error(place, key, f"exceeds the limit of {STEPS_MAX} steps in a job. Split the job.")
             self._is_full = True
             return
         graph.members[home].append(name)

@@ -70,7 +70,7 @@ def read_input(node: Node, key: str, context: Context) -> InputSpec | None:
             context.problems.error(
                 node,
                 key,
-                "is a list; allowed is a text, number, true/false, a binding, or an object with type and path.",
+                "is a list; it must be text, a number, true/false, a binding, or an object with type and path.",
             )
             return None
         case Mapping(entries=entries):
@@ -116,7 +116,7 @@ def resolve_input(spec: InputSpec, declared: InputSpec | None, key: str, context
     if node is None or is_null(node):
         return Resolved(None, place, optional=spec.optional)
     if not isinstance(node, Scalar):
-        context.problems.error(node, key, f"is {shown(node)}; allowed is a path, a value or a binding.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be a path, a value or a binding.")
         return Resolved(None, place, broken=True)
     if spec.mode in ("eval_mount", "eval_download") and spec.type != "mltable":
         context.problems.error(
@@ -224,7 +224,9 @@ def _data_of_asset(
 def _data_elsewhere(
     node: Scalar, location: Location, data_type: str | None, mode: str | None, key: str, context: Context
 ) -> DataInput | None:
-    """Data in a store or datastore. The planner checks that it exists: only master and agents have credentials."""
+    """Data in a store or datastore. The planner checks that it exists: only the master and the agents have
+    credentials.
+    """
     try:
         path = elsewhere(location, node.text.strip())
     except BadUrl as error:

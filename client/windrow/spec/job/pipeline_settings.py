@@ -83,7 +83,7 @@ def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve
         context.problems.error(
             node,
             key,
-            f"is {shown(node)}; allowed is the name of a pool of nodes, with azureml: before it or not: at most 64 "
+            f"is {shown(node)}; it must be the name of a pool of nodes, optionally after azureml:, with at most 64 "
             "ASCII letters, digits, _ and -.",
         )
         return None

@@ -77,7 +77,7 @@ def read_rows_settings(code_folder: str, context: Context) -> Rows:
     try:
         json.dumps(settings, allow_nan=False)
     except (ValueError, RecursionError):
-        context.problems.error(place, "", "is not valid JSON: it holds NaN or an infinite number; remove it.")
+        context.problems.error(place, "", "is not valid JSON: it contains NaN or an infinite number; remove it.")
         return Rows()
     return _rows_of(settings, place, context)
 
@@ -119,12 +119,12 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
             context.problems.error(
                 place,
                 key + name,
-                f"is not an argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
+                f"is not an argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known arguments: "
                 f"{', '.join(TO_CSV_KNOWN)}.",
             )
         allowed, words = _CHECKS.get(name, (None, ""))
         if allowed is not None and not allowed(value):
-            context.problems.error(place, key + name, f"is {json.dumps(value)[:80]}; allowed is {words}.")
+            context.problems.error(place, key + name, f"is {json.dumps(value)[:80]}; it must be {words}.")
     if keywords.get("chunksize") == 0:
         del keywords["chunksize"]  # unset, to pandas before 1.2; later ones divide by it
     encoding = keywords.get("encoding")

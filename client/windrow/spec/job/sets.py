@@ -122,7 +122,7 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
             outer, inside, inner = name.partition(SEPARATOR)
             if inside and list(path[:index]) == ["jobs"] and outer in known:
                 return f"names a step of the pipeline {outer}; write jobs.{outer}.jobs.{inner} instead."
-            return f'there is no "{name}" in {where}.{did_you_mean(name, known)} There are: {listed(known)}.'
+            return f'there is no "{name}" in {where}.{did_you_mean(name, known)} Available: {listed(known)}.'
         node = None
     return ""
 

@@ -86,7 +86,7 @@ def read_scalar(
     if node is None or (is_null(node) and field_.kind == "text"):
         return None
     if not isinstance(node, Scalar) or node.value is None:
-        context.problems.error(node, key, f"is {shown(node)}; allowed is {field_.allowed}.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be {field_.allowed}.")
         return None
     value = node.value if field_.kind not in ("text", "choice") else node.text
     try:
@@ -121,7 +121,7 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
         return []
     if isinstance(node, Sequence) and all(isinstance(item, Scalar) and item.value is not None for item in node.items):
         return [item.text for item in node.items if isinstance(item, Scalar)]
-    context.problems.error(node, key, f"is {shown(node)}; allowed is a list of text.")
+    context.problems.error(node, key, f"is {shown(node)}; it must be a list of text.")
     return []
 
 
@@ -134,7 +134,7 @@ def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolv
     for name, value in mapping.entries.items() if mapping else ():
         if not isinstance(value, Scalar):
             context.problems.error(
-                value, f"{key}.{name}", f"is {shown(value)}; allowed is a text, number or true/false."
+                value, f"{key}.{name}", f"is {shown(value)}; it must be text, a number or true/false."
             )
             continue
         try:
@@ -150,9 +150,9 @@ def check_name(name: str, what: str, place: Node | Place, key: str, context: Con
     """Notes an error for a name of a step, input or output that could not be used in an expression."""
     if not NAME.fullmatch(name):
         allowed = "at most 64 ASCII letters, digits, _ and -, starting with a letter, digit or _"
-        context.problems.error(place, key, f'"{name}" is not a valid name for {what}; allowed are {allowed}.')
+        context.problems.error(place, key, f'"{name}" is not a valid name for {what}; use {allowed}.')
 
 
 def unknown_name(what: str, name: str, known: list[str]) -> str:
     """The message for a reference to an unknown name; it lists the known names."""
-    return f'there is no {what} "{name}".{did_you_mean(name, known)} There are: {listed(known)}'
+    return f'there is no {what} "{name}".{did_you_mean(name, known)} Available: {listed(known)}'

@@ -48,7 +48,7 @@ def read_yaml(
         problems.error(start, "", "there is no such file; check the path.")
         return None
     except IsADirectoryError:
-        problems.error(start, "", "is a folder; name the YAML file in it.")
+        problems.error(start, "", "is a folder; give the path of a YAML file in it.")
         return None
     except OSError as error:
         problems.error(start, "", f"cannot be read: {error.strerror}.")
@@ -198,7 +198,7 @@ class _Converter:
                     value = text
         except (ValueError, KeyError, IndexError):
             self._problems.error(
-                place, "", f'"{text[:120]}" cannot be read as the {tag} that its YAML tag says; remove the tag.'
+                place, "", f'"{text[:120]}" is not a valid {tag}, which its YAML tag requires; remove the tag.'
             )
             value = text
         return Scalar(place, value, text)

@@ -81,7 +81,7 @@ class Sources:
             self._context.problems.error(
                 kind or parameter,
                 f"{key}.type",
-                f"is {shown(kind or parameter)}; allowed is one of {', '.join(PARAMETER_TYPES)}, dataPath.",
+                f"is {shown(kind or parameter)}; it must be one of {', '.join(PARAMETER_TYPES)}, dataPath.",
             )
             return None
         if default is None:
@@ -118,7 +118,7 @@ class Sources:
             self._context.problems.error(
                 destination or node,
                 f"{key}.destination",
-                f'"{called}" already names something else; give each output a destination of its own.',
+                f'"{called}" already names something else; give each output a different destination.',
             )
         self.written[called] = Written(step, name)
         return mapping(entries, node.place)
@@ -162,7 +162,7 @@ class Sources:
             mode = choose_mode(given, INPUT_MODES, key, self._context)
             table = entry(given, "as_table")
             if table is not None and not (isinstance(table, Scalar) and isinstance(table.value, bool)):
-                self._context.problems.error(table, f"{key}.as_table", f"is {shown(table)}; allowed is true or false.")
+                self._context.problems.error(table, f"{key}.as_table", f"is {shown(table)}; it must be true or false.")
                 return None
             if source is None:
                 self._context.problems.error(given, f"{key}.source", f"is missing; there are: {self._names()}")
@@ -187,7 +187,7 @@ class Sources:
             source,
             key,
             f'there is no data reference, parameter or destination "{name}".{did_you_mean(name, known)} '
-            f"There are: {self._names()}",
+            f"Available: {self._names()}",
         )
         return None
 

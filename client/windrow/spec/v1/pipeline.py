@@ -108,7 +108,9 @@ def _steps(pipeline: Mapping, context: Context) -> list[StepText]:
         if not NAME.fullmatch(step.name):
             step = step._replace(name=called)  # `Prepare data` is for people
         if any(other.name == step.name for other in found):
-            context.problems.error(item, f"{key}.name", f'"{step.name}" is the name of another step; rename it.')
+            context.problems.error(
+                item, f"{key}.name", f'"{step.name}" is already the name of another step; rename one of them.'
+            )
             continue
         found.append(step)
     return found

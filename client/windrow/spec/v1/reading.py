@@ -45,7 +45,7 @@ def text_of(mapping: Mapping, name: str, key: str, context: Context) -> Scalar |
     node = entry(mapping, name)
     if node is None or (isinstance(node, Scalar) and node.text.strip()):
         return node
-    context.problems.error(node, f"{key}.{name}", f"is {shown(node)}; allowed is text.")
+    context.problems.error(node, f"{key}.{name}", f"is {shown(node)}; it must be text.")
     return None
 
 
@@ -58,13 +58,13 @@ def choose_mode(
         return None
     found = modes.get(node.text.strip().casefold())
     if found is None:
-        context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; allowed is one of {', '.join(modes)}.")
+        context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; it must be one of {', '.join(modes)}.")
         return None
     return scalar(found, node.place)
 
 
 def found_from(path: Scalar, folder: str) -> Scalar:
-    """A path that leads to nothing from its own file, but to something from `folder`, becomes relative to `folder`."""
+    """The path, made relative to `folder` if it exists there but not relative to its own file."""
     location = parse_location(path.text.strip())
     if location.kind != "local" or os.path.exists(absolute(location.value, path.place.source.folder)):
         return path
