@@ -255,7 +255,7 @@ class Environment:
                 return Environment.get(workspace, name, version or None, label or None)
             except (NotFound, UsageError) as error:
                 # The file may name a version of another workspace; this one counts its own.
-                warnings.warn(f"{node.place}: {node.text}: {error} The newest one is taken.", JobWarning, stacklevel=3)
+                warnings.warn(f"{node.place}: {node.text}: {error} The newest one is used.", JobWarning, stacklevel=3)
                 return Environment.get(workspace, name)
         if not isinstance(node, MappingNode):
             return None

@@ -31,14 +31,19 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(
-    file_path: str | os.PathLike[str], kind: str, problems: Problems, content: bytes | None = None
+    file_path: str | os.PathLike[str],
+    kind: str,
+    problems: Problems,
+    content: bytes | None = None,
+    folder: str | None = None,
 ) -> Node | None:
-    """Reads a YAML file. `content`: its bytes, if it does not lie on this machine.
+    """Reads a YAML file. `content`: its bytes, if it is not on this machine; `folder`: where relative paths in it
+    start, if not in its own folder.
 
     If the file as a whole is wrong (missing, not YAML, duplicate keys), `problems` says so and the result is None.
     """
     path = os.fspath(file_path)
-    source = Source(kind, source_label(path) if content is None else path, os.path.dirname(path))
+    source = Source(kind, source_label(path) if content is None else path, folder or os.path.dirname(path))
     start = Place(source)
     try:
         if content is None:
