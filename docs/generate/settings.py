@@ -40,7 +40,7 @@ def page() -> str:
         "## Environment variables",
         "",
         "An option on the command line wins over its variable. A variable of an option that can be repeated holds "
-        "several values with blanks between.",
+        "several values, separated by spaces.",
         "",
     ]
     for name, commands in sorted(variables().items()):
