@@ -342,7 +342,7 @@ def test_where_a_v2_key_belongs_is_not_advice_for_v1(workspace: Workspace) -> No
 
 def test_a_file_that_is_no_config_is_told_as_that_file(workspace: Workspace) -> None:
     (problem,) = problems_of(workspace, config="name: environment\n")
-    assert "has to be the first key" in problem.message
+    assert "has its settings below this key" in problem.message
     assert problem.file.endswith("config.yml")
 
 

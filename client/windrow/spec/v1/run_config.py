@@ -54,7 +54,7 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
         return config
     if root is not None:
         context.problems.error(
-            root, "parallel_run_config", "is missing; it has to be the first key of a ParallelRunConfig's file."
+            root, "parallel_run_config", "is missing; a ParallelRunConfig's file has its settings below this key."
         )
     return None
 
