@@ -281,6 +281,7 @@ class TestSettingsFile:
             ('{"append_row": {"pandas.DataFrame.to_csv": [1]}}', 0, "has to be a mapping"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"path_or_buf": "x"}}}', 0, "writes the file itself"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"sepp": ","}}}', 0, 'Did you mean "sep"?'),
+            pytest.param(b"{}" + b" " * 1024 * 1024, 0, "is larger than 1 MiB", id="too large"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": "utf-9"}}}', 0, "'utf-9' is not a text encoding"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": 8}}}', 0, "8 is not a text encoding"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"na_rep": NaN}}}', 0, "NaN or an infinite number"),

@@ -224,7 +224,7 @@ class _Reader:
             other = next((other for other in self._pythons if _excludes(other, clause)), None)
             if other is not None:
                 texts = dict.fromkeys(f'"{one.text}"' for one in (other, clause))
-                why = f"{' and '.join(texts)}: no version of Python matches both; keep one of them."
+                why = f"no version of Python matches {' and '.join(texts)}; change or remove one of the bounds."
                 self._context.problems.error(
                     max(other.place, clause.place, key=lambda place: (place.line, place.column)), self._key, why
                 )

@@ -37,7 +37,7 @@ def _is_number(value: Any, most: int | None = None) -> bool:
 
 
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    # By a negative one, pandas writes no row at all, and says nothing.
+    # With a negative value, pandas writes no rows, and does not say so.
     "chunksize": (lambda value: value is None or _is_number(value), "a whole number from 1"),
     "escapechar": (lambda value: value is None or _is_letter(value), "one character"),
     "line_terminator": (lambda value: value is None or isinstance(value, str), "text"),
@@ -49,7 +49,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "sep": (_is_letter, "one character"),
 }
-"""Arguments that pandas refuses, or does harm by, whatever the DataFrame: what is allowed, and the words for it."""
+"""Arguments that can fail, or lose rows, for every DataFrame: the check of a value, and what is allowed, in words."""
 
 
 def read_rows_settings(code_folder: str, context: Context) -> Rows:
@@ -64,9 +64,10 @@ def read_rows_settings(code_folder: str, context: Context) -> Rows:
     except OSError as error:
         context.problems.error(place, "", f"cannot be read: {error.strerror}.")
         return Rows()
+    if len(content) > _SETTINGS_BYTES_MAX:
+        context.problems.error(place, "", f"is larger than {_SETTINGS_BYTES_MAX // 1024**2} MiB; is it the right file?")
+        return Rows()
     try:
-        if len(content) > _SETTINGS_BYTES_MAX:
-            raise ValueError("is too large")
         settings = json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         context.problems.error(Place(place.source, error.lineno, error.colno), "", f"is not valid JSON: {error.msg}.")
@@ -132,7 +133,7 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
         context.problems.error(
             place, key + "encoding", f"{encoding!r} is not a text encoding; use one such as utf-8 or latin-1."
         )
-    # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
+    # The file has one header, whatever the number of mini-batches. A list of names also renames the columns.
     header = keywords.get("header", False)
     if not isinstance(header, list):
         keywords.pop("header", None)
