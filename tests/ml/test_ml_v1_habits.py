@@ -122,7 +122,7 @@ def test_a_table_is_looked_at_in_the_encoding_that_a_job_reads(workspace: Worksp
             assert _rows(workspace, notebook, table.as_named_input("t"), settings) == ["\u20ac 1", "\u2019 2"]
     (notebook / "lines.jsonl").write_text('{"x": 1}\n', "utf-8-sig")
     assert len(Dataset.Tabular.from_json_lines_files("lines.jsonl").to_pandas_dataframe()) == 1
-    with pytest.raises(UsageError, match="encoding='cp1250' is not read"):
+    with pytest.raises(UsageError, match="encoding='cp1250' is not supported"):
         read("table/?.csv", encoding="cp1250").to_pandas_dataframe()
 
 

@@ -141,7 +141,7 @@ class Environment:
         self.name = name
         self.version: str | None = None
         self.earlier: Environment | None = None
-        """The version before it of its name, where it is registered."""
+        """The version that was registered before it under its name."""
         self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
         self.docker = _Section(base_image=None, base_dockerfile=None, enabled=True)
         self.spark = _Section()

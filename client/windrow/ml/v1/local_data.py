@@ -150,7 +150,7 @@ def _opened(file: str, options: Mapping[str, Any]) -> Iterator[TextIO]:
     written = str(options.get("encoding") or "utf8")
     encoding = ENCODINGS.get(written)
     if encoding is None:
-        raise UsageError(f"encoding={written!r} is not read here or in a job; known are: {', '.join(ENCODINGS)}.")
+        raise UsageError(f"encoding={written!r} is not supported; it must be one of {', '.join(ENCODINGS)}.")
     with open(file, encoding=encoding, newline="") as text:
         if text.read(1) != "\ufeff":
             text.seek(0)
