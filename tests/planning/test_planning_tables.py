@@ -324,7 +324,7 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
         ({"MLTable": "paths:\n  - file: none.csv\n"}, "none.csv does not exist"),
         ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
         ({"MLTable": "paths: []\n"}, "names no files"),
-        ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
+        ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is unknown here. Did you mean "file"?'),
         ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: x\n"}, "4:11: transformations[0].take: must be"),
         ({"a.csv": "Path\n1\n", "MLTable": _WITH_PATH}, "one of that name"),
         ({"a.csv": b"\xfe\xff\0a\0\n\0\x31", "MLTable": _IN_UTF16}, "a.csv is UTF-16 with the bytes of each"),
