@@ -71,6 +71,7 @@ class CoreDriver:
 
     def __post_init__(self) -> None:
         self._streams = itertools.count(1)
+        self._worker_failures = itertools.count(1)
         self.core = Core(self.tables.next_incarnation(), 7, self.timing)
         self.tables.lease_prefixes.add(7)
 
@@ -229,10 +230,15 @@ class CoreDriver:
         node, step = self.node(name), StepId(step_id)
         self.do(commands.SetCapacity(node.node_id, node.stream, ((step, 0, 0),), False, (step,)))
 
-    def init_fails(self, name: str, times: int = 1) -> None:
+    def init_fails(self, name: str, times: int = 1, step_id: int = 1) -> None:
         """Workers of a node fail in `init()`."""
-        for number in range(times):
-            self.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
+        for process in range(times):
+            number = next(self._worker_failures)
+            self.do(
+                commands.ReportWorkerFailure(
+                    NodeId(name), StepId(step_id), Cause.INIT_FAILED, "no model", "", process, number
+                )
+            )
 
     def join(
         self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1, pool: str = ""

@@ -7,11 +7,11 @@ import pytest
 from core_driver import CoreDriver
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import DEPENDENCY_ERROR
 from windrow_master.core.commands import FinishStep, LostRows, RequeueLostRows
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
-from windrow_master.core.statuses import DEPENDENCY_ERROR
 
 STEP = StepId(1)
 

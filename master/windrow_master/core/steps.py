@@ -20,6 +20,7 @@ from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
@@ -36,7 +37,6 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096

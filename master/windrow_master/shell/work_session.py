@@ -48,6 +48,10 @@ class WorkSession:
         for verdict, lease_ids in verdicts.items():
             last.acknowledgements.add(verdict=verdict, lease_ids=lease_ids)
 
+    def acknowledge_worker_failures(self, number: int) -> None:
+        """Acknowledge all failures of workers up to a number."""
+        self._last.worker_failures_acknowledged = number
+
     def revoke(self, lease_ids: list[int]) -> None:
         """Revoke leases: the node stops them."""
         self._last.revoked_lease_ids.extend(lease_ids)
