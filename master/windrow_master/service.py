@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 STOP_GRACE_S = 2.0
 EXIT_DAMAGED = 3
-"""The state is damaged: starting again mends nothing. windrow.embedded.supervisor knows it."""
+"""The state is damaged: a restart does not help. windrow.embedded.supervisor knows it."""
 EVERYWHERE = ("", "0.0.0.0", "[::]")
 """Hosts to listen on that are no hosts to connect to."""
 

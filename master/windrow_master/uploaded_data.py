@@ -100,11 +100,11 @@ class UploadedData:
                 self._artifacts.drop(digest)
             raise ArtifactError(
                 errors.ARCHIVE_INVALID,
-                f"The data {digest} was not taken{', and is dropped' if dropped else ''}: {error}",
+                f"The data {digest} was rejected{' and removed' if dropped else ''}: {error}",
             ) from error
         except OSError as error:
             full = is_full(error)
-            advice = "Make room there and" if full else "Let the master write there, and"
+            advice = "Free some space there and" if full else "Give the master write permission there, and"
             raise ArtifactError(
                 errors.STORAGE_FULL if full else errors.NO_DATASTORE,
                 f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: "
@@ -112,7 +112,7 @@ class UploadedData:
             ) from error
 
     def remove_leftovers(self) -> None:
-        """Remove what earlier masters did not finish unpacking. Folders of a live master are locked, and stay."""
+        """Remove folders that earlier masters did not finish unpacking. Those of a live master are locked, and stay."""
         if self._folder is None or not self._folder.is_dir():
             return
         for partial in self._folder.glob(".*.partial-*"):
@@ -150,7 +150,7 @@ class UploadedData:
         partial.mkdir(FOR_ALL)
         try:
             with _locked(partial) as descriptor:
-                with self._listing(digest) as on_file:
+                with self._file_list(digest) as on_file:
                     unpack(
                         archive,
                         partial,
@@ -179,7 +179,7 @@ class UploadedData:
         return target
 
     @contextlib.contextmanager
-    def _listing(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
+    def _file_list(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
         """Collect the files of an upload in a list, which becomes durable if nothing goes wrong."""
         self._lists.mkdir(parents=True, exist_ok=True)
         place = list_path(self._lists, digest)

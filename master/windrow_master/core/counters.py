@@ -72,7 +72,7 @@ class Counters:
 
     @property
     def items_failed_at_least(self) -> int:
-        """Items that failed, at least: a mini-batch whose items were never counted has one or more."""
+        """The least number of failed items. A failed mini-batch whose items were never counted adds one."""
         return self.items_failed + self.failed_uncounted
 
     def check(self) -> None:

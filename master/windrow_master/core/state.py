@@ -300,7 +300,7 @@ class CoreState:
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     raised: dict[StepId, Exception] = field(default_factory=dict)
-    """What the command in hand raised at steps, for `Core.handle` to tell (`contained`)."""
+    """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
     scheduling_wanted: bool = False
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""

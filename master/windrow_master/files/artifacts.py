@@ -104,8 +104,8 @@ class ArtifactFolder:
         if disk.f_bavail * disk.f_frsize < missing + min(missing, SPARE_BYTES):
             raise ArtifactError(
                 "STORAGE_FULL",
-                f"The master has no room for the {missing} bytes that are still to come, and for its state. "
-                f"Make room on the disk of its state folder, {self._folder.parent}, and try again.",
+                f"The master does not have enough space for the remaining {missing} bytes and its own state. "
+                f"Free some space on the disk of its state folder, {self._folder.parent}, and try again.",
             )
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(descriptor, offset)

@@ -113,7 +113,7 @@ def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop
             raise ConcatenationStopped(f"The upload of {row.path} was stopped.") from error
         raise explained(error, "cannot be written", row.path) from error
     if size != row.length:
-        raise StorageError(f"{row.path} has {size} bytes, where {row.length} were written. Check that store.")
+        raise StorageError(f"{row.path} has {size} bytes, but {row.length} were written. Check that store.")
 
 
 def need_bucket(address: str) -> None:

@@ -48,9 +48,7 @@ _MESSAGES = {
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses calls without the right token before it reads any request: UNAUTHENTICATED, with a reason of
-    _MESSAGES.
-    """
+    """Rejects calls without a valid token before reading the request: UNAUTHENTICATED, a reason from _MESSAGES."""
 
     def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
         """An empty token is not required. `is_credential`: whether a text is the credential of a node of this
@@ -87,7 +85,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _is_token(brought: str, token: str) -> bool:
-    """Whether a call brings this token. An empty token is not required, so it always does."""
+    """Whether a call carries this token. Always true if the token is empty: then none is required."""
     return not token or secrets.compare_digest(brought.encode(), f"Bearer {token}".encode())
 
 

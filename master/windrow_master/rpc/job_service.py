@@ -56,7 +56,7 @@ LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
 def watch_interval_s(took_s: float) -> float:
-    """How long a watcher waits after a message that took so long to make."""
+    """How long a watcher waits after a message that took `took_s` to make."""
     return min(max(WATCH_INTERVAL_S, WATCH_REST * took_s), WATCH_INTERVAL_MAX_S)
 
 

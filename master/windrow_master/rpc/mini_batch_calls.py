@@ -120,7 +120,7 @@ class MiniBatchCalls:
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.REPLAY_IMPOSSIBLE,
-                f"What mini-batch {row.mini_batch} of step {step.name} reads is not known any more: {error}.",
+                f"It is no longer known what mini-batch {row.mini_batch} of step {step.name} reads: {error}.",
             )
 
     async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:

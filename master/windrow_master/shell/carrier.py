@@ -67,8 +67,8 @@ class Carrier:
         self._sessions: dict[NodeId, WorkSession] = {}
         self._recipes: dict[StepId, Recipes] = {}
         self._reporter = reporter
-        self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
-        """Running tasks that list the failed items of a job. Not listings of inputs."""
+        self._failure_lists: dict[JobKey, list[asyncio.Task[Any]]] = {}
+        """Running tasks that list the failed items of a job."""
         self._keeping: dict[StepId, asyncio.Task[Any]] = {}
         """Tasks that digest the inputs and outputs of a finished step, so that later jobs can reuse it."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -268,7 +268,7 @@ class Carrier:
         step = self._core.state.steps[effect.step_id]
         generation = self._core.state.jobs[step.job_key].generation
         listing = asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation)))
-        self._listings.setdefault(step.job_key, []).append(listing)
+        self._failure_lists.setdefault(step.job_key, []).append(listing)
         self._keep(listing)
 
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
@@ -339,7 +339,7 @@ class Carrier:
         if self._reporter is not None and not effect.ended:
             self._reporter.running(effect.job_key)
         elif self._reporter is not None:
-            self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
+            self._reporter.end_job(effect.job_key, self._failure_lists.pop(effect.job_key, ()))
         if effect.ended:
             self._jobs.forget(effect.job_key)
             job = self._core.state.jobs.get(effect.job_key)

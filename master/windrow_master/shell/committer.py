@@ -20,7 +20,7 @@ class CommitPostponed(Exception):
 class Committer:
     """Commits one group at a time.
 
-    When the disk is full, it first releases the reserved space, so that work in hand can end well. After that it
+    When the disk is full, it first releases the reserved space, so that current work can end well. After that it
     refuses new work (`short_of_space`) until it holds the reserve again.
     """
 

@@ -209,7 +209,7 @@ class PlanningDriver:
         return not accepted or bool(end["done"])
 
     async def _outcomes(self, first: int, earlier: bytes) -> tuple[TakenOver, ...]:
-        """The outcomes of those mini-batches of a group that are taken over. `first`: the number of the first one."""
+        """The outcomes of the mini-batches of a group that are taken over. `first`: the index of its first one."""
         if not earlier or self._earlier is None:
             return ()
         found = enumerate((before for (before,) in EARLIER.iter_unpack(earlier)), first)

@@ -44,7 +44,7 @@ class StateFolder:
             try:
                 store = SqliteStore.open(files.database, traces)
             except StoreFull:
-                # The reserve is room enough to open the database, show its content and finish work in hand.
+                # The reserve is room enough to open the database, show its content and finish current work.
                 if not reserve.release():
                     raise
                 store = SqliteStore.open(files.database, traces)
