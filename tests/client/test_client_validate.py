@@ -79,7 +79,7 @@ def test_errors_of_file_and_code_and_warnings_are_told_together_with_their_place
     ("source", "said"),
     [
         ("def Run(mini_batch):\n    pass\n", "it has Run; the name must be run"),
-        ("x = 1\n", "defines no run() function"),
+        ("x = 1\n", "does not define a run() function"),
         ("async def run(mini_batch):\n    pass\n", "async def"),
         ("def run(a, b, c):\n    pass\n", "takes 3 arguments"),
         ("def run():\n    pass\n", "takes no argument"),

@@ -95,8 +95,8 @@ class Look:
                     path,
                     1,
                     1,
-                    f"defines no run() function{hint}. Define run(mini_batch), which is called with each mini-batch "
-                    "and returns a list or a pandas DataFrame",
+                    f"does not define a run() function{hint}. Define run(mini_batch), which is called with each "
+                    "mini-batch and returns a list or a pandas DataFrame",
                 )
             return
         for name in ("init", "run", "shutdown"):
@@ -107,7 +107,7 @@ class Look:
                     path,
                     function.lineno,
                     function.col_offset + 1,
-                    f"{name}() is defined with async def, and nobody would await it. Define it with def, and call "
+                    f"{name}() is defined with async def, which Windrow does not await. Define it with def, and call "
                     "asyncio.run() in it",
                 )
         if isinstance(run, ast.FunctionDef) and not run.decorator_list:
