@@ -159,7 +159,8 @@ def _check_delta_package(definition: str, context: Context) -> None:
         context.problems.error(
             Place(Source("mltable", source_label(definition), os.path.dirname(definition))),
             "transformations",
-            "read_delta_lake needs the package deltalake beside Windrow; install it: pip install 'windrow[delta]'",
+            "read_delta_lake needs the package deltalake, which is not installed here. Install it with: pip install "
+            "'windrow[delta]'",
         )
 
 
