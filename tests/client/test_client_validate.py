@@ -139,7 +139,7 @@ def test_a_code_folder_that_cannot_be_packed_is_an_error_where_it_is_named(works
     (workspace.folder / "code" / "outside").symlink_to("/etc/hostname")
     (error,) = told(workspace, "job.yml", code=2)["errors"]
     assert (error["file"], error["key"]) == ("job.yml", "jobs.score.task.code")
-    assert "leads out of the code folder" in error["message"]
+    assert "points outside the code folder" in error["message"]
     assert workspace.job_file.read_text().splitlines()[error["line"] - 1].strip() == "code: ./code"
 
 
@@ -207,7 +207,7 @@ def test_a_table_is_checked_by_itself(workspace: Workspace) -> None:
     [
         (("nothing.yml",), "nothing.yml: does not exist"),
         (("data",), "a folder without an MLTable file"),
-        ((".",), "Name a file: job.yml"),
+        ((".",), "Give one of its files: job.yml"),
         (("job.yml", "--python", "/no/python"), "does not exist"),
         (("component.yml", "--set", "a=b"), "--set changes job files only"),
     ],
