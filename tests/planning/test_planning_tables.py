@@ -156,7 +156,7 @@ def test_undecidable_dates_stay_text_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("d\n01/02/2020\n")
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
     assert rows(found) == [["01/02/2020"]]
-    assert len(found.warnings) == 1 and 'column "d" holds dates' in found.warnings[0]
+    assert len(found.warnings) == 1 and 'column "d" has dates' in found.warnings[0]
 
 
 def test_plain_files_keep_0_and_1_as_numbers(tmp_path: Path) -> None:
