@@ -38,7 +38,7 @@ def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:
     job.write("data/a.csv", "day,x\n01/02/2020,1\n03/04/2020,2\n")
     job.write_job("mltable", "./data")
     text = job.completed()
-    assert text.count('The column "day" holds dates') == 1
+    assert text.count('The column "day" has dates') == 1
     assert (job.folder / "rows.txt").read_text() == "01/02/2020 1\n03/04/2020 2\n"
 
 

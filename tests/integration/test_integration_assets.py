@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun
+import windrow_command
+from embedded_run import DEADLINE_S, EmbeddedRun
 from served import Served
 from upload_bench import FILES, JOB, Laptop, finished, uploads_of
 from windrow.errors import NotFound, RequestRefused
@@ -23,15 +23,7 @@ def run(mini_batch):
 
 
 def windrow(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [WINDROW, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = windrow_command.windrow(*arguments, cwd=folder, timeout=DEADLINE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 

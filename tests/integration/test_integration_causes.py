@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from embedded_run import TYPED, WINDROW, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from embedded_run import TYPED, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from windrow_command import windrow
 from windrow_master.core.states import Cause
 
 Make = Callable[..., EmbeddedRun]
@@ -138,11 +139,7 @@ def shown(run: EmbeddedRun) -> dict[str, Any]:
     """The one step of the one job, as `windrow job show -o json` tells it."""
 
     def told(*command: str) -> Any:
-        return json.loads(
-            subprocess.run(
-                [WINDROW, "job", *command, "-o", "json"], cwd=run.folder, capture_output=True, text=True, check=True
-            ).stdout
-        )
+        return json.loads(windrow("job", *command, "-o", "json", cwd=run.folder).stdout)
 
     (job,) = told("list")
     (step,) = told("show", job["job_id"])["steps"]

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, wait_until
+import windrow_command
+from embedded_run import EmbeddedRun, wait_until
 from file_damage import bring_in_the_log, change_rows, flip_middle
 from fleet_commands import Fleet
 from windrow import Client
@@ -48,9 +49,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedRun:
 
 def windrow(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDROW_")}
-    return subprocess.run(
-        [WINDROW, *map(str, arguments)], cwd=cwd, env=kept, capture_output=True, text=True, timeout=120, check=False
-    )
+    return windrow_command.windrow(*map(str, arguments), cwd=cwd, environment=kept)
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, wait_until
+from embedded_run import EmbeddedRun, wait_until
+from windrow_command import windrow
 
 SCRIPT = """
 import os, time
@@ -84,7 +84,8 @@ class ReuseRun(EmbeddedRun):
         return dict(json.loads(self.windrow("job", "show", json.loads(listed)[0]["job_id"], "-o", "json")))
 
     def windrow(self, *words: str) -> str:
-        ended = subprocess.run([WINDROW, *words], cwd=self.folder, capture_output=True, text=True, check=True)
+        ended = windrow(*words, cwd=self.folder)
+        assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
     def why(self, step: str) -> str:
@@ -117,7 +118,7 @@ def test_what_was_made_of_the_same_is_not_made_again(run: ReuseRun) -> None:
         (("job", "retry", second["job_id"]), "nothing is left to run"),
         (("mb", "show", second["job_id"], "score/0"), f"it was reused from job {first}"),
     ):
-        refused = subprocess.run([WINDROW, *words], cwd=run.folder, capture_output=True, text=True, check=False)
+        refused = windrow(*words, cwd=run.folder)
         assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     # Of what a job reused, a later one reuses the same.
     assert run.again() == "" and run.newest()["steps"][0]["reused_from"] == first

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from embedded_run import EmbeddedRun, check_counts, wait_until
 from opened_store import open_store
 from windrow.spec import EffectiveJob
+from windrow_command import windrow
 from windrow_master.files.state_files import StateFiles
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.store.records import ReopenedJob, Reopening
@@ -65,7 +65,9 @@ class SinceRun(EmbeddedRun):
 
     def windrow(self, *arguments: str) -> str:
         """What a command prints."""
-        return subprocess.run([WINDROW, *arguments], cwd=self.folder, capture_output=True, text=True, check=True).stdout
+        done = windrow(*arguments, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def job_ids(self) -> list[str]:
         """Of all runs, in their order."""

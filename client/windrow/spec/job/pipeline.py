@@ -93,7 +93,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     bindings.read_outputs()
     for name in graph.members:
         if name:
-            bindings.inputs_of(name)  # tells what is wrong with those of the pipelines in it
+            bindings.inputs_of(name)  # notes the errors of inputs of nested pipelines
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
