@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from windrow_worker.protocol.configuration import Configuration
     from windrow_worker.rows.writer import Rows
+    from windrow_worker.splitting import FailedItems
 
 FAILED, INTERRUPTED = 1, 130
 RUNNING = ".running"
@@ -30,6 +31,7 @@ RUNNING = ".running"
 ends the process, the file stays."""
 LOG_LINES_SHOWN = 100
 ROWS_SHOWN = 5
+FAILED_SHOWN = 20
 COLUMNS_SHOWN = 200
 HEAD_BYTES = 64 << 10
 
@@ -89,14 +91,22 @@ class ReplayHost(Host):
         self._show_log()
         process.leave(INTERRUPTED if self._was_interrupted else FAILED)
 
-    def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
+    def _send_failure(
+        self, started: int, cause: str, message: str, detail: str, *, failed: Sequence[FailedItems] = ()
+    ) -> None:
         error = sys.exc_info()[1]
-        super()._send_failure(started, cause, message, detail)
+        super()._send_failure(started, cause, message, detail, failed=failed)
         self._tell_failure(error, message, cause)
         self._tell_figures()
 
-    def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
-        super()._send_done(started, rows, misfits)
+    def _send_done(
+        self,
+        started: int,
+        rows: Rows,
+        misfits: Sequence[Tuple[str, int, str]],
+        failed: Sequence[FailedItems] = (),
+    ) -> None:
+        super()._send_done(started, rows, misfits, failed)
         self._code = 0
         report = self._report
         items, results = report.item_count, report.result_count
@@ -109,8 +119,12 @@ class ReplayHost(Host):
         else:
             what = "one result" if results == 1 else f"{results:,} results"
             _say(f"run() returned {what} for {_items(items)}.")
-            if results < items:
-                _say(f"  In the job, {items - results:,} of them count as failed: no result came for them.")
+            for one in failed[:FAILED_SHOWN]:
+                _say(f"  The script marked item {one.first} as failed: {one.message}")
+            if len(failed) > FAILED_SHOWN:
+                _say(f"  … and {len(failed) - FAILED_SHOWN:,} more.")
+            if results < items - len(failed):
+                _say(f"  In the job, {items - len(failed) - results:,} count as failed: no result came for them.")
         for line in _rows(rows, self._configuration.rows):
             _say(line)
         for column, count, example in misfits:

@@ -13,6 +13,9 @@ CHARGED_CAUSES = frozenset((Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Ca
 MASTER_CAUSES = frozenset((Cause.NODE_LOST, Cause.ROWS_LOST, Cause.NODE_KILLER))
 """Causes that only the master finds; from a peer they count as exceptions."""
 
+ITEM_CAUSES = frozenset((Cause.MARKED,))
+"""Causes of items, never of attempts: of an attempt, they count as exceptions."""
+
 FREE_CAUSES = frozenset((Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED, Cause.ROWS_LOST))
 """Causes charged to nobody."""
 
@@ -23,7 +26,7 @@ def known_cause(number: int) -> Cause:
         cause = Cause(number)
     except ValueError:
         return Cause.EXCEPTION
-    return Cause.EXCEPTION if cause in MASTER_CAUSES else cause
+    return Cause.EXCEPTION if cause in MASTER_CAUSES | ITEM_CAUSES else cause
 
 
 def uncount_failure(tries: Tries, cause: Cause) -> None:

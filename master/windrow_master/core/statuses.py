@@ -26,6 +26,7 @@ _USERS_CAUSES = frozenset(
         Cause.INIT_FAILED,
         Cause.LOAD_FAILED,
         Cause.INPUT_CHANGED,
+        Cause.MARKED,
     )
 )
 

@@ -132,8 +132,16 @@ def _tell(error: StepDamaged) -> None:
 
 
 def _items(failure: FailureRow, names: list[str]) -> list[str]:
-    """The names of the failed items; a count instead if not all of the mini-batch failed."""
-    if failure.cause or failure.item_count == failure.items:
+    """The names of the failed items; a count instead if it is not known which of the mini-batch they are."""
+    if failure.place:
+        return [failure.place]
+    if failure.item_count == failure.items:
         return names
+    if failure.cause and len(names) == failure.items:
+        return names[failure.first : failure.first + failure.item_count]
+    if failure.cause:
+        last = failure.first + failure.item_count
+        records = f"record {last}" if failure.item_count == 1 else f"records {failure.first + 1}-{last}"
+        return [f"{names[0]}, {records}"]
     of = names[0] if len(names) == 1 else f"mini-batch {failure.mini_batch}"
     return [f"{failure.item_count} of the {failure.items} items of {of}"]
