@@ -85,3 +85,98 @@ def test_three_bad_files_of_500_cost_three_items(tmp_path: Path, monkeypatch: An
         assert f"ValueError: cannot read {name} (entry.py, line" in row["message"]
     assert len(calls(tmp_path)) <= 25 + 40
     assert max(Counter(name for names in calls(tmp_path) for name in names).values()) <= 3 + 5 + 2
+
+
+def test_files_that_end_their_worker_are_found(tmp_path: Path, monkeypatch: Any) -> None:
+    bad = ["f00003", "f00017"]
+    strike = "            os.kill(os.getpid(), signal.SIGSEGV) if name == BAD[0] else os._exit(3)"
+    run = begin(tmp_path, SCRIPT.format(bad=bad, strike=strike), monkeypatch, files=30, size=10)
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == [f"f{number:05d}" for number in range(30) if f"f{number:05d}" not in bad]
+    failed = failed_items(run)
+    assert [(Path(row["item"]).name, row["cause"]) for row in failed] == [(name, "crash") for name in bad]
+    assert "SIGSEGV" in failed[0]["message"] and "exit code 3" in failed[1]["message"]
+    whole = [names for names in calls(tmp_path) if len(names) == 10]
+    assert len(whole) == 3, "what ended its worker is not tried again in the same size"
+
+
+def test_a_file_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+    script = SCRIPT.format(bad=["f00002"], strike="            time.sleep(1000)")
+    run = begin(tmp_path, script, monkeypatch, files=4, size=4)
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("    task:", "    retry_settings: {max_retries: 0, timeout: 1}\n    task:"))
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == ["f00000", "f00001", "f00003"]
+    (failed,) = failed_items(run)
+    assert (Path(failed["item"]).name, failed["cause"]) == ("f00002", "timeout")
+
+
+def test_splitting_can_be_switched_off(tmp_path: Path, monkeypatch: Any) -> None:
+    script = SCRIPT.format(bad=["f00002"], strike="            raise ValueError(name)")
+    run = begin(tmp_path, script, monkeypatch, files=8, size=4, arguments="--split off")
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == ["f00004", "f00005", "f00006", "f00007"]
+    assert len(failed_items(run)) == 4
+
+
+def test_a_script_whose_every_item_fails_is_not_split_for_ever(tmp_path: Path, monkeypatch: Any) -> None:
+    script = SCRIPT.format(bad=[f"f{number:05d}" for number in range(80)], strike="            raise ValueError(name)")
+    run = begin(tmp_path, script, monkeypatch, files=80, size=4)
+    code, text = run.run()
+    assert code == 1, text
+    # Three mini-batches are split: halves, single items, and each item once more. The others have one more attempt.
+    assert len(calls(tmp_path)) <= 20 * 3 + 3 * 10 + 17
+    assert len(failed_items(run)) == 80
+
+
+MARKS = (
+    NOTE
+    + """\
+def run(mini_batch, context):
+    names = [os.path.basename(path) for path in mini_batch]
+    note(names)
+    context.fail(1, "too dark: " + names[1])
+    context.fail(mini_batch[3], "no face")
+    return [name + ",ok" for name in names if name not in (names[1], names[3])]
+"""
+)
+
+
+def test_items_that_the_script_marks_fail_alone_and_are_not_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+    run = begin(tmp_path, MARKS, monkeypatch, files=8, size=4)
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == ["f00000", "f00002", "f00004", "f00006"]
+    assert [(Path(row["item"]).name, row["cause"], row["message"]) for row in failed_items(run)] == [
+        ("f00001", "marked", "too dark: f00001"),
+        ("f00003", "marked", "no face"),
+        ("f00005", "marked", "too dark: f00005"),
+        ("f00007", "marked", "no face"),
+    ]
+    assert len(calls(tmp_path)) == 2
+    (counters,) = run.counters()
+    assert (counters["succeeded"], counters["failed"], counters["items_ok"], counters["items_failed"]) == (2, 0, 4, 4)
+
+
+GROUPS = """\
+def run(mini_batch):
+    return [f"{len(mini_batch)} files"]
+"""
+
+
+def test_rows_for_a_whole_mini_batch_are_no_failure_if_the_job_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+    run = begin(tmp_path, GROUPS, monkeypatch, files=40, size=10, arguments="--returns per_group")
+    code, text = run.run()
+    assert code == 0, text
+    assert "--returns" not in text
+    (counters,) = run.counters()
+    assert (counters["items_ok"], counters["items_failed"], counters["rows"]) == (40, 0, 4)
+    (tmp_path / "untold").mkdir()
+    untold = begin(tmp_path / "untold", GROUPS, monkeypatch, files=40, size=10)
+    code, text = untold.run()
+    assert text.count("add --returns per_group to program_arguments") == 1
+    (counters,) = untold.counters()
+    assert (counters["items_ok"], counters["items_failed"]) == (4, 36)

@@ -147,7 +147,7 @@ def draw_config(rng: Random) -> Config:
         # They begin when others have ended, and should not have peace.
         config.faults_until_s += nights_s
     if rng.random() < 0.5:
-        config.bad_items, config.deadly_items = rng.choice([0.02, 0.1, 0.3]), rng.choice([0.0, 0.3, 1.0])
+        config.bad_items, config.deadly_items = rng.choice([0.01, 0.05]), rng.choice([0.0, 0.3, 1.0])
         for job in config.jobs:
             job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)
     return config
