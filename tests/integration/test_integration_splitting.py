@@ -180,3 +180,54 @@ def test_rows_for_a_whole_mini_batch_are_no_failure_if_the_job_says_so(tmp_path:
     assert text.count("add --returns per_group to program_arguments") == 1
     (counters,) = untold.counters()
     assert (counters["items_ok"], counters["items_failed"]) == (4, 36)
+
+
+TABLE = (
+    NOTE
+    + """\
+BAD = {bad!r}
+
+def run(mini_batch):
+    names = [str(value) for value in mini_batch["number"]]
+    note(names)
+    assert list(mini_batch.index) == list(range(len(mini_batch)))
+    for name in names:
+        if int(name) in BAD:
+            raise ValueError("cannot score " + name)
+    return mini_batch[["number"]]
+"""
+)
+
+
+def as_table(run: EmbeddedRun, text: str, *, steps: str = "") -> None:
+    """Make the input of a run a table of one file."""
+    for file in (run.folder / "data").iterdir():
+        file.unlink()
+    (run.folder / "data" / "numbers.csv").write_text(text)
+    (run.folder / "data" / "MLTable").write_text(
+        f"paths: [{{file: ./numbers.csv}}]\ntransformations:\n- read_delimited: {{delimiter: ','}}\n{steps}"
+    )
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("data: {type: uri_folder", "data: {type: mltable"))
+
+
+def test_a_bad_row_of_a_table_is_named_by_its_line(tmp_path: Path, monkeypatch: Any) -> None:
+    run = begin(tmp_path, TABLE.format(bad=[7, 61]), monkeypatch, files=0, size=300)
+    as_table(run, "number,word\n" + "".join(f"{number},word\n" for number in range(100)))
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == [str(number) for number in range(100) if number not in (7, 61)]
+    failed = failed_items(run)
+    places = [row["item"].replace(str(run.folder.resolve()), "") for row in failed]
+    assert places == ["/data/numbers.csv, line 9", "/data/numbers.csv, line 63"]
+    assert "ValueError: cannot score 7 " in failed[0]["message"] and failed[1]["cause"] == "exception"
+
+
+def test_a_bad_row_is_named_by_its_line_behind_a_filter_too(tmp_path: Path, monkeypatch: Any) -> None:
+    run = begin(tmp_path, TABLE.format(bad=[61]), monkeypatch, files=0, size=300)
+    table = "number,word\n" + "".join(f"{number},word\n" for number in range(100))
+    as_table(run, table, steps="""- filter: col("number") > 50\n""")
+    code, text = run.run()
+    assert code == 0, text
+    assert rows(run) == [str(number) for number in range(51, 100) if number != 61]
+    assert [row["item"].rpartition("/")[2] for row in failed_items(run)] == ["numbers.csv, line 63"]

@@ -37,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple
 
-    from windrow_worker.loaded import Loader
+    from windrow_worker.loaded import Loaded, Loader
     from windrow_worker.protocol.configuration import Configuration
     from windrow_worker.rows.writer import Rows
 
@@ -263,6 +263,7 @@ class Host:
         result = None
         if failed:
             report.result_count = min(report.result_count, items - len(failed))
+            self._place(failed, recipe)
         self._send_done(started, rows, misfits, failed)
 
     def _serve_split(
@@ -331,10 +332,32 @@ class Host:
         enter(page.RETURNING, lease_id, index, items)
         if last is not None and splitting.count_of(failed) == items:
             gathered.discard()
+            self._place(failed, recipe, loaded)
             self._send_failure(started, *last, failed=failed)
             return
         failed = sorted([*failed, *marked], key=lambda one: one.first)
+        self._place(failed, recipe, loaded)
         self._send_done(started, rows, misfits, failed)
+
+    def _place(self, failed: Sequence[splitting.FailedItems], recipe: bytes, loaded: Optional[Loaded] = None) -> None:
+        """Says of failed rows of a table where they are. `loaded`: None: they are read again for that."""
+        kind, reader = self._configuration.reader.get("kind"), self._configuration.reader
+        if kind == "inputs":
+            number, _, recipe = recipe.partition(b"\0")
+            reader = reader["inputs"][int(number)]
+            kind = reader.get("kind")
+        single = [one for one in failed if one.count == 1]
+        if kind not in ("table", "records") or not single:
+            return
+        try:
+            from windrow_worker.tables.places import row_places
+
+            loaded = loaded or make_loader(reader).load(recipe)
+            for one, place in zip(single, row_places(loaded, recipe, [one.first for one in single])):
+                one.place = place
+        except Exception as error:
+            # A file is gone, or a library is missing: the number of the record in its part says it, too.
+            process.warn(f"The lines of failed rows are not known: {failures.describe(error)}")
 
     def _send_done(
         self,
