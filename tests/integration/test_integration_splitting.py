@@ -6,11 +6,12 @@ Each run() notes what it was given in a file beside the data, so that the runs c
 from __future__ import annotations
 
 import csv
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from embedded_run import EmbeddedRun
+from embedded_run import WINDROW, EmbeddedRun
 
 NOTE = """\
 import os, signal, sys, time
@@ -231,3 +232,22 @@ def test_a_bad_row_is_named_by_its_line_behind_a_filter_too(tmp_path: Path, monk
     assert code == 0, text
     assert rows(run) == [str(number) for number in range(51, 100) if number != 61]
     assert [row["item"].rpartition("/")[2] for row in failed_items(run)] == ["numbers.csv, line 63"]
+
+
+def test_the_failing_item_alone_is_replayed(tmp_path: Path, monkeypatch: Any) -> None:
+    script = SCRIPT.format(bad=["f00002"], strike="            raise ValueError('bad ' + name)")
+    run = begin(tmp_path, script, monkeypatch, files=4, size=4)
+    code, text = run.run()
+    assert code == 0, text
+    (failed,) = failed_items(run)
+    (job_id,) = (path.name for path in (run.state / "jobs").iterdir())
+    (tmp_path / "calls").unlink()
+    replayed = subprocess.run(
+        [WINDROW, "mb", "replay", job_id, failed["mini_batch"], "--item", failed["number"]],
+        cwd=run.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (replayed.returncode, calls(tmp_path)) == (1, [["f00002"]])
+    assert "ValueError: bad f00002" in replayed.stderr

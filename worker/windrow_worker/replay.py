@@ -16,11 +16,13 @@ import sys
 from windrow_worker import failures, process
 from windrow_worker.host import Host
 from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
+from windrow_worker.splitting import piece_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, NoReturn, Sequence, Tuple, Union
 
+    from windrow_worker.loaded import Loaded, Loader
     from windrow_worker.protocol.configuration import Configuration
     from windrow_worker.rows.writer import Rows
     from windrow_worker.splitting import FailedItems
@@ -73,6 +75,23 @@ class _NoResults:
         """Does nothing."""
 
 
+class _OneItem:
+    """Another loader's mini-batches, with only one of their items."""
+
+    def __init__(self, loader: Loader, item: int) -> None:
+        self._loader = loader
+        self._item = item
+
+    def load(self, recipe: bytes) -> Loaded:
+        """Loads that item. Raises ValueError if there is none, and what the other loader raises."""
+        loaded = self._loader.load(recipe)
+        if self._item >= loaded.item_count:
+            raise ValueError(f"it has {_items(loaded.item_count)}, counted from 0, and no item {self._item}")
+        loaded.value, loaded.item_count = piece_of(loaded.value, self._item, 1), 1
+        loaded.positions = None
+        return loaded
+
+
 class ReplayHost(Host):
     """Reports to a person what a host reports to an agent. `wishes`: the key `replay` of the configuration."""
 
@@ -82,6 +101,12 @@ class ReplayHost(Host):
         self._wishes = wishes
         self._code = FAILED
         self._was_interrupted = False
+
+    def start(self) -> None:
+        super().start()
+        item = self._wishes.get("item")
+        if item is not None:
+            self._loader = _OneItem(self._loader, item)
 
     # Hooks of Host. ------------------------------------------------------------------------------------------------
 
