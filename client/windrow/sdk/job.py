@@ -81,6 +81,7 @@ CAUSES = (
     "node_killer",
     "output_failed",
     "input_misread",
+    "marked",
 )
 
 
