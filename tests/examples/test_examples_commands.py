@@ -98,7 +98,7 @@ class Project:
 
     def newest_job(self) -> str:
         """The name of the last job."""
-        jobs = json.loads(self.run("windrow job list -o json"))
+        jobs = json.loads(self.run("windrow job list --format json"))
         return str(jobs[0]["job_id"])
 
     def fail(self, number: int) -> None:

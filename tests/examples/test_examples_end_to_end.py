@@ -103,9 +103,11 @@ def test_output_is_what_direct_calls_give(name: str, trained: Path, monkeypatch:
     assert written.count(b"\n") == lines
     assert written == expected(trained / name, monkeypatch)
 
-    listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "--format", "json", cwd=trained)
     job_id = json.loads(listed.stdout)[0]["job_id"]
-    shown = run(BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    shown = run(
+        BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "--format", "json", cwd=trained
+    )
     step = json.loads(shown.stdout)["steps"][0]
     assert int(step["mini_batches"]["succeeded"]) == int(step["mini_batches"]["total"]) == mini_batches
     items = lines - (name == "iris")
@@ -120,7 +122,7 @@ def test_the_same_command_again_is_a_new_run_with_the_same_output(trained: Path,
         run(BIN / "windrow", "run", folder / "job.yml", cwd=tmp_path)
         contents.append((folder / "output/predictions.csv").read_bytes())
     assert contents[0] == contents[1]
-    listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "-o", "json", cwd=tmp_path)
+    listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "--format", "json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)) == 2
 
 

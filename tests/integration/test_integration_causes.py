@@ -135,12 +135,16 @@ def injected(make: Make, injection: Injection, *, always: bool = False) -> Embed
 
 
 def shown(run: EmbeddedRun) -> dict[str, Any]:
-    """The one step of the one job, as `windrow job show -o json` tells it."""
+    """The one step of the one job, as `windrow job show --format json` tells it."""
 
     def told(*command: str) -> Any:
         return json.loads(
             subprocess.run(
-                [WINDROW, "job", *command, "-o", "json"], cwd=run.folder, capture_output=True, text=True, check=True
+                [WINDROW, "job", *command, "--format", "json"],
+                cwd=run.folder,
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout
         )
 

@@ -103,7 +103,7 @@ def test_an_asset_that_came_after_the_backup_is_not_known_and_its_number_is_give
 
     def data(*arguments: str) -> str:
         done = subprocess.run(
-            [WINDROW, "data", *arguments, "--master", served.address, "-o", "json"],
+            [WINDROW, "data", *arguments, "--master", served.address, "--format", "json"],
             cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

@@ -125,8 +125,8 @@ def run(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
-    output: Annotated[
-        OutputForm, typer.Option("--output", "-o", help="json: one event per line on standard output.")
+    form: Annotated[
+        OutputForm, typer.Option("--format", help="json: one event per line on standard output.")
     ] = OutputForm.TEXT,
 ) -> int:
     """Run a job on this machine and wait until it ends.
@@ -147,7 +147,7 @@ def run(
     options.slots = slots
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
-    options.output = output.value
+    options.form = form.value
     return run_start.run(options)
 
 
@@ -233,4 +233,4 @@ def run_app() -> int:
 def _wants_json(arguments: list[str]) -> bool:
     """Whether the command line asks for JSON, as far as can be told before it is read: it may be what is wrong."""
     pairs = itertools.pairwise(arguments)
-    return "--output=json" in arguments or any(pair in (("-o", "json"), ("--output", "json")) for pair in pairs)
+    return "--format=json" in arguments or ("--format", "json") in pairs

@@ -48,7 +48,7 @@ def dry_run(options: RunOptions) -> int:
         sys.stdout = None
         return exit_codes.DONE
     except Exception as error:
-        return report(error, options.output)
+        return report(error, options.form)
 
 
 def _dry_run(options: RunOptions) -> int:
@@ -79,7 +79,7 @@ def _dry_run(options: RunOptions) -> int:
     document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
     where = f"a private master and agent of this machine{workers}, with their state in {state}"
-    return _tell(document, loaded, options.output, where)
+    return _tell(document, loaded, options.form, where)
 
 
 def dry_create(

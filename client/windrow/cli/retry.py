@@ -102,5 +102,5 @@ def _here(
         options.environments = "own"
     if before.python and not python:
         say(f"Scripts run in {before.python}, as in the run before; --python names another.")
-    options.strict, options.output = strict, output.value
+    options.strict, options.form = strict, output.value
     return run_start.run(options)

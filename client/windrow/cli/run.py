@@ -54,7 +54,7 @@ def run_command(options: RunOptions, session: Session | None) -> int:
         sys.stdout = None
         return exit_codes.INTERRUPTED
     except Exception as error:
-        return report(error, options.output)
+        return report(error, options.form)
 
 
 class _Run:
@@ -135,7 +135,7 @@ class _Run:
             self._say(
                 f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
             )
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             emit("end", job=self._job.to_dict() if self._job else None, outputs=[], exit_code=exit_codes.INTERRUPTED)
@@ -255,7 +255,7 @@ class _Run:
                 keep_rows=options.keep_rows,
                 since=options.since,
             )
-        self._display = make_display(options.output, quiet=options.no_progress)
+        self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
@@ -274,7 +274,7 @@ class _Run:
 
         garbage_collector.resume()
         assert self._display is not None
-        live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
+        live = self._options.form != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
@@ -293,7 +293,7 @@ class _Run:
         from windrow.cli.master_choice import master_options
 
         code = summary.exit_code(job, strict=self._options.strict)
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             places = summary.output_places(job, document) if job.state.succeeded else []
@@ -304,7 +304,7 @@ class _Run:
         return code
 
     def _say(self, message: str) -> None:
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             emit("notice", message=message)

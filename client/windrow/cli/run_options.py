@@ -22,11 +22,10 @@ VALUES = {
     "--python": "python",
     "--environments": "environments",
     "--slots": "slots",
-    "-o": "output",
-    "--output": "output",
+    "--format": "form",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores"}
-CHOICES = {"output": ("text", "json"), "environments": ("build", "own")}
+CHOICES = {"form": ("text", "json"), "environments": ("build", "own")}
 
 
 class RunOptions:
@@ -47,7 +46,7 @@ class RunOptions:
         self.exact_row_index = False
         self.strict = False
         self.no_progress = False
-        self.output = "text"
+        self.form = "text"
         self.retried = ""
         """The job to retry (`windrow job retry`); then the job file is optional."""
 

@@ -55,7 +55,7 @@ def _run(options: RunOptions) -> int:
     if error is not None:
         from windrow.cli.messages import report
 
-        return report(error, options.output)
+        return report(error, options.form)
     from windrow.cli.run import run_command
 
     return run_command(options, session)
