@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.cli import exit_codes
+from windrow.cli import exit_codes, one_line
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
@@ -30,6 +30,7 @@ from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
 from windrow.storage.credentials import hide_credentials
 from windrow.transfer.code_archive import pack
+from windrow.transfer.data_in_code import data_in
 from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
@@ -56,8 +57,13 @@ def _dry_run(options: RunOptions) -> int:
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
     with contextlib.ExitStack() as opened:
+        job_file = options.job_file
+        if options.is_script:
+            made = one_line.make(options)
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="windrow-"))
+            job_file = one_line.write(made, folder)
         loaded = load_job(
-            options.job_file,
+            job_file,
             options.sets,
             datastores=known,
             # Asked only by a file that names an asset; a master of this state folder has to be asked then.
@@ -149,7 +155,7 @@ def packed(
     for folder in sorted(set(loaded.code_folders.values())):
         with tempfile.TemporaryFile() as archive:
             try:
-                made = pack(folder, archive)
+                made = pack(folder, archive, left_out=data_in(folder, loaded))
             except ArchiveError as error:
                 raise UsageError(str(error)) from error
             except OSError as error:

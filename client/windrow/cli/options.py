@@ -40,6 +40,14 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
     JSON = "json"
 
 
+class Kind(str, Enum):  # noqa: UP042  as above
+    """What the inputs of a run without a job file are."""
+
+    AUTO = "auto"
+    FILES = "files"
+    TABLE = "table"
+
+
 class Environments(str, Enum):  # noqa: UP042  as above
     """What happens to the environments that steps ask for. Not the agent's `Environments`, which builds them."""
 

@@ -68,6 +68,7 @@ class _Run:
         self._job: Job | None = None
         self._document: dict[str, Any] | None = None
         self._warned: set[str] = set()
+        self._told = ""
 
     @property
     def has_ended(self) -> bool:
@@ -167,10 +168,16 @@ class _Run:
         from windrow.sdk.private_master import SessionAssets
         from windrow.spec import load_job
 
+        job_file = self._options.job_file
+        if self._options.is_script:
+            from windrow.cli.one_line import keep, make
+
+            made = make(self._options)
+            job_file, self._told = keep(made, self._options, self._opened().folder), made.told
         datastores = self._session.datastores if self._session is not None else ()
         assets = SessionAssets(self._opened)
         try:
-            loaded = load_job(self._options.job_file, self._options.sets, datastores=datastores, assets=assets.open)
+            loaded = load_job(job_file, self._options.sets, datastores=datastores, assets=assets.open)
         finally:
             assets.close()
         if self._options.exact_row_index:
@@ -257,6 +264,8 @@ class _Run:
             )
         self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
+        if self._told:
+            self._say(self._told)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:

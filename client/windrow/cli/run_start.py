@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 def run(options: RunOptions) -> int:
     """Run a job with these options. Returns the exit code."""
+    if options.save is not None:
+        from windrow.cli.one_line import save
+
+        return save(options)
     if options.dry_run:
         try:
             from windrow.cli.dry_run import dry_run

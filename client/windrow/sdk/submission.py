@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from windrow.rpc.connection import Connection
     from windrow.spec import EffectiveJob, LoadedJob
 
@@ -15,6 +17,7 @@ def upload_code(
     connection: Connection,
     loaded: LoadedJob,
     *,
+    written: Sequence[str],
     data_paths: dict[tuple[str, str], str] | None,
     kept_outputs: dict[tuple[str, str], str | None] | None,
     name: str | None,
@@ -23,14 +26,15 @@ def upload_code(
 ) -> EffectiveJob:
     """Pack the code folders of a loaded job, upload what the master lacks, and make the effective job.
 
-    `data_paths`, `kept_outputs`: as of `windrow.spec.build_effective`. Raises UsageError for code that cannot be
-    packed.
+    `written`: outputs of other jobs, which are no code. `data_paths`, `kept_outputs`: as of
+    `windrow.spec.build_effective`. Raises UsageError for code that cannot be packed.
     """
     import tempfile
 
     from windrow.common.archives import ArchiveError
     from windrow.spec import build_effective
     from windrow.transfer.code_archive import pack
+    from windrow.transfer.data_in_code import data_in
     from windrow.transfer.upload import FileSource, upload_artifact
 
     digests: dict[str, str] = {}
@@ -39,7 +43,8 @@ def upload_code(
         # Without a name: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile() as archive:
             try:
-                packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
+                required = sorted(name for name in scripts if name.endswith(".py"))
+                packed = pack(code, archive, required=required, left_out=data_in(code, loaded, written))
             except ArchiveError as error:
                 raise UsageError(str(error)) from error
             except OSError as error:
