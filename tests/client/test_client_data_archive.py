@@ -151,9 +151,9 @@ def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, change: str) -> 
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("../outside", "leads out of the folder"),
-        ("nowhere", "leads nowhere"),
-        ("sub", "which is no file"),
+        ("../outside", "points outside the folder"),
+        ("nowhere", "is broken"),
+        ("sub", "which is not a file"),
         ("bad", "now"),
     ],
 )

@@ -65,7 +65,7 @@ def test_an_agent_in_the_folder_of_another_user(workspace: Workspace) -> None:
         Path(folder).chmod(0o755)
         done = workspace.run("agent", "--master", "127.0.0.1:1", "--folder", folder, "--user", "nobody")
     assert done.returncode == 2
-    assert f"{folder} belongs to user 0; user {pwd.getpwnam('nobody').pw_uid}, as whom" in done.stderr
+    assert f"{folder} belongs to user 0; this agent runs as user {pwd.getpwnam('nobody').pw_uid}, who" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes others")

@@ -83,4 +83,4 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
     assert "127.0.0.1:no" in done.stderr
     both = workspace.run("job", "list", "--state", "mine", "--master", "127.0.0.1:1")
     assert both.returncode == 2
-    assert "exclude each other" in both.stderr
+    assert "are mutually exclusive" in both.stderr

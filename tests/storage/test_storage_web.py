@@ -81,7 +81,7 @@ def test_a_file_of_unknown_length_is_refused_when_it_is_listed(job: StorageJob, 
     web.files["/a.csv"] = table("csv")
     job.write(TABLE, f"{{type: {kind}, path: '{web.url}/a.csv'}}")
     code, text = job.run()
-    assert code == 1 and "does not tell its length" in text and f"{web.url}/a.csv" in text, text
+    assert code == 1 and "does not report its length" in text and f"{web.url}/a.csv" in text, text
 
 
 WAITS = """\
