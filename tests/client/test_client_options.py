@@ -81,7 +81,7 @@ def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> N
         "job.yml --restart --keep-rows",
         "job.yml --set",
         "-- job.yml",
-        "job.yml --format json",
+        "job.yml -o rows.csv",
         "job.yml --restart=1",
     ],
 )

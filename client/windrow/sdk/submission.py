@@ -58,7 +58,8 @@ def upload_code(
 def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO, written: Sequence[str] = ()) -> CodeArchive:
     """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that lies in it.
 
-    `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are left out, too. Raises UsageError for a folder that cannot be packed.
+    `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are left out, too. Raises
+    UsageError for a folder that cannot be packed.
     """
     from windrow.common.archives import ArchiveError
     from windrow.transfer.code_archive import pack
