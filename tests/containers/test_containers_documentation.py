@@ -215,7 +215,7 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
     assert clone.setup_began() == began, "a command of the client's runs no setup"
     clone.type_block(block(DEPLOY, "docker compose run --rm -T client context export | windrow context add local -"))
     clone.take_fetched()
-    clone.take_fetched("results/sizes.table/sizes.csv")
+    clone.take_fetched("results/sizes.rows/sizes.csv")
     clone.type_block(block(DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"))
     assert clone.agents() == 2
     backup = block(BACKUP, "docker compose stop master")

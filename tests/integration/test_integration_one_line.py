@@ -235,3 +235,27 @@ def test_what_is_wrong_is_said(folder: OneLineRun, line: str, expected: str) -> 
     assert code == 2, text
     assert expected in " ".join(text.split())
     assert not (folder.folder / "a.csv").exists()
+
+
+@pytest.mark.parametrize(("data", "first"), [("data", b"f00000,1"), ("t.csv", b"1,a,2")])
+def test_a_beginning_runs_as_it_is(folder: OneLineRun, data: str, first: bytes) -> None:
+    (folder.folder / "t.csv").write_text("n,text\n1,a\n2,b\n")
+    code, text = folder.run("init", data, "--script", "begin.py")
+    assert code == 0, text
+    code, text = folder.run("run", "job.yml")
+    assert code == 0, text
+    written = (folder.folder / "rows.csv").read_bytes()
+    assert first in written
+    code, text = folder.run("run", "begin.py", data, "-o", "again.csv")
+    assert code == 0, text
+    assert (folder.folder / "again.csv").read_bytes() == written
+    code, text = folder.run("init", data)
+    assert code == 2
+    assert "job.yml exists already" in text
+
+
+def test_nothing_is_left_of_a_beginning_without_data(folder: OneLineRun) -> None:
+    code, text = folder.run("init", "nope", "--script", "begin.py")
+    assert code == 2
+    assert '"nope" does not exist' in text
+    assert not (folder.folder / "begin.py").exists()

@@ -16,6 +16,7 @@ from windrow.cli import (
     context,
     doctor,
     health,
+    init,
     job,
     job_report,
     mini_batches,
@@ -258,6 +259,12 @@ job.app.command("report", epilog="Example: windrow job report digits-20260501-10
 )
 
 agent.add_to(app)
+
+app.command(
+    "init",
+    short_help="Write a script and a job file for your data.",
+    epilog="Example: windrow init photos/. Then: windrow run job.yml",
+)(init.init)
 
 app.command(
     "validate",

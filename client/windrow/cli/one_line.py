@@ -87,8 +87,13 @@ def _one_line(options: RunOptions) -> OneLine:
         max_retries=options.max_retries,
         partition_keys=tuple(key for key in keys if key),
         arguments=tuple(options.arguments),
-        slots=options.slots or options.workers or len(os.sched_getaffinity(0)),
+        slots=options.slots or options.workers or processors(),
     )
+
+
+def processors() -> int:
+    """How many workers there are by default."""
+    return len(os.sched_getaffinity(0))
 
 
 def _place(options: RunOptions, state: str) -> str:

@@ -1,6 +1,6 @@
 """The runtime's own arguments in `program_arguments`.
 
-They are read here, and stay visible to the script.
+They are read here, and stay visible to the script; those of Windrow alone do so only if it names them.
 Reference: docs/reference/azure-ml/parallel-job.md#reserved-arguments, #program-arguments, #undocumented-arguments,
 #reading-arguments.
 """
