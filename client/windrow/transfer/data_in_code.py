@@ -6,7 +6,6 @@ another run of the same command.
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -49,6 +48,9 @@ def _divided(step: EffectiveStep) -> Iterator[str]:
 
 def _named_by(path: str) -> Iterator[str]:
     """What an MLTable file names on this machine."""
+    # Most jobs divide no such table.
+    import glob
+
     from windrow.spec.naming.locations import is_elsewhere
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import FILE_NAME, read_mltable
