@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import windrow
+import windrow_command
 from client_workspace import Workspace, served_master
 from windrow.cli.master_choice import master_options
 from windrow.errors import UsageError
@@ -36,16 +37,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
     """The command, with a file of contexts in the workspace."""
-    return subprocess.run(
-        [sys.executable, "-c", "from windrow.cli import main; main()", *arguments],
-        cwd=workspace.folder,
-        env=workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    environment = workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra)
+    return windrow_command.windrow(*arguments, cwd=workspace.folder, environment=environment, stdin=stdin)
 
 
 # The file.

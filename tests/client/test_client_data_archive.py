@@ -154,7 +154,7 @@ def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, change: str) -> 
         ("../outside", "points outside the folder"),
         ("nowhere", "is broken"),
         ("sub", "which is not a file"),
-        ("bad", "now"),
+        ("bad", "is broken"),
     ],
 )
 def test_links_that_lead_elsewhere_are_refused(tmp_path: Path, target: str, said: str) -> None:

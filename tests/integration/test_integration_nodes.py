@@ -30,12 +30,12 @@ def done(fleet: Fleet, *arguments: str) -> str:
 
 def test_who_follows_a_job_that_waits_for_a_node_is_told(fleet: Fleet) -> None:
     fleet.create("early")
-    assert "No node is here: the job waits for one" in done(fleet, "job", "show", "early")
+    assert "No node is connected: the job waits for one" in done(fleet, "job", "show", "early")
     stream = fleet.start("stream", "job", "stream", "early")
-    wait_until(lambda: "No node is here" in fleet.said("stream"), "the stream says why nothing happens")
+    wait_until(lambda: "No node is connected" in fleet.said("stream"), "the stream says why nothing happens")
     fleet.start_agent("one")
     assert stream.wait(240) == 0
-    assert fleet.said("stream").count("No node is here") == 1
+    assert fleet.said("stream").count("No node is connected") == 1
     fleet.check_done("early")
     assert "the job waits" not in done(fleet, "job", "show", "early")
 

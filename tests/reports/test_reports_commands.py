@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from reported_job import WINDROW, ReportedJob
+from reported_job import ReportedJob
+from windrow_command import WINDROW
 
 
 def logs(job: ReportedJob, *arguments: str, code: int = 0) -> str:

@@ -208,8 +208,8 @@ def _closed_folder(folder: Path) -> list[str]:
             "or choose another with --folder."
         ]
     return [
-        f"The agent's folder {folder} cannot be made: {seen} belongs to user {seen.stat().st_uid}; {who}. Make the "
-        "folder and give it to that user, or choose another with --folder."
+        f"The agent's folder {folder} cannot be created: {seen} belongs to user {seen.stat().st_uid}; {who}. Create "
+        "the folder and give it to that user, or choose another with --folder."
     ]
 
 

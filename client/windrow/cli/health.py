@@ -27,7 +27,7 @@ def health(
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", metavar="DIR", readable=False, help="The master of this state folder, by a file in it."
+            "--state", metavar="DIR", readable=False, help="Instead of an address: the master of this state folder."
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,

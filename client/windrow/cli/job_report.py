@@ -63,5 +63,5 @@ def report(
         import webbrowser
 
         if not webbrowser.open(target.absolute().as_uri()):
-            say("No web browser was found here; open the file by hand.")
+            say("No web browser was found here; open the file yourself.")
     return exit_codes.DONE

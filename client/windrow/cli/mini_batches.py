@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 MiniBatchName = Annotated[
-    str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 where the job has several steps.")
+    str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 if the job has several steps.")
 ]
 
 

@@ -85,7 +85,7 @@ def retry(
         else:
             batches = found.mini_batches
             done = f"{batches.done:,} of {counted(batches.total, 'mini-batch')}"
-            out(f"{job} is {found.state.value} again: {done} were done.")
+            out(f"{job} is {found.state.value} again: {done} are already done.")
     return exit_codes.DONE
 
 

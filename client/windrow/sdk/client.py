@@ -92,7 +92,7 @@ class Client:
         if access is None:
             raise UsageError(
                 "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, use a context "
-                "(windrow context use NAME), or name a state folder."
+                "(windrow context use NAME), or give a state folder."
             )
         self.connection = Connection(access.address, patience_s=patience_s, access=access)
         if self._private is not None:

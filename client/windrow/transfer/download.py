@@ -238,5 +238,5 @@ def _changed(job_id: str, output: str, path: bytes) -> TransferFailed:
     name = os.fsdecode(path) if path else "its file"
     return TransferFailed(
         f"The output {output} of job {job_id} changed while it was read, or was damaged on the way ({name}): its "
-        f"length or its checksum is not the master's. Repeat the command to read it again."
+        f"length or its checksum does not match the master's. Repeat the command to read it again."
     )
