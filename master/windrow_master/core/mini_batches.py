@@ -46,6 +46,8 @@ class Tries:
     """Attempts that failed: a repeated completion of one gets the same answer."""
     lost_lease_ids: set[int] = field(default_factory=set)
     """Attempts that were given up with their node: a completion of one comes too late."""
+    kinds: list[str] = field(default_factory=list)
+    """The kinds of its failures (`Counters.kinds`), as far as this incarnation of the master has seen them."""
 
 
 @dataclass(slots=True)
