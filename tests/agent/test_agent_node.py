@@ -24,8 +24,9 @@ from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.gpus import GpuIndices, find_gpus
 from windrow_agent.node.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
+from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.resource_monitor import ResourceMonitor
-from windrow_agent.steps.step import Lineage, Step, StepState
+from windrow_agent.steps.step import Step, StepState
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.page import Look, Phase

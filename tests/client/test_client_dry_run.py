@@ -132,7 +132,7 @@ def test_what_would_fail_is_told_and_ends_with_1(workspace: Workspace) -> None:
     for item in (workspace.folder / "data").iterdir():
         item.unlink()
     document = plan(workspace, "job.yml", code=1)
-    assert "holds no files" in document["problems"][0]
+    assert "contains no files" in document["problems"][0]
     done = workspace.run("run", "--dry-run", "job.yml")
     assert done.returncode == 1 and "would fail: Step score:" in done.stdout
 

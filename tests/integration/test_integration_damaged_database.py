@@ -184,7 +184,7 @@ def test_what_the_files_show_is_told_everywhere(stopped: EmbeddedRun, state: Pat
 def test_a_sound_folder_is_found_sound(stopped: EmbeddedRun, state: Path) -> None:
     found = windrow("state", "check", state, cwd=stopped.folder)
     assert (found.returncode, "sound" in found.stdout) == (0, True), found.stdout + found.stderr
-    assert "every checksum fits" in windrow("doctor", "--deep", "--state", state, cwd=stopped.folder).stdout
+    assert "every checksum is correct" in windrow("doctor", "--deep", "--state", state, cwd=stopped.folder).stdout
 
 
 @pytest.mark.parametrize("seed", range(2))

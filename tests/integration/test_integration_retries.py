@@ -133,7 +133,7 @@ def test_a_retry_runs_scripts_where_the_run_did(make: Make) -> None:
     code, text = retry(run)
     assert code == 0, text
     assert set(run.output.read_text().splitlines()) == {str(python)}
-    check_words(text, [f"Scripts run in {python}, as in the run before"])
+    check_words(text, [f"Scripts run in {python}, as in the previous run"])
 
 
 def test_a_retry_that_would_divide_the_input_otherwise_is_refused_and_costs_nothing(make: Make) -> None:

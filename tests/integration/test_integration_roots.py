@@ -16,8 +16,8 @@ from windrow.spec import JobFileError, load_job
 @pytest.mark.parametrize(
     ("entry", "error", "said"),
     [
-        ("file: ../outside.csv", JobFileError, "leads out of the folder of the MLTable file"),
-        ("pattern: ../*.csv", JobFileError, "leads out of the folder of the MLTable file"),
+        ("file: ../outside.csv", JobFileError, "points outside the folder of the MLTable file"),
+        ("pattern: ../*.csv", JobFileError, "points outside the folder of the MLTable file"),
         ("file: /etc/passwd", RequestRefused, r"paths\[0\].file of its MLTable file: /etc/passwd is outside"),
         ("pattern: /etc/*.conf", RequestRefused, r"paths\[0\].pattern of its MLTable file: /etc is outside"),
         (

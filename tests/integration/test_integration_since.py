@@ -107,7 +107,7 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     told = json.loads(run.windrow("job", "show", second, "-o", "json"))["steps"][0]
     assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
     assert "TAKEN OVER" in run.windrow("job", "show", second)
-    assert f"taken over from job {second}: it did not run" in run.windrow("mb", "show", third, "0")
+    assert f"It did not run: its result was taken over from job {second}." in run.windrow("mb", "show", third, "0")
     result = (run.state / "jobs" / third / "logs" / "score" / "job_result.txt").read_text()
     assert "10: 10 ok, 0 failed" in result
     # Without the option, all of it runs.
@@ -144,7 +144,9 @@ def test_a_repaired_job_file_goes_on_with_what_the_job_has_taken_over(run: Since
     run.take_ran()
     script.write_text(script.read_text().replace('if text == "bad"', 'if text == "worse"'))
     text = run.windrow("job", "retry", second, "--file", "job.yml")
-    assert f"taken over from job {before}: it did not run" in run.windrow("mb", "show", second, "0"), text
+    assert f"It did not run: its result was taken over from job {before}." in run.windrow("mb", "show", second, "0"), (
+        text
+    )
     again = run.take_ran()
     assert "new" in again and not again.keys() & {"f00000", "f00001", "f00002", "f00003", "f00006"}
     assert sorted(run.rows()) == [f"f{at:05} {'fine' if at == 5 else at}" for at in range(10)] + ["new bad"]

@@ -335,7 +335,7 @@ def told_by_health(address: str, ca_file: Path) -> str:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("expired", "has expired. Is this machine's clock right? Else renew it: run `windrow setup` again"),
+        ("expired", "Check this machine's clock. If it is right, renew the certificate: run `windrow setup` again"),
         ("other authority", "is not the master that you know: another authority made its certificate"),
         ("other name", "is not valid for '127.0.0.1'. Use one of its names, or add this one: `windrow setup --name"),
         ("plain", "does not speak TLS"),

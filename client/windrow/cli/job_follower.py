@@ -1,6 +1,6 @@
 """Follows a job to its end and shows it, for `windrow run` and `windrow job stream`.
 
-States of the job, the nodes and messages of the supervisor come from threads of their own through one queue, so that
+States of the job and the nodes, and messages of the supervisor, come from other threads through one queue, so that
 the main thread can always draw and react to Ctrl-C.
 """
 
@@ -154,7 +154,7 @@ class Follower:
                 now = self._client.master().read_only_reason
                 # The file that found no room may change meanwhile: report the condition once.
                 if bool(now) != bool(reason):
-                    self.tell(f"The master stands still: {now}" if now else "The master accepts changes again.")
+                    self.tell(f"The master accepts no changes: {now}" if now else "The master accepts changes again.")
                 reason = now
                 before, waits = waits, self._client.why_no_work(self._job_id)
                 # Twice in a row, so that an agent that is just starting alarms nobody.

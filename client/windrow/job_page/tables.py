@@ -8,7 +8,7 @@ from typing import Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted
-from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
+from windrow.job_page.drawing import KIND_NAMES, share, shown_kinds, size, span
 
 Commands = Callable[[str], str]
 """Completes a command such as `mb show JOB 17` with the options that reach the same master."""
@@ -101,7 +101,7 @@ def _bar(row: dict[str, Any], longest: int) -> str:
 
 def nodes(figures: dict[str, Any]) -> str:
     """A row for each node; the rows of its workers are folded away."""
-    kinds = [kind for kind in KINDS if kind != "running" or figures["worker_us"]["running"]]
+    kinds = shown_kinds(figures["worker_us"])
     if not figures["nodes"]:
         return ""
     by_node = _table(

@@ -16,7 +16,8 @@ from windrow.common.quantities import counted
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
-from windrow_master.core.budgets import budget_left, count_failure, known_cause
+from windrow_master.core.budgets import budget_left, count_failure
+from windrow_master.core.causes import reported_cause
 from windrow_master.core.commands import (
     UNANSWERED,
     CompleteAttempts,
@@ -226,7 +227,7 @@ def _fail_attempt(
     message: str = "",
 ) -> None:
     """Record a failed attempt: try the mini-batch again, or give it up."""
-    cause = known_cause(result.cause) if cause is None else cause
+    cause = reported_cause(result.cause) if cause is None else cause
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None

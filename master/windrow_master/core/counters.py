@@ -8,8 +8,9 @@ from typing import Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered
 
+from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import USER_ERROR, category_of, status_of
+from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
@@ -62,6 +63,9 @@ class Counters:
     failed_uncounted: int = 0
     taken_over: int = 0
     items_taken_over: int = 0
+    worker_failures: dict[str, list[Any]] = field(default_factory=dict)
+    """Node -> [incarnation, number of the last failure of a worker]. Stored with the counts, so that a failure which is
+    sent again after a restart is not counted twice."""
 
     @property
     def queued(self) -> int:
@@ -196,6 +200,14 @@ class Counters:
                 )
             )
         return ordered(found)
+
+    def hear_worker_failure(self, node_id: str, node_incarnation: str, number: int) -> bool:
+        """Note the number of a worker's failure; False if it was heard before."""
+        incarnation, last = self.worker_failures.get(node_id, ("", 0))
+        if incarnation == node_incarnation and number <= last:
+            return False
+        self.worker_failures[node_id] = [node_incarnation, number]
+        return True
 
     def main_failure(self) -> str:
         """What failed most with its first message, for people; empty if nothing failed. What failed for good goes

@@ -197,11 +197,13 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
             if state.jobs[step.job_key].state == JobState.CANCELLING:
                 step.workers.ending_on.add(node.node_id)
         if step is None or (step.state in ENDED_STEPS and node.node_id not in step.workers.ending_on):
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id))
+            generation = 0 if step is None else state.jobs[step.job_key].generation
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step_id, generation))
     for step in state.steps.values():
         if node.node_id in step.workers.ending_on:
             # Whatever was said on an earlier stream may have been lost.
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
+            generation = state.jobs[step.job_key].generation
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id, generation))
     state.scheduling_wanted = True
     return None
 

@@ -7,11 +7,11 @@ import math
 
 from windrow.common.quantities import counted
 
+from windrow_master.core.causes import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.commands import Moment
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import JobState, NodeState, StepState
-from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR
 from windrow_master.core.steps import fail_step
 
 SERVING_STATES = frozenset((NodeState.READY, NodeState.QUARANTINED))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
@@ -117,7 +118,7 @@ class Step:
     def past_of(self, mini_batch: int) -> Past:
         """Where a mini-batch has failed."""
         tries = self.mini_batches.tries.get(mini_batch)
-        return Past(()) if tries is None else Past(tuple(tries.nodes), tries.ooms > 0)
+        return Past(()) if tries is None else Past(tuple(tries.nodes), tries.failures[Budget.OOMS] > 0)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
@@ -36,7 +37,6 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096
@@ -338,10 +338,11 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
 
 def _ask_to_end(state: CoreState, step: Step, node_ids: set[NodeId]) -> None:
     """Have these nodes confirm that they have no worker of a step (any more)."""
+    generation = state.jobs[step.job_key].generation
     for node_id in sorted(node_ids):
         node = state.nodes[node_id]
         if node.stream:
-            state.effects.append(fx.EndStep(node_id, node.stream, step.step_id))
+            state.effects.append(fx.EndStep(node_id, node.stream, step.step_id, generation))
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
@@ -380,6 +381,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     step.nodes.doubted.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
+    step.workers.may_be_on |= step.workers.ending_on
     step.workers.ending_on.clear()
     _leave_nodes(state, step)
 
@@ -418,6 +420,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 
 def _leave_nodes(state: CoreState, step: Step) -> None:
     """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
+    generation = state.jobs[step.job_key].generation
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
@@ -430,7 +433,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
             state.touch_node(node)
         if node.stream:
             # Also where it was not offered: the agent may have started workers for it on an earlier stream.
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id, generation))
 
 
 def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:

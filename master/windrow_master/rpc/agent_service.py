@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -249,7 +250,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         if request.released_lease_ids:
             submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids)))
         for failure in request.worker_failures:
-            submit(
+            counted = submit(
                 commands.ReportWorkerFailure(
                     node_id,
                     StepId(failure.step_id),
@@ -257,8 +258,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     failure.message,
                     failure.detail,
                     failure.process_number,
+                    failure.number,
                 )
             )
+            counted.add_done_callback(partial(_acknowledge_worker_failure, session, failure.number))
         for ended in request.ended_steps:
             submit(
                 commands.ConfirmStepEnd(
@@ -266,6 +269,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     session.stream,
                     StepId(ended.step_id),
                     generation=ended.generation,
+                    asked_generation=ended.asked_generation,
                     unsaved=ended.unsaved,
                     shutdown_failures=ended.shutdown_failures,
                     shutdown_failure=ended.shutdown_failure,
@@ -393,3 +397,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 CREDENTIAL_REFUSED,
             )
         return owner
+
+
+def _acknowledge_worker_failure(session: WorkSession, number: int, counted: asyncio.Future[Any]) -> None:
+    # After a bug in the core (reported there), there is no acknowledgement, and the next stream brings it again.
+    if not counted.cancelled() and counted.exception() is None:
+        session.acknowledge_worker_failures(number)

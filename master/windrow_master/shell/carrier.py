@@ -17,12 +17,12 @@ from windrow.rpc.v1 import work_pb2
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_STEPS, Step
 from windrow_master.core.states import JobState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.recipes import Recipes
@@ -224,7 +224,7 @@ class Carrier:
     def _end_step(self, effect: fx.EndStep) -> None:
         session = self._session(effect.node_id, effect.stream)
         if session is not None:
-            session.end_step(effect.step_id)
+            session.end_step(effect.step_id, effect.generation)
 
     def _send_drain(self, effect: fx.SendDrain) -> None:
         session = self._session(effect.node_id, effect.stream)

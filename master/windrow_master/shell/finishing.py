@@ -17,9 +17,9 @@ from windrow.common.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
+from windrow_master.core.causes import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.core.commands import FailStep, FinishStep, LostRows, PostponeFinish, RequeueLostRows
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.statuses import DEPENDENCY_ERROR, USER_ERROR
 from windrow_master.crash_points import reach
 from windrow_master.files.artifacts import sha256_of
 from windrow_master.files.durable import make_durable

@@ -16,10 +16,10 @@ from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
 from windrow_master.assets import rows_of_outputs
+from windrow_master.core.causes import DEPENDENCY_ERROR, SYSTEM_ERROR, USER_ERROR
 from windrow_master.core.commands import FailStep, ReuseStep, StartStep
 from windrow_master.core.ids import StepId
 from windrow_master.core.state import Step
-from windrow_master.core.statuses import DEPENDENCY_ERROR, SYSTEM_ERROR, USER_ERROR
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.files.errors import StateDamaged

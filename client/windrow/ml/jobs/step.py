@@ -169,7 +169,7 @@ class Step(Attributes):
     def sweep(self, **more: Any) -> NoReturn:
         """Raises UsageError: sweeps do not exist here."""
         raise UsageError(
-            f"{self._owner}: steps that search hyperparameters are not carried out. Give the step its values itself, "
+            f"{self._owner}: steps that search hyperparameters are not supported. Give the step its values itself, "
             "or make a parallel step whose items are the values to try."
         )
 

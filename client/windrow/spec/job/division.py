@@ -27,7 +27,7 @@ def read_input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Co
             nodes.place if node is None or is_null(node) else node,
             key,
             f"{'is an empty list' if isinstance(node, Sequence) else 'is missing'}; name the input that is divided, as "
-            f"in ${{{{inputs.x}}}}. There are: {', '.join(bindings.input_names(name)) or 'none'}",
+            f"in ${{{{inputs.x}}}}. Available: {', '.join(bindings.input_names(name)) or 'none'}",
         )
         return ()
     context.origins[key] = origin_of(node)
@@ -65,11 +65,11 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
             if reference is None and text.strip() in known
             else (reference or Reference("inputs", "x")).name or "x"
         )
-        hint = " Several are a list, of one expression each." if text.count("${{") > 1 else ""
+        hint = " For several inputs, write a list of expressions." if text.count("${{") > 1 else ""
         context.problems.error(
             node,
             key,
-            f"is {shown(node)}; allowed is one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}.{hint}",
+            f"is {shown(node)}; it must be one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}.{hint}",
         )
         return ()
     resolved = bindings.resolved(name, reference.name)
@@ -142,8 +142,8 @@ def check_modes(divided: Mapping[str, StepInput], node: Node | None, step_key: s
         context.problems.error(
             node,
             f"{step_key}.input_data",
-            f"divides {listed(copied)}, with mode: download, together with {listed(others)}, without. Give all of them "
-            "that mode, or none.",
+            f"divides inputs with mode: download ({listed(copied)}) together with others ({listed(others)}). Give all "
+            "of them that mode, or none.",
         )
 
 
@@ -197,7 +197,7 @@ def check_tables(step: EffectiveStep, bindings: Bindings, context: Context) -> t
             context.division_places[key],
             f"{key}.input_data",
             f"divides lists of files ({listed(files)}) together with tables ({listed(tables)}), but all inputs of a "
-            "step have to be of one kind. Divide them in steps of their own, or give them types of one kind.",
+            "step have to be of one kind. Divide them in separate steps, or give them types of one kind.",
         )
     return tuple(libraries)
 

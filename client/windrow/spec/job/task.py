@@ -129,7 +129,7 @@ def _task_code(mapping: Mapping, key: str, context: Context) -> str:
 
 
 def code_folder(node: Node, key: str, context: Context) -> str:
-    """A code folder as an absolute path; "", with an error, if it is not one."""
+    """The absolute path of a code folder; "", with an error, if it is not a folder."""
     text = read_text(node, key, context)
     if text is None:
         return ""
@@ -210,7 +210,7 @@ def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, 
         return None
     if reference is None or reference.scope != "outputs":
         context.problems.error(
-            node, key, f"is {shown(node)}; allowed is one of the step's own outputs, as in ${{{{outputs.x}}}}."
+            node, key, f"is {shown(node)}; it must be one of the step's own outputs, as in ${{{{outputs.x}}}}."
         )
         return None
     if reference.name not in outputs:

@@ -101,7 +101,7 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
                     return choice
         case _:
             return text if isinstance(value, str) else str(value)
-    raise ValueError(f"allowed is {field.allowed}")
+    raise ValueError(f"it must be {field.allowed}")
 
 
 def _int(value: str | int | float | bool | None, text: str) -> int | None:

@@ -53,9 +53,7 @@ def _inline_or_file(node: Node, key: str, folder: str, context: Context) -> Envi
     if isinstance(node, Mapping):
         return _translated(node, folder)
     if not isinstance(node, Scalar):
-        context.problems.error(
-            node, key, f"is {shown(node)}; allowed is an environment, or the path of a file with one."
-        )
+        context.problems.error(node, key, f"is {shown(node)}; it must be an environment, or the path of its file.")
         return Environment()
     if node.text.startswith("azureml:"):
         return Environment(node)
