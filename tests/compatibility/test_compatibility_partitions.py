@@ -189,7 +189,7 @@ def test_one_row_a_group_is_told_as_what_it_is(job: CompatibilityJob) -> None:
     job.write_job("mltable", "./data.csv", settings="    partition_keys: [store]\n")
     text = job.completed()
     assert (job.folder / "rows.txt").read_text() == "3\n12\n"
-    assert "3 of 5 items failed, since run() returned fewer results than it was given items" in text
+    assert "3 of 5 items failed, because run() returned fewer results than it was given items" in text
     with (job.folder / "failed_items.csv").open(newline="") as file:
         found = [(row["item"], row["cause"], row["tries"]) for row in csv.DictReader(file)]
     assert found == [

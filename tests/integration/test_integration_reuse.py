@@ -115,7 +115,7 @@ def test_what_was_made_of_the_same_is_not_made_again(run: ReuseRun) -> None:
     assert run.windrow("job", "report", second["job_id"], "--to", "-").count(">reused<") == 4
     # There is nothing of it to retry, or to look at.
     for words, told in (
-        (("job", "retry", second["job_id"]), "all of it is done"),
+        (("job", "retry", second["job_id"]), "nothing is left to run"),
         (("mb", "show", second["job_id"], "score/0"), f"it was reused from job {first}"),
     ):
         refused = windrow(*words, cwd=run.folder)
@@ -134,7 +134,7 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     assert run.again() == ""
     file.write_text("0")
     assert run.again() == "pxxxx"
-    assert "input 'data' holds something else than in job" in run.why("prepare")
+    assert "input 'data' differs from that of job" in run.why("prepare")
     newest = run.newest()["job_id"]
     file.write_text("1")
     # The command's own output stands, of the first time; the rows were written anew, of something else.
@@ -143,7 +143,7 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     # Of several earlier steps, the newest is the one that a person remembers.
     file.write_text("2")
     assert run.again() == "pxxxx"
-    assert f"input 'data' holds something else than in job {newest}." in run.why("prepare")
+    assert f"input 'data' differs from that of job {newest}." in run.why("prepare")
 
 
 def test_steps_whose_outputs_were_touched_are_run_again(run: ReuseRun) -> None:

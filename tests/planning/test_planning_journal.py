@@ -63,7 +63,7 @@ def test_a_full_disk_is_waited_for(
     file.append(b"abc")
     file.sync()
     assert (tmp_path / "recipes").read_bytes() == b"abc"
-    assert capsys.readouterr().err.count("planning waits until there is room") == 1
+    assert capsys.readouterr().err.count("planning waits for free space") == 1
 
 
 def appended(path: Path, sizes: list[int]) -> AppendFile:

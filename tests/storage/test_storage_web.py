@@ -59,7 +59,7 @@ def test_tables_of_a_server_that_gives_no_parts(job: StorageJob, web: WebServer,
     code, text = job.run()
     assert code == 0 and job.rows.read_bytes() == rows(), text
     shown = windrow("job", "show", text.split()[1], cwd=job.folder)
-    assert "its web server gives no parts of files" in shown.stdout, shown
+    assert "its web server does not support range requests" in shown.stdout, shown
 
 
 @pytest.mark.parametrize("kind", ["csv", "uri_file", "empty"])
@@ -80,7 +80,7 @@ def test_a_file_of_unknown_length_is_refused_when_it_is_listed(job: StorageJob, 
     web.files["/a.csv"] = table("csv")
     job.write(TABLE, f"{{type: {kind}, path: '{web.url}/a.csv'}}")
     code, text = job.run()
-    assert code == 1 and "does not tell its length" in text and f"{web.url}/a.csv" in text, text
+    assert code == 1 and "does not report its length" in text and f"{web.url}/a.csv" in text, text
 
 
 WAITS = """\

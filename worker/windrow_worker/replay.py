@@ -47,7 +47,7 @@ def main(arguments: List[str]) -> NoReturn:
         host.start()
         host.serve()
     except BaseException as error:
-        process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
+        process.leave(FAILED, "The replay cannot continue:\n" + failures.traceback_of(error, whole=True))
 
 
 def _mark_until_the_end(path: str) -> None:
@@ -110,7 +110,7 @@ class ReplayHost(Host):
             what = "one result" if results == 1 else f"{results:,} results"
             _say(f"run() returned {what} for {_items(items)}.")
             if results < items:
-                _say(f"  In the job, {items - results:,} of them count as failed: no result came for them.")
+                _say(f"  In the job, {items - results:,} of them count as failed: they have no result.")
         for line in _rows(rows, self._configuration.rows):
             _say(line)
         for column, count, example in misfits:

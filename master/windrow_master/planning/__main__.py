@@ -1,8 +1,8 @@
 """The planner process: reads one request from stdin, writes groups of mini-batches to stdout (docs/contracts.md,
 section 3).
 
-It ends when its work is done, when stdin closes (the master is gone or wants no more), or when nobody reads stdout. An
-error of its own ends it with a traceback on stderr; the master starts another from the last checkpoint.
+It ends when its work is done, when stdin closes (the master is gone or wants no more), or when stdout is closed. A
+bug ends it with a traceback on stderr; the master starts another from the last checkpoint.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class TakenOver:
             return ""
         if any(one.given.type == "mltable" for one in self._lists):
             return "its MLTable file names other files"
-        return "its files lay elsewhere"
+        return "its files were elsewhere"
 
     def _listed_once(self) -> tuple[set[bytes], int, int]:
         """Names that are listed once; the number of names listed more often, and of all entries."""
@@ -201,8 +201,8 @@ def refuse_some_copies(inputs: Sequence[DividedInput]) -> None:
     if copied and len(copied) < len(inputs):
         others = [given.name for given in inputs if not given.copies]
         raise PlanningError(
-            f"The mode of {', '.join(copied)} asks for copies, that of {', '.join(others)} does not. Give all inputs "
-            "that are divided together mode: download, or none."
+            f"The mode of {', '.join(copied)} asks for copies, that of {', '.join(others)} does not. Set mode: "
+            "download on all inputs that are divided together, or on none."
         )
 
 

@@ -81,8 +81,8 @@ def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
             if url not in told:
                 told.add(url)
                 emitter.warn(
-                    f"{url}: its web server gives no parts of files, so each mini-batch has it read from its start. "
-                    "Make mini_batch_size larger, or copy it to a folder or a bucket."
+                    f"{url}: its web server does not support range requests, so every mini-batch reads it from the "
+                    "start. Make mini_batch_size larger, or copy it to a folder or a bucket."
                 )
 
     plan_sections(request, list_input, emit_input, journal, emitter)
@@ -106,8 +106,8 @@ def _refuse_two_kinds(sources: Sequence[Source], request: Request) -> None:
     tables = [name for name in names if name not in files]
     if files and tables:
         raise PlanningError(
-            f"The inputs that are divided together have to be of one kind, but {', '.join(files)}: lists of files; "
-            f"{', '.join(tables)}: tables. Divide them in steps of their own, or give them types of one kind."
+            f"The inputs that are divided together must be of one kind, but {', '.join(files)}: lists of files; "
+            f"{', '.join(tables)}: tables. Divide them in separate steps, or give them types of one kind."
         )
 
 
@@ -175,11 +175,9 @@ def _emit_input(
 def _no_rows(given: DividedInput, pinned: dict[str, Any]) -> PlanningError:
     if "base" in pinned:
         return PlanningError(
-            f"The steps in the MLTable file of the input {shown(given.path)} leave no rows, or its files hold none."
+            f"The steps in the MLTable file of the input {shown(given.path)} leave no rows, or its files have none."
         )
-    return PlanningError(
-        f"The input {shown(given.path)} holds no records: its files are empty, or hold nothing but headers."
-    )
+    return PlanningError(f"The input {shown(given.path)} has no records: its files are empty or contain only headers.")
 
 
 def _steps(source: Source) -> tuple[Step, ...]:
@@ -332,8 +330,8 @@ def _files(source: Source, read: Read, names: Iterable[tuple[bytes, tuple[int, s
     for name, stamp in names:
         if source.plain and plain_read(name, source.path) != read:
             raise PlanningError(
-                f"The input {shown(source.path)} holds files of different formats; {shown(name)} is not like those "
-                "before it. Give each format a folder of its own, or add an MLTable file."
+                f"The input {shown(source.path)} contains files of different formats; {shown(name)} differs from "
+                "those before it. Put each format into its own folder, or add an MLTable file."
             )
         yield TableFile(name, stamp[0], 0, etag=stamp[1]) if stamp is not None else stat_file(name)
 
@@ -359,7 +357,9 @@ def _names(
                 name = name_of(text) if remote else text
                 path = os.path.join(entry.folder, name)
                 if source.plain and not entry.file and _is_hidden_stranger(name):
-                    emitter.warn(f"{shown(path)} was left out: a hidden file whose name tells no format of tables.")
+                    emitter.warn(
+                        f"{shown(path)} was left out: a hidden file whose extension is not a known table format."
+                    )
                     continue
                 yield path, stamp_of(text) if remote else None
 
@@ -367,7 +367,7 @@ def _names(
 def _is_mark(name: bytes, read: Read | None, every_marker: bool) -> bool:
     """Whether a file is a by-product that Spark and others leave beside data.
 
-    Beside text, only hidden files count: nobody means to read those, while `x.crc` may be somebody's text.
+    Beside text, only hidden files count, since those are never meant to be read, while `x.crc` may be text.
     """
     hidden = read is not None and os.path.basename(name).startswith((b".", b"_"))
     return (every_marker or hidden) and is_marker(name)

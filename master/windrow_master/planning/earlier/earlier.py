@@ -86,7 +86,7 @@ class EarlierJob:
         return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
 
     def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
-        """The earlier mini-batches that have a result, in order, without the first so many. Raises OSError,
+        """The earlier mini-batches that have a result, in order, without the first `first` of them. Raises OSError,
         PlanningError.
 
         A mini-batch whose recipe is damaged or gone counts as without a result: it runs again.

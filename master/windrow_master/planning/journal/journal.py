@@ -182,7 +182,7 @@ def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
                 raise _unwritable(path, error) from error
             if not told:
                 print(
-                    f"{os.fsdecode(path)}: the disk is full; planning waits until there is room",
+                    f"{os.fsdecode(path)}: the disk is full; planning waits for free space",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -190,7 +190,11 @@ def _when_there_is_room(path: bytes, write: Callable[[], int]) -> int:
             time.sleep(RETRY_FULL_S)
         else:
             if told:
-                print(f"{os.fsdecode(path)}: there is room again; planning goes on", file=sys.stderr, flush=True)
+                print(
+                    f"{os.fsdecode(path)}: the disk has free space again; planning continues",
+                    file=sys.stderr,
+                    flush=True,
+                )
             return written
 
 

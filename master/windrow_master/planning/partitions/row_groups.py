@@ -57,8 +57,8 @@ def sort_rows(
     """Sort the rows of an input, and write all its recipes; return the reader document. Raises PlanningError."""
     if place.folder is None:
         raise PlanningError(
-            f"The input is divided by columns of the data ({', '.join(keys)}), and the sorted rows have to lie where "
-            "the agents can read them: this master has no datastore named default. Start it with --datastore "
+            f"The input is divided by columns of the data ({', '.join(keys)}), and the sorted rows must be where the "
+            "agents can read them: this master has no datastore named default. Start it with --datastore "
             "default=PATH for a folder that all nodes see."
         )
     gc.enable()  # DataFrames come and go, some in cycles
@@ -105,8 +105,8 @@ def _scratch(folder: Path, file: str) -> Iterator[Path]:
             shutil.rmtree(folder / SORT, ignore_errors=True)
     except OSError as error:
         raise PlanningError(
-            f"The rows of the input cannot be sorted into {folder}: {error.strerror or error}. Make room there, or let "
-            "the user that the master runs as write there, and submit the job again.",
+            f"The rows of the input cannot be sorted into {folder}: {error.strerror or error}. Free some space "
+            "there, or give the master's user write permission, and submit the job again.",
             SYSTEM_ERROR,
         ) from error
 
@@ -157,8 +157,8 @@ def _shuffle(
     except duckdb.Error as error:
         # What the reading of the input raised comes back as an error of DuckDB's, as text.
         raise rows.error or PlanningError(
-            f"The rows of the input could not be sorted in {folder}: {error}. Make room there, and submit the job "
-            "again.",
+            f"The rows of the input could not be sorted in {folder}: {error}. Free some space there, and submit the "
+            "job again.",
             SYSTEM_ERROR,
         ) from error
     lines.finish(output.rows)
@@ -228,7 +228,7 @@ def _duckdb() -> Any:
         import duckdb
     except ModuleNotFoundError as error:
         raise PlanningError(
-            "The input is divided by columns of the data, which needs DuckDB where the master runs. Install it there "
+            "The input is divided by columns of the data, which needs DuckDB on the master's machine. Install it there "
             "with: pip install 'windrow[partition]'."
         ) from error
     return duckdb
