@@ -94,3 +94,12 @@ def test_every_summary_tells_what_is_permanent_first_and_what_recovered_apart(tm
         permanent = text.index("1 mini-batch failed with ValueError")
         recovered = text.index("met ConnectionError (entry.py, line 6) and recovered on retry")
         assert permanent < recovered, text
+
+
+def test_items_that_fail_alone_are_named_instead_of_their_mini_batches() -> None:
+    alone = kind(6, 6, 0, 3)._replace(single_items=3)
+    assert headline(alone, settled=True) == "3 items failed with OSError (a.py, line 2)"
+    both = kind(9, 9, 1, 23)._replace(single_items=3)
+    assert headline(both, settled=True) == "3 items and 1 mini-batch as a whole failed with OSError (a.py, line 2)"
+    marked = kind(0, 0, 0, 2, "marked")._replace(single_items=2)
+    assert headline(marked, settled=True) == "the script marked 2 items as failed"

@@ -34,6 +34,7 @@ _NAMES = {
     "node_killer": "the loss of several nodes",
     "output_failed": "an output that could not be written",
     "input_misread": "input that was read unlike it was divided",
+    "marked": "a mark of the script",
 }
 """What an attempt met, for causes whose messages name no type of error."""
 
@@ -65,7 +66,7 @@ class FailureKind(NamedTuple):
     mini_batches: int
     """Mini-batches that were given up at a failure of this kind."""
     items: int
-    """The failed items of those."""
+    """The failed items of those, and `single_items`."""
     mini_batch_index: int
     """The mini-batch of the example; -1 if a worker failed before it had one."""
     message: str
@@ -75,11 +76,13 @@ class FailureKind(NamedTuple):
     process_number: int | None
     status: str = ""
     error_category: str = ""
+    single_items: int = 0
+    """Items that failed alone, while others of their mini-batch got results."""
 
     @property
     def is_permanent(self) -> bool:
         """Whether something failed for good by failures of this kind."""
-        return bool(self.mini_batches or self.final_attempts)
+        return bool(self.mini_batches or self.single_items or self.final_attempts)
 
 
 def key_of(message: str) -> KindKey:
@@ -123,12 +126,17 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     attempts = counted(kind.attempts, "attempt")
     others = kind.attempts - kind.final_attempts
     after = "recovered on retry" if settled else "was queued again" if others == 1 else "were queued again"
-    if kind.cause == "init_failed" or (kind.final_attempts and not kind.mini_batches):
+    if kind.cause == "marked":
+        return f"the script marked {counted(kind.items, 'item')} as failed"
+    if kind.cause == "init_failed" or (kind.final_attempts and not (kind.mini_batches or kind.single_items)):
         starts = counted(kind.attempts, "start")
         return f"{starts} of a worker failed with {name}" + ("" if kind.final_attempts else "; later ones succeeded")
     if not kind.is_permanent:
         return f"{attempts} met {name} and {after}"
     what = "the command" if is_command else counted(kind.mini_batches, "mini-batch")
+    if kind.single_items:
+        whole = f" and {what} as a whole" if kind.mini_batches else ""
+        return f"{counted(kind.single_items, 'item')}{whole} failed with {name}"
     told = f"{what} failed with {name}"
     if others:
         return f"{told}; {counted(others, 'more attempt')} met it and {after}"

@@ -177,7 +177,11 @@ def _complete_attempt(
             outcome = FAILED
         if results == 1 and not named and step.settings.returns_items:
             splits.tell_of_groups(state, step)
-        counters.add_short_return(mini_batch, short, message, node.node_id, result.process_number)
+        if named:
+            kinds = table.tries[mini_batch].kinds if mini_batch in table.tries else []
+            counters.add_failed_items(named, kinds, mini_batch, node.node_id, result.process_number)
+        if short > count_of(named):
+            counters.add_short_return(mini_batch, short - count_of(named), message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
     else:

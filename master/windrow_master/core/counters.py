@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered
 
 from windrow_master.core.causes import USER_ERROR
+from windrow_master.core.splitting import FailedItems
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
@@ -154,6 +156,21 @@ class Counters:
             if kind is not None:
                 kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
 
+    def add_failed_items(
+        self, found: Sequence[FailedItems], before: list[str], mini_batch: int, node_id: str, process: int
+    ) -> None:
+        """Count items that failed alone, while others of their mini-batch got results. `before`: the kinds of the
+        attempts that failed before the mini-batch was split, as far as they are known.
+        """
+        met = set()
+        for one in found:
+            kind = self._kind(one.cause, mini_batch, one.message, node_id, process, 0)
+            kind["items"] += one.count
+            kind["single_items"] += one.count
+            met.add(kind["key"])
+        for kind in (self.kinds[key] for key in before if key in met and key in self.kinds):
+            kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
+
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""
         kind = self._kind(0, mini_batch, message, node_id, process, 0)
@@ -190,6 +207,7 @@ class Counters:
                     final_attempts=kind["final_attempts"],
                     mini_batches=kind["mini_batches"],
                     items=kind["items"],
+                    single_items=kind["single_items"],
                     mini_batch_index=kind["mini_batch"],
                     message=kind["message"],
                     detail=kind["detail"],
@@ -235,14 +253,15 @@ class Counters:
                 self._make_room()
             kind = self.kinds[key] = {
                 "key": key, "cause": cause, "phase": phase, "error": found.error, "place": found.place,
-                "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
+                "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "single_items": 0,
+                "mini_batch": mini_batch,
                 "message": message[:KIND_MESSAGE_MAX], "detail": "", "node_id": node_id, "process_number": process,
             }  # fmt: skip
         return kind
 
     def _make_room(self) -> None:
         """Drop the kind that cost least and was met least."""
-        least = min(self.kinds.values(), key=lambda kind: (kind["mini_batches"], kind["attempts"]))
+        least = min(self.kinds.values(), key=lambda kind: (kind["mini_batches"], kind["items"], kind["attempts"]))
         del self.kinds[least["key"]]
         self.kinds_left_out[0] += least["attempts"]
         self.kinds_left_out[1] += least["mini_batches"]
