@@ -62,7 +62,7 @@ jobs:
       append_row_to: ${{{{outputs.result}}}}
 """
 
-ARGUMENTS = "--resource_monitor_interval 1 --metrics_name_prefix my_ --push_metrics_to_parent true"
+ARGUMENTS = "--resource_monitor_interval 1 --metrics_name_prefix my_ --push_metrics_to_parent true --split off"
 
 
 class ReportedJob:

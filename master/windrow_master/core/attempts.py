@@ -11,8 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow.common.quantities import counted
+from collections.abc import Sequence
 
+from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
@@ -32,6 +33,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
+from windrow_master.core.splitting import FailedItems, count_of, read_items, short_message
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
@@ -150,11 +152,19 @@ def _complete_attempt(
     if planned_items and planned_items != items:
         _fail_attempt(state, node, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
         return
+    short = items - results if results < items else 0
+    named = read_items(result.failed_items, items) if short else []
+    if named is None or count_of(named) > short:
+        _fail_attempt(
+            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            "What was said of the failed items of this attempt contradicts itself. "
+            f"Look into the agent's log on {node.node_id}.",
+        )  # fmt: skip
+        return
     node.faults = 0
     step.progress.last_s, step.progress.fault_message, step.workers.is_ready = now.monotonic_s, "", True
     if step.workers.init_failures:
         step.workers.init_failures.pop(node.node_id, None)
-    short = items - results if results < items else 0
     ok = items - short
     if not planned_items:
         counters.items_total += items
@@ -162,9 +172,12 @@ def _complete_attempt(
     outcome, message = SUCCEEDED, ""
     if short:
         counters.items_failed += short
-        message = f"run() returned {counted(results, 'result')} for {counted(items, 'item')}"
-        if short_returns_fail(step):
+        message = short_message(items, results, named)
+        if short_returns_fail(step) or any(one.cause != Cause.MARKED for one in named):
             outcome = FAILED
+        if results == 1 and not named and step.settings.returns_items:
+            splits.tell_of_groups(state, step)
+        counters.add_short_return(mini_batch, short, message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
     else:
@@ -182,6 +195,8 @@ def _complete_attempt(
         note_success(state, step, node.node_id, mini_batch, now)
     else:
         standing.succeeded += 1
+    if step.splits.running:
+        splits.end(state, step, mini_batch, now, found_good=ok > 0)
     table.become(mini_batch, outcome)
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
@@ -199,16 +214,19 @@ def _complete_attempt(
     )
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
     if short:
-        state.dirty.item_outcomes.append(
-            ItemOutcomeRow(
-                step.step_id,
-                mini_batch,
-                item_first=table.item_firsts[mini_batch],
-                item_count=short,
-                cause=Cause.NONE,
-                message=message + "; which of them are missing is not known",
+        _store_failed_items(state, step, mini_batch, named)
+        unnamed = short - count_of(named)
+        if unnamed:
+            state.dirty.item_outcomes.append(
+                ItemOutcomeRow(
+                    step.step_id,
+                    mini_batch,
+                    item_first=table.item_firsts[mini_batch],
+                    item_count=unnamed,
+                    cause=Cause.NONE,
+                    message=message + "; which of them are missing is not known",
+                )
             )
-        )
     misfits = result.misfits
     if misfits:
         for misfit in misfits:
@@ -230,7 +248,8 @@ def _fail_attempt(
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None
-    step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
+    kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
+    step.tries_of(lease.mini_batch).kinds.append(kind)
     ending = AttemptState.ABANDONED if lease.trial else AttemptState.FAILED
     _store_result(state, node, lease, result, ending, cause, message, detail)
     step.workers.is_ready = True
@@ -246,7 +265,7 @@ def _fail_attempt(
         delay_s = state.timing.node_fault_delay_s
     if cause not in NO_FAILURES:
         step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
-    _after_failure(state, step, lease, cause, message, result.item_count, now, delay_s)
+    _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s, result)
     if cause not in NO_FAILURES:
         final = step.mini_batches.states[lease.mini_batch] == FAILED
         note_failure(state, step, lease, cause, message, now, final=final)
@@ -292,21 +311,28 @@ def _after_failure(
     step: Step,
     lease: Lease,
     cause: Cause,
+    kind: str,
     message: str,
+    detail: str,
     item_count: int,
     now: Moment,
     delay_s: float = 0.0,
+    result: AttemptResult | None = None,
 ) -> None:
-    """Queue the mini-batch again, or fail it if the budget of its cause is used up."""
+    """Queue the mini-batch again, to be split if need be, or fail it if the budget of its cause is used up. `kind`: in
+    `Counters.kinds`. `result`: None if its node was lost.
+    """
     if lease.trial and cause != Cause.NODE_LOST:
         lease.attempt -= 1
         left = True
     else:
         failures = count_failure(step, lease.mini_batch, lease.lease_id, cause)
         left = budget_left(step, failures, cause, elsewhere=has_other_node(state, step, lease.mini_batch))
+        if result is not None:
+            left = splits.goes_on(step, lease.mini_batch, cause, message, result, left=left)
     if left:
         step.counters.retries += 1
-        requeue(state, step, lease, now, delay_s)
+        requeue(state, step, lease, now, delay_s or splits.turn_of(step, lease.mini_batch))
         return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     if cause == Cause.NODE_LOST:
@@ -319,6 +345,9 @@ def _after_failure(
     counters.items_failed += items
     counters.failed += 1
     counters.failed_uncounted += not items
+    tries = step.tries_of(mini_batch)
+    failures = len(tries.lease_ids) + len(tries.lost_lease_ids)
+    counters.give_up(kind, tries.kinds, failures, mini_batch, items, message, detail)
     table.become(mini_batch, MiniBatchState.FAILED)
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(
@@ -331,16 +360,24 @@ def _after_failure(
             lease_id=lease.lease_id,
         )
     )
-    state.dirty.item_outcomes.append(
+    _store_failed_items(state, step, mini_batch, splits.failed_items(step, mini_batch, items, cause, message, result))
+    splits.end(state, step, mini_batch, now, found_good=False)
+
+
+def _store_failed_items(state: CoreState, step: Step, mini_batch: int, found: Sequence[FailedItems]) -> None:
+    first = step.mini_batches.item_firsts[mini_batch]
+    state.dirty.item_outcomes += [
         ItemOutcomeRow(
             step.step_id,
             mini_batch,
-            item_first=table.item_firsts[mini_batch],
-            item_count=items,
-            cause=cause,
-            message=message,
+            item_first=first + one.first,
+            item_count=one.count,
+            cause=one.cause,
+            message=one.message[:MESSAGE_CHARS_MAX],
+            place=one.place[:MESSAGE_CHARS_MAX],
         )
-    )
+        for one in found
+    ]
 
 
 def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:
@@ -421,5 +458,6 @@ def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -
     """Count the attempt that was lost with its node against the mini-batch."""
     message = f"Node {node.node_id} was lost."
     state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
-    step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
-    _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)
+    kind = step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
+    step.tries_of(lease.mini_batch).kinds.append(kind)
+    _after_failure(state, step, lease, Cause.NODE_LOST, kind, message, "", 0, now)

@@ -44,6 +44,9 @@ def overdue_s(state: CoreState, step: Step) -> float:
     settings = step.settings
     if _is_unplanned(step):
         return step.progress.started_s + settings.first_task_creation_timeout_s
+    if step.splits.running and not step.progress.fault_message:
+        # An attempt that splits calls run() many times. Each call has its own limit, on the node.
+        return math.inf
     if settings.progress_update_timeout_s is not None and (step.counters.leased or step.progress.fault_message):
         return step.progress.last_s + settings.progress_update_timeout_s
     return math.inf

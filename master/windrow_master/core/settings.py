@@ -23,6 +23,9 @@ NODE_LOSSES_UNTIL_EXCLUSIVE = 3
 NODE_LOSSES_UNTIL_FAILED = 10
 """After this many lost nodes, a mini-batch counts as the one that kills them."""
 
+SPLIT_TRIES = 2
+"""Tries more of a mini-batch that is split and fails otherwise than by its items."""
+
 ROWS_LOSSES_MAX = 5
 """After so many losses of its committed rows a mini-batch is not run again: the disk of the state folder is damaged."""
 
@@ -65,6 +68,10 @@ class StepSettings:
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
     max_retries: int = 2
+    split: int = 0
+    """So many mini-batches at a time are split to find the items that fail; 0: none ever."""
+    returns_items: bool = True
+    """A row that `run()` returns stands for an item."""
     first_task_creation_timeout_s: float = 600.0
     progress_update_timeout_s: float | None = None
     """None: never."""

@@ -37,7 +37,7 @@ from windrow_master.core.records import (
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
-from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepWorkers
+from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
@@ -70,6 +70,7 @@ class Step:
     progress: StepProgress = field(default_factory=StepProgress)
     workers: StepWorkers = field(default_factory=StepWorkers)
     nodes: StepNodes = field(default_factory=StepNodes)
+    splits: StepSplits = field(default_factory=StepSplits)
 
     def become(self, after: StepState) -> None:
         """Change the step's state. Raises IllegalTransition."""

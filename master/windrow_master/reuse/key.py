@@ -24,6 +24,7 @@ _UNDECISIVE = frozenset(
         "mini_batch_error_threshold",
         "allowed_failed_percent",
         "max_retries",
+        "split",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
         "progress_update_timeout_s",

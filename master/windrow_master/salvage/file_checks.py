@@ -15,8 +15,8 @@ from windrow_master.files import upload_lists
 from windrow_master.files.artifacts import DIGEST, sha256_of
 from windrow_master.files.checked_records import read_records
 from windrow_master.files.step_damage import StepDamaged
-from windrow_master.planning.journal.journal import known_sums
-from windrow_master.planning.journal.places_seen import read_places
+from windrow_master.planning.plan_files.places_seen import read_places
+from windrow_master.planning.plan_files.plan_files import known_sums
 from windrow_master.reuse import digest_cache
 from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
 from windrow_master.salvage.folder import DamagedState

@@ -31,6 +31,7 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.split_message import split_message
 from windrow_master.shell.starting import Starter, Submit
 from windrow_master.shell.step_spec import step_spec
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
@@ -186,6 +187,8 @@ class Carrier:
                     exclusive=lease.exclusive,
                 )
             )
+            if lease.split is not None:
+                part[-1].split.CopyFrom(split_message(lease.split))
             size += len(recipe) + 32
         session.send_assignments(step.step_id, generation, part, size)
 

@@ -43,6 +43,7 @@ DIVIDING = (
     "table_digests",
     "resume_from",
     "append_row_to",
+    "returns",
     "rows",
 )
 """Settings that shape the rows of a step, beside its code. Kept rows and new ones fit together only if they are equal.

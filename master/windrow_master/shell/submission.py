@@ -273,6 +273,8 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,
         max_retries=step.max_retries,
+        split=step.split_at_a_time,
+        returns_items=step.rows_stand_for == "per_item",
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,
         progress_update_timeout_s=step.progress_update_timeout_s or default_progress_update_timeout_s(step),
         max_concurrency_per_instance=step.max_concurrency_per_instance,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
-from windrow.spec.settings.schema import ROW_FORMATS
+from windrow.spec.settings.schema import RETURNS, ROW_FORMATS
 
 
 class RuntimeArgument(NamedTuple):
@@ -96,7 +96,12 @@ OWN: dict[str, RuntimeArgument] = {
     # Beyond the original: only a full match counts, and no abbreviation of a name above is less unique for them.
     "append_row_format": RuntimeArgument(Field("choice", choices=ROW_FORMATS), "append_row_format"),
     "exact_row_index": RuntimeArgument(Field("bool"), "exact_row_index"),
+    "returns": RuntimeArgument(Field("choice", choices=RETURNS), "returns"),
+    "split": RuntimeArgument(Field("int", 1, INT_MAX, choices=("auto", "off")), "split"),
 }
+
+SCRIPTS_TOO = frozenset(("returns", "split"))
+"""Names of ours that scripts are likely to use for themselves: one without a value that ours allows is the script's."""
 
 ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, **OWN}
 

@@ -156,6 +156,11 @@ def text_crc(text: str) -> int:
     return zlib.crc32(_encoded(text)) if text else 0
 
 
+def item_crc(message: str, place: str) -> int:
+    """crc32 of the texts of a failed item, as they are stored."""
+    return text_crc(f"{message}\0{place}" if place else message)
+
+
 def texts_crc(node_id: str, node_incarnation: str, detail: str) -> int:
     """crc32 of the texts of an attempt that never change."""
     crc = _node_crc(node_id, node_incarnation)

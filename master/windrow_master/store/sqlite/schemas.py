@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 APPLICATION_ID = 0x57524F57
-SCHEMA = 8
+SCHEMA = 9
 """The number of the newest schema."""
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
