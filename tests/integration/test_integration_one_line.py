@@ -251,7 +251,7 @@ def test_a_beginning_runs_as_it_is(folder: OneLineRun, data: str, first: bytes) 
     assert (folder.folder / "again.csv").read_bytes() == written
     code, text = folder.run("init", data)
     assert code == 2
-    assert "job.yml exists already" in text
+    assert "score.py exists already" in text
 
 
 def test_nothing_is_left_of_a_beginning_without_data(folder: OneLineRun) -> None:
