@@ -217,7 +217,7 @@ def test_data_beside_the_script_is_no_code(folder: OneLineRun) -> None:
     [
         ("score.py nope -o a.csv", '"nope" does not exist'),
         ("score.py data/*.jpg -o a.csv", 'No file matches "data/*.jpg"'),
-        ("score.py data", "Where shall the rows go?"),
+        ("score.py data", "-o is missing: the file for the rows"),
         ("score.py data -o a.xls", 'the suffix ".xls" is not one of'),
         ("score.py -o a.csv", "There is no input"),
         ("nope.py data -o a.csv", "There is no script nope.py"),

@@ -123,6 +123,21 @@ def run(
             metavar="KEY,…", help="With a script: columns of a table; each mini-batch has one of their values."
         ),
     ] = None,
+    returns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="per_item|per_group|any",
+            help="With a script: what a row that run() returns stands for [default: an item; with keys, the group].",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="off|N",
+            help="With a script: do not split failed mini-batches to find the items that fail, or split N at a time "
+            "[default: 1].",
+        ),
+    ] = None,
     save: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With a script: write the equivalent job file, and run nothing."),
@@ -201,6 +216,7 @@ def run(
     options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size
     options.workers, options.timeout, options.max_retries = workers, timeout, max_retries
     options.partition_keys, options.save = partition_keys, save
+    options.returns, options.split = returns, split
     if misplaced := options.misplaced():
         raise typer.BadParameter(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "
