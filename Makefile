@@ -75,7 +75,7 @@ proto: setup ## Generate the gRPC stubs from proto/
 	@$(call generate-stubs,client)
 
 .PHONY: docs
-docs: setup ## Write the pages that are made from the code
+docs: setup ## Write the pages and stubs that are made from the code
 	@$(BIN)/python docs/generate
 
 .PHONY: docs-site

@@ -19,6 +19,8 @@ import pytest
 UNMOUNT_S = 90.0
 FIRST = ("containers", "interpreters", "packaging", "compatibility")
 """Folders whose tests wait for containers, downloads and builds: they begin first, beside the others."""
+LAST = ("core", "reference", "spec", "tables", "worker")
+"""Folders whose files take seconds: they come last, so that no long file runs alone at the end."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -28,11 +30,11 @@ os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits long begins first; else the order is random (pytest-randomly, which comes before)."""
+    """Long waits begin first, short tests come last; otherwise the order is random (pytest-randomly, before)."""
 
     def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+        return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder in LAST)
 
     items.sort(key=place)
 
@@ -46,11 +48,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several test processes, each takes a whole file; one takes all container tests, which share a cluster."""
+    """With several test processes, each takes a whole file; one takes all container tests, which share a cluster. The
+    tests of other Pythons share nothing, and take minutes."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith("tests/interpreters/"):
+                return nodeid
             return "containers" if nodeid.startswith("tests/containers/") else super()._split_scope(nodeid)
 
     return Scheduling(config, log)

@@ -1,4 +1,4 @@
-"""The JSON Schema of job files beside the reader: it takes every file that the reader takes without a complaint."""
+"""Compares the JSON Schema of job files with the reader: it accepts every file that the reader accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def validator() -> jsonschema.Draft7Validator:
-    """Of the schema as `windrow schema` prints it."""
+    """The validator for the schema that `windrow schema` prints."""
     schema = json.loads((ROOT / "client" / "windrow" / "spec" / "job.schema.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     return jsonschema.Draft7Validator(schema)
@@ -36,7 +36,7 @@ def plain(node: Node, made: dict[int, Any]) -> Any:
 
 
 def schema_errors(file: Path) -> list[str]:
-    """What the schema has against a job file."""
+    """The errors of a job file by the schema."""
     node = read_yaml(file, "job", Problems())
     assert node is not None
     return [f"{error.json_path}: {error.message}" for error in validator().iter_errors(plain(node, {}))]

@@ -145,7 +145,7 @@ class Agent:
         if self._drain.is_set():
             say(
                 logging.WARNING,
-                f"{signal.Signals(number).name} again: ending at once; mini-batches in work will run again",
+                f"{signal.Signals(number).name} again: ending at once; mini-batches in progress will run again",
             )
             self._now.set()
         else:
@@ -272,7 +272,9 @@ class Agent:
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason == errors.ARTIFACT_MISSING:
-                    raise CodeUnavailable(f"The master has no code archive {digest}. Submit the job again") from error
+                    raise CodeUnavailable(
+                        f"The master has no code archive {digest}. Submit the job again to upload it"
+                    ) from error
                 if failure.reason == errors.DIGEST_MISMATCH:
                     raise CodeUnavailable(failure.message) from error
                 waits.goes_on(digest=digest, why=f"{failure.code.name}: {failure.message}")

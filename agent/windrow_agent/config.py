@@ -41,7 +41,7 @@ class AgentConfig:
     - `environments_folder`: where built environments are kept; by default the user's cache, or else `folder`.
     - `drain_grace_s`: how long mini-batches may run on after SIGTERM before they are handed back.
     - `on_master_lost`: while the master is away, `finish` what is held, or `stop` when the leases have ended.
-    - `give_up_after_s`: the agent ends when no master was reachable for so long; null: never.
+    - `give_up_after_s`: the agent ends when it has reached no master for this time; null: never.
     - `passed_environment`: further variables of the agent's environment that workers may see.
     - `node_rank`: AZUREML_CR_NODE_RANK of the workers.
     - `served`: started as a service (`windrow agent`), not by `windrow run`: the log also goes to stderr.

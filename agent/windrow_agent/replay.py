@@ -39,7 +39,8 @@ from windrow_agent.leases.lease import Lease
 from windrow_agent.node.gpus import find_gpus
 from windrow_agent.node.strays import mark_of
 from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
-from windrow_agent.steps.step import BadStep, Lineage, Step
+from windrow_agent.steps.lineages import Lineage
+from windrow_agent.steps.step import BadStep, Step
 from windrow_agent.supervision.distributor import packet_of
 from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, script_config
 from windrow_agent.workers import frames
@@ -98,7 +99,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
 
 
 async def _no_download(digest: str, partial: Path) -> None:
-    raise CodeUnavailable(f"The code archive {digest} was damaged on its way here. Try again")
+    raise CodeUnavailable(f"The code archive {digest} arrived damaged. Try again")
 
 
 # The environment.

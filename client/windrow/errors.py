@@ -34,7 +34,7 @@ class NotFound(RequestRefused):
 
 
 class RunChanged(WindrowError):
-    """An unfinished run of the same job file was begun with other settings, inputs or code."""
+    """An unfinished run of the same job file was started with other settings, inputs or code."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code, and the JSON Schema: `python docs/generate`, or `make docs`.
+"""Writes what is made from the code: pages of docs/, the JSON Schema and stubs. `python docs/generate`, or `make docs`.
 
 With `--check` it writes nothing, names the files that are not what the code says, and ends with 1 if there are any.
 """
@@ -15,6 +15,7 @@ import job_file
 import job_schema
 import rpc
 import settings
+import v1_stubs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "client/windrow/spec/job.schema.json": job_schema.text,
     "docs/reference/rpc.md": rpc.page,
     "docs/reference/settings.md": settings.page,
+    **v1_stubs.files(),
 }
 """Each file, and what makes it."""
 

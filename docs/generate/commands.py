@@ -45,7 +45,7 @@ def options_of(command: Any) -> list[Any]:
 
 
 def section(path: str, command: Any) -> list[str]:
-    """What there is to say of one command."""
+    """The section of one command."""
     parser = PARSERS[path]() if path in PARSERS else None
     text = parser.description if parser else command.help
     lines = [f"## `{path}`", "", *paragraphs(text or command.short_help or ""), ""]

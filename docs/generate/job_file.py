@@ -35,7 +35,7 @@ SECTIONS = (
         "Inputs",
         "Below `inputs.<name>:` of the pipeline, a step or a component. A value alone is a literal or a binding.",
     ),
-    ("output", "Outputs", "Below `outputs.<name>:`. Nothing, a path or a binding may stand there alone."),
+    ("output", "Outputs", "Below `outputs.<name>:`. It may also be empty, or just a path or a binding."),
 )
 IN_ARGUMENTS = """\
 Inside `task.program_arguments`. Windrow reads them, and they stay visible to the script, which therefore parses with
@@ -72,7 +72,7 @@ def entries(keys: Iterable[Key], prefix: str = "") -> Iterator[str]:
 
 
 def kind(field: Field) -> str:
-    """What a value may be, in a few words; "" where the text tells."""
+    """What a value may be, in a few words; "" if the text says it."""
     match field.kind:
         case "choice":
             return ", ".join(f"`{choice}`" for choice in field.choices)
@@ -80,7 +80,7 @@ def kind(field: Field) -> str:
             return "a number, or a size such as `100kb`"
         case "text" | "node":
             return ""
-    # An end that only the protocol's integers have says nothing to people.
+    # Limits of the protocol's integers mean nothing to people.
     if field.maximum is not None and field.maximum >= 2**31 - 1:
         field = field._replace(maximum=None, minimum=field.minimum if (field.minimum or 0) > -(2**31) + 1 else None)
     return field.allowed

@@ -1,7 +1,7 @@
 """The JSON Schema of job files, for editors: from the field tables, with the texts of `job_file.toml` as hints.
 
-It takes what Windrow takes without a warning of an unknown key. What hangs on other keys or on files (that an input is
-there, that a step has a task) is left to `windrow validate`.
+It accepts what Windrow accepts without a warning of an unknown key. What depends on other keys or on files (whether an
+input exists, or a step has a task) is left to `windrow validate`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def schema() -> Schema:
         **mapping(keys_of(found["pipeline"]), required=["type", "jobs"]),
         "definitions": definitions,
     }
-    # Nothing is in its place where a file is only begun.
+    # Unlike the mappings in it, the file itself cannot be empty.
     made["type"] = "object"
     return made
 
@@ -71,7 +71,7 @@ NODES: dict[str, Schema] = {
         )
     },
 }  # fmt: skip
-"""Keys that code of its own reads; others may hold anything."""
+"""Keys that code of its own reads. The rest may be anything."""
 
 
 def step_schema() -> Schema:
@@ -102,7 +102,7 @@ def keys_of(table: Table) -> dict[str, Schema]:
 
 
 def key_schema(key: Key) -> Schema:
-    """What a key may hold, with its hint."""
+    """The schema of a key's value, with its hint."""
     made = dict(NODES.get(key.name, {})) if key.field.kind == "node" else value_schema(key.field)
     if key.name == "partition_keys":
         made = {"anyOf": [made, {"type": "string"}]}
@@ -116,7 +116,7 @@ def key_schema(key: Key) -> Schema:
 
 
 def value_schema(field: Field) -> Schema:
-    """What a value of a field may be, as YAML or as text of it."""
+    """The schema of a field's value, as a YAML value or as text."""
     match field.kind:
         case "int":
             ends = {"minimum": field.minimum, "maximum": field.maximum}

@@ -24,8 +24,8 @@ OTHERS = {
     "`~/.config`",
     "WINDROW_STORAGE_RETRY": "Seconds for which a failing request to remote storage is repeated",
     "WINDROW_STORAGE_READ_TIMEOUT": "Seconds without a byte after which a read from remote storage is given up",
-    "WINDROW_INSTALL_HINT": "Text behind the message that the Python of a script lacks a package, for images that say "
-    "how packages are added",
+    "WINDROW_INSTALL_HINT": "Text added to the message that a script's Python lacks a package, for images to say how "
+    "packages are added",
     "NO_COLOR": "Set to anything: no colours",
     "TMPDIR": "Folder for temporary files, such as the planner's copies of files from web servers",
 }
@@ -40,7 +40,7 @@ def page() -> str:
         "## Environment variables",
         "",
         "An option on the command line wins over its variable. A variable of an option that can be repeated holds "
-        "several values with blanks between.",
+        "several values, separated by spaces.",
         "",
     ]
     for name, commands in sorted(variables().items()):
@@ -81,7 +81,7 @@ def variables() -> dict[str, list[str]]:
 
 
 def configuration() -> list[str]:
-    """The keys of the agent's configuration, with what its docstring says of each."""
+    """The keys of the agent's configuration, with their texts from its docstring."""
     described = dict(
         re.findall(r"^ +- ``?(\w+)``?: (.*?)(?=\n +- |\n *\Z|\n\n)", AgentConfig.__doc__ or "", re.M | re.S)
     )

@@ -1,4 +1,4 @@
-"""The field tables of `windrow.spec` and the texts of `job_file.toml`, brought together: all that is imported of it."""
+"""The field tables of `windrow.spec`, joined with the texts of `job_file.toml`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _EFFECTIVE = {
     ("arguments", "run_max_try"): "",
     ("command_step", "code"): "",
 }
-"""Effective names of keys, where they are others; "" for none."""
+"""Effective names of keys that differ from the keys; "" for none."""
 
 
 class Key(NamedTuple):
-    """One key: its field, its default ("" for none, or one that the text tells) and what it means."""
+    """One key: its field, its default ("" for none, or if the text gives it) and its meaning."""
 
     name: str
     field: Field
@@ -60,24 +60,26 @@ class Table(NamedTuple):
 
 
 def tables() -> dict[str, Table]:
-    """All tables. Raises KeyError where `job_file.toml` and the tables do not have the same keys."""
+    """All tables. Raises KeyError if `job_file.toml` and the tables do not have the same keys."""
     made = {}
     for name, fields in TABLES.items():
         texts = TEXTS[name]
         working = {key for key, field in fields.items() if not field.effect}
         if missing := working - texts.keys():
-            raise KeyError(f"job_file.toml says nothing of [{name}] {', '.join(sorted(missing))}")
+            raise KeyError(f"job_file.toml has no text for [{name}] {', '.join(sorted(missing))}")
         if unknown := texts.keys() - fields.keys():
-            raise KeyError(f"job_file.toml has keys that nobody reads: [{name}] {', '.join(sorted(unknown))}")
+            raise KeyError(
+                f"job_file.toml has keys that windrow.spec does not have: [{name}] {', '.join(sorted(unknown))}"
+            )
         keys = {key: Key(key, field, _default(name, key), texts.get(key, "")) for key, field in fields.items()}
         made[name] = Table(name, keys)
     if unknown := TEXTS.keys() - TABLES.keys():
-        raise KeyError(f"job_file.toml has tables that nobody reads: {', '.join(sorted(unknown))}")
+        raise KeyError(f"job_file.toml has tables that windrow.spec does not have: {', '.join(sorted(unknown))}")
     return made
 
 
 def steps() -> dict[str, Table]:
-    """The keys of a step, by its type. What its own table says nothing of is as in a parallel step."""
+    """The keys of a step, by its type. Keys without a text of their own have that of a parallel step."""
     made = tables()
     by_type = {"command": (schema.COMMAND_STEP, "command_step"), "pipeline": (schema.PIPELINE_STEP, "pipeline_step")}
     found = {"parallel": made["step"]}

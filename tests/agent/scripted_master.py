@@ -234,6 +234,9 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             self.completions[completion.lease_id].append(completion)
         self.released += request.released_lease_ids
         self.failures += request.worker_failures
+        if request.worker_failures and self.acknowledge:
+            acknowledged = request.worker_failures[-1].number
+            down.put_nowait(rpc.WorkResponse(worker_failures_acknowledged=acknowledged))
         self.ended += request.ended_steps
         if request.draining:
             self.draining = True

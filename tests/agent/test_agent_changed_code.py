@@ -82,7 +82,7 @@ async def test_a_script_that_rewrites_its_own_modules_runs(rig: Rig) -> None:
     await rig.master.until(lambda: rig.master.done(leases))
     assert {rig.master.completions[lease][0].rows for lease in leases} == {b"7\n"}
     first, second = rig.master.failures
-    assert "The code is unpacked anew" in first.message
+    assert "The code is unpacked again" in first.message
     assert "the script seems to write the file itself" in second.message
 
 

@@ -76,7 +76,7 @@ def test_options_stand_where_uv_reads_them() -> None:
         ("error: Failed to fetch: `https://x/`\n  cause: dns error", True),
         ("error: Failed to fetch: `https://x/`\n  cause: HTTP status client error (401 Unauthorized)", True),
         ("error: Failed to write\n  cause: No space left on device (os error 28)", True),
-        ("uv was ended by SIGKILL", False),
+        ("uv was killed by SIGKILL", False),
     ],
 )
 def test_whose_fault_it_is_is_told_apart(words: str, of_node: bool) -> None:

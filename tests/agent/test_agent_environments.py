@@ -287,7 +287,7 @@ async def test_a_node_that_can_make_none_says_so_once_and_when_it_can_again(rig:
         await start(rig, index)
         await rig.master.until(lambda: len(rig.master.failures) == 3)
         (said,) = lines_about(rig, "environments")
-        assert said["level"] == "error" and "cannot make environments" in said["event"]
+        assert said["level"] == "error" and "cannot build environments" in said["event"]
         assert "UV_DEFAULT_INDEX" in said["why"], "what to do"
         index.status = 200
         rig.master.step(code, STEP + 3, environment=wanted("pebble"))
@@ -396,5 +396,5 @@ async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> 
         await start(rig, index)
         await rig.master.until(lambda: rig.master.failures and rig.master.capacities[STEP].given_up)
         assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
-        assert "could not be run: it was ended by SIGKILL" in rig.master.failures[0].message
+        assert "could not be run: it was killed by SIGKILL" in rig.master.failures[0].message
         assert whole(rig) == [python.parent.parent]

@@ -345,15 +345,34 @@ def test_a_step_that_cannot_start_is_given_up_after_three_tries_a_worker(
 
 
 @scenario
-async def test_a_step_given_up_is_said_again_on_each_stream(rig: Rig) -> None:
-    """What broke the stream may have swallowed the word; a master that does not know waits for this node for ever."""
+async def test_failures_that_the_master_has_not_acknowledged_are_sent_again_on_the_next_stream(rig: Rig) -> None:
+    rig.master.acknowledge = False
     await rig.serve("def init():\n    raise RuntimeError('no')\ndef run(b):\n    return b\n", slots=1)
     await rig.master.until(lambda: len(rig.master.failures) == 3 and rig.master.capacities[STEP].leases_max == 0)
-    rig.master.failures.clear()
+    first = list(rig.master.failures)
+    assert [failure.number for failure in first] == [1, 2, 3]
+    rig.master.acknowledge = True
     rig.master.reopen = True
-    await rig.master.until(lambda: len(rig.master.hellos) == 2 and rig.master.failures)
-    assert "starts no more workers" in rig.master.failures[0].message
-    assert rig.master.failures[0].cause == work.CAUSE_INIT_FAILED
+    await rig.master.until(lambda: len(rig.master.failures) == 6)
+    assert rig.master.failures[3:] == first
+    rig.master.capacities.clear()
+    rig.master.reopen = True
+    await rig.master.until(lambda: len(rig.master.hellos) == 3 and STEP in rig.master.capacities)
+    assert len(rig.master.failures) == 6
+
+
+@scenario
+async def test_an_older_state_hears_again_why_a_step_was_given_up(rig: Rig) -> None:
+    rig.master.incarnation = 5
+    await rig.serve("def init():\n    raise RuntimeError('no')\ndef run(b):\n    return b\n", slots=1)
+    await rig.master.until(lambda: STEP in rig.master.capacities and rig.master.capacities[STEP].given_up)
+    assert len(rig.master.failures) == 3
+    await rig.master.stop()
+    rig.master.incarnation = 4
+    await rig.master.start()
+    await rig.master.until(lambda: len(rig.master.failures) == 4)
+    assert "starts no more workers" in rig.master.failures[3].message
+    assert rig.master.failures[3].number == 4
 
 
 @scenario

@@ -18,8 +18,9 @@ from windrow_agent.fetch_process.messages import Decoder, Part, encode
 from windrow_agent.fetch_process.transfers import Transfers, failure_of
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.fetching.recipes import read_recipe
+from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.reader import local_reader, needs_fetching
-from windrow_agent.steps.step import Lineage, Step
+from windrow_agent.steps.step import Step
 
 FOLDER = Path("/node/fetched/7")
 

@@ -11,7 +11,8 @@ from scripted_master import ScriptedMaster
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow_agent.link import Link
 from windrow_agent.session.log_pushes import LogPushes
-from windrow_agent.steps.step import Lineage, Step
+from windrow_agent.steps.lineages import Lineage
+from windrow_agent.steps.step import Step
 
 
 async def admitted(master: ScriptedMaster) -> Link:

@@ -24,8 +24,9 @@ from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node.gpus import GpuIndices, find_gpus
 from windrow_agent.node.oom import OomCounter, counter_paths, parse_counter
 from windrow_agent.node.resources import cpu_count, cpu_quota, memory_bytes
+from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.resource_monitor import ResourceMonitor
-from windrow_agent.steps.step import Lineage, Step, StepState
+from windrow_agent.steps.step import Step, StepState
 from windrow_agent.workers.deadlines import Limits, Overrun, judge
 from windrow_agent.workers.death import Exit, explain
 from windrow_agent.workers.page import Look, Phase
@@ -123,7 +124,9 @@ def test_credentials_of_the_agent_do_not_reach_a_worker() -> None:
 
 
 def test_gpus_as_documented() -> None:
-    """Reference 3.7: G=2, P=4: 0 and 1 get indices; when process 0 ends, process 4 gets index 0."""
+    """With two GPUs, processes 0 and 1 get indices; when process 0 ends, process 4 gets index 0
+    (docs/reference/azure-ml/parallel-job.md#gpus).
+    """
     gpus = GpuIndices(["GPU-a", "GPU-b"])
     first, second, third = gpus.take(), gpus.take(), gpus.take()
     assert [gpus.device(i) for i in (first, second, third)] == ["GPU-a", "GPU-b", None]

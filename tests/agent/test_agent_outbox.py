@@ -150,24 +150,25 @@ def test_a_message_is_one_work_request(tmp_path: Path) -> None:
     assert not again.released_lease_ids, "the hello says what is held; a release of before means nothing any more"
 
 
-def test_a_failure_in_a_message_that_was_not_written_goes_with_the_next_stream(tmp_path: Path) -> None:
+def test_failures_of_workers_are_sent_on_each_stream_until_they_are_acknowledged(tmp_path: Path) -> None:
     outgoing = OutgoingQueue(Outbox(tmp_path, memory_max=10**6, held_max=10**9))
 
     def numbers(message: bytes) -> list[int]:
-        return [failure.process_number for failure in rpc.WorkRequest.FromString(message).worker_failures]
+        return [failure.number for failure in rpc.WorkRequest.FromString(message).worker_failures]
 
-    for number in range(12):
-        outgoing.fail(rpc.WorkerFailure(step_id=number % 2, process_number=number))
-    assert numbers(outgoing.take(1 << 20)) == list(range(10))
-    assert not outgoing.empty, "it is not written yet"
+    for at in range(12):
+        outgoing.fail(rpc.WorkerFailure(step_id=at % 2, process_number=at))
+    assert numbers(outgoing.take(1 << 20)) == list(range(1, 11))
+    assert numbers(outgoing.take(1 << 20)) == [11, 12]
+    assert outgoing.empty and outgoing.completions_only
+    outgoing.acknowledge_failures(9)
     outgoing.begin_stream()
-    assert numbers(outgoing.take(1 << 20)) == list(range(10)), "the stream before it broke"
-    outgoing.written()
-    assert numbers(outgoing.take(1 << 20)) == [10, 11]
+    assert numbers(outgoing.take(1 << 20)) == [10, 11, 12]
     outgoing.forget(0)
     outgoing.begin_stream()
-    assert numbers(outgoing.take(1 << 20)) == [11], "the master's state does not have step 0"
-    outgoing.written()
-    assert outgoing.empty
+    assert numbers(outgoing.take(1 << 20)) == [10, 12], "the master's state does not have step 0"
+    outgoing.acknowledge_failures(12)
     outgoing.begin_stream()
-    assert outgoing.empty, "what was written is not said twice"
+    assert outgoing.empty
+    outgoing.fail(rpc.WorkerFailure(step_id=1))
+    assert numbers(outgoing.take(1 << 20)) == [13]

@@ -72,6 +72,25 @@ async def test_a_step_that_is_ending_is_replaced_at_once_and_not_told_of(rig: Ri
 
 
 @scenario
+async def test_the_end_of_an_earlier_generation_leaves_the_one_that_came_with_it(rig: Rig) -> None:
+    """While an agent is slow to read, the end of a step and its next offer are merged into one message."""
+    await rig.serve(ECHO, slots=1)
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    spec = work.StepSpec()
+    spec.CopyFrom(rig.master.specs[STEP])
+    spec.generation = 2
+    rig.master.specs[STEP] = spec
+    rig.master.send(rpc.WorkResponse(steps=[spec], ended_step_ids=[STEP], ended_step_generations=[1]))
+    await rig.master.until(lambda: rig.master.ended)
+    ids = rig.master.assign(1)
+    await rig.master.until(lambda: rig.master.done(ids))
+    assert not rig.master.released
+    rig.master.send(rpc.WorkResponse(ended_step_ids=[STEP], ended_step_generations=[2]))
+    await rig.master.until(lambda: len(rig.master.ended) == 2)
+    assert [(end.generation, end.asked_generation) for end in rig.master.ended] == [(0, 1), (2, 2)]
+
+
+@scenario
 async def test_how_a_step_ended_is_told_until_it_comes_back(rig: Rig) -> None:
     await rig.serve(FAILING, slots=1)
     await rig.master.until(lambda: rig.master.capacities.get(STEP))

@@ -66,4 +66,4 @@ def test_its_exit_code_is_the_commands(secrets: Path, tmp_path: Path) -> None:
 def test_before_the_first_start_it_says_what_to_do(secrets: Path, tmp_path: Path) -> None:
     (secrets / "ca.pem").unlink()
     done = as_owner(tmp_path, secrets, "true")
-    assert done.returncode == 1 and "Start it: docker compose up -d" in done.stderr
+    assert done.returncode == 1 and "Start one: docker compose up -d" in done.stderr

@@ -234,7 +234,7 @@ def test_the_agent_needs_a_master(workspace: Workspace) -> None:
     [
         ("run -o json", "'FILE'"),
         ("run job.yml --nope --output json", "--nope"),
-        ("run job.yml -o json --restart --keep-rows", "exclude each other"),
+        ("run job.yml -o json --restart --keep-rows", "are mutually exclusive"),
         ("job show --output=json", "'JOB'"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     document = json.loads(done.stdout)
     (step,) = document["steps"]
     assert (document["since"], step["division"]["taken_over"]) == (job_id, None)
-    assert any(f"since job {job_id} is taken over" in note for note in step["notes"])
+    assert any(f"results are taken over from job {job_id}" in note for note in step["notes"])
     absolute = f"inputs.data.path={fleet.workspace.folder / 'data'}"
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", absolute)
     assert done.returncode == 0 and "the master divides it" in done.stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import windrow
+import windrow_command
 from client_workspace import Workspace, served_master
 from windrow.cli.master_choice import master_options
 from windrow.errors import UsageError
@@ -36,16 +37,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
     """The command, with a file of contexts in the workspace."""
-    return subprocess.run(
-        [sys.executable, "-c", "from windrow.cli import main; main()", *arguments],
-        cwd=workspace.folder,
-        env=workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    environment = workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra)
+    return windrow_command.windrow(*arguments, cwd=workspace.folder, environment=environment, stdin=stdin)
 
 
 # The file.
@@ -132,13 +125,13 @@ def test_names_that_no_context_has(file: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("access", "words"),
     [
-        (Access("one"), "not an address of a master"),
+        (Access("one"), "not a master address"),
         (Access("one:1", "no pem", TOKEN), "not a certificate"),
         (Access("one:1", "ä", TOKEN), "not a certificate"),
-        (Access("one:1", DAMAGED, TOKEN), "or damaged"),
+        (Access("one:1", DAMAGED, TOKEN), "or is damaged"),
         (Access("one:1", "", TOKEN), "over TLS only"),
-        (Access("one:1", CA, TOKEN + "\n" + TOKEN), "no token has"),
-        (Access("one:1", CA, "tökén"), "no token has"),
+        (Access("one:1", CA, TOKEN + "\n" + TOKEN), "invalid characters"),
+        (Access("one:1", CA, "tökén"), "invalid characters"),
     ],
 )
 def test_parts_that_do_not_go_together(access: Access, words: str) -> None:
@@ -154,7 +147,7 @@ def test_a_token_is_not_shown() -> None:
 
 
 def test_nothing_from_the_command_before() -> None:
-    with pytest.raises(UsageError, match="Did the command before it fail"):
+    with pytest.raises(UsageError, match="The exported context is empty"):
         access_from_json(" \n")
 
 
@@ -205,7 +198,7 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
     (workspace.folder / "ca.pem").write_text(content)
     done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
     assert done.returncode == 2
-    assert "What ca.pem holds is not a certificate" in done.stderr
+    assert "The content of ca.pem is not a certificate" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -216,12 +209,12 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
         (["add", "x", "-", "--token-file", "token"], "belong to --master"),
         (["add", "x", "-"], "not an exported context"),
         (["add", "x", "missing"], "missing, which cannot be read"),
-        (["add", "x", "--master", "nowhere"], "not an address of a master"),
+        (["add", "x", "--master", "nowhere"], "not a master address"),
         (["add", "x", "--master", "a:1", "--token-file", "token"], "over TLS only"),
         (["add", "x", "--master", "a:1", "--ca-file", "token"], "not a certificate"),
         (["add", "x", "--master", "a:1", "--ca-file", "empty"], "which is empty"),
         (["add", "a b", "--master", "a:1"], "cannot be the name of a context"),
-        (["use", "x"], "There is no context named 'x'. There are: none yet; add one"),
+        (["use", "x"], "There is no context named 'x'. Existing contexts: none yet; add one"),
         (["remove", "x"], "There is no context named 'x'"),
         (["export", "x"], "There is no context named 'x'"),
         (["export"], "Which context?"),
@@ -339,5 +332,5 @@ def test_the_sdk_takes_names_too(places: Workspace, monkeypatch: pytest.MonkeyPa
     for name, expected in (("a", "a"), (None, "b")):
         with windrow.Client(name) as client:
             assert [job.job_id for job in client.list_jobs()] == [expected]
-    with pytest.raises(UsageError, match="There are: a, b"):
+    with pytest.raises(UsageError, match="Existing contexts: a, b"):
         windrow.Client("c")

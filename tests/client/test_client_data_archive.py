@@ -151,10 +151,10 @@ def test_a_file_that_changes_meanwhile_is_named(tmp_path: Path, change: str) -> 
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("../outside", "leads out of the folder"),
-        ("nowhere", "leads nowhere"),
-        ("sub", "which is no file"),
-        ("bad", "now"),
+        ("../outside", "points outside the folder"),
+        ("nowhere", "is broken"),
+        ("sub", "which is not a file"),
+        ("bad", "is broken"),
     ],
 )
 def test_links_that_lead_elsewhere_are_refused(tmp_path: Path, target: str, said: str) -> None:

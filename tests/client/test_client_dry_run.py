@@ -132,7 +132,7 @@ def test_what_would_fail_is_told_and_ends_with_1(workspace: Workspace) -> None:
     for item in (workspace.folder / "data").iterdir():
         item.unlink()
     document = plan(workspace, "job.yml", code=1)
-    assert "holds no files" in document["problems"][0]
+    assert "contains no files" in document["problems"][0]
     done = workspace.run("run", "--dry-run", "job.yml")
     assert done.returncode == 1 and "would fail: Step score:" in done.stdout
 
@@ -277,11 +277,11 @@ def test_what_would_be_taken_over_is_what_the_run_takes_over(workspace: Workspac
 def test_what_cannot_be_taken_over_is_a_problem_of_the_plan(workspace: Workspace) -> None:
     workspace.write(["a"])
     (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
-    assert "no job named 'nobody'" in problem and "holds no runs" in problem
+    assert "no job named 'nobody'" in problem and "has no runs" in problem
     assert not workspace.state.exists()
     assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
     (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
     assert "no job named 'nobody'" in problem and "windrow job list" in problem
     rows = ("--set", "jobs.score.task.append_row_to=null")
     done = workspace.run("run", "--dry-run", "job.yml", "--since", "last", *rows)
-    assert done.returncode == 1 and "the form of its rows is another now" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "the form of its rows has changed" in done.stdout, done.stdout + done.stderr

@@ -84,10 +84,10 @@ def test_the_list_for_people_leads_on(ended: Workspace) -> None:
     [
         (["mb", "list", "other"], "no job named 'other'"),
         (["mb", "list", "ended", "--only", "fialed"], "'fialed' is not one of"),
-        (["mb", "list", "ended", "--cause", "bad luck"], "There is no cause 'bad luck'"),
+        (["mb", "list", "ended", "--cause", "bad luck"], "'bad luck' is not a cause"),
         (["mb", "list", "ended", "--step", "other"], "no step named 'other'"),
         (["mb", "show", "ended", "5"], "no mini-batch 5"),
-        (["mb", "show", "ended", "five"], "names no mini-batch"),
+        (["mb", "show", "ended", "five"], "is not a mini-batch"),
         (["job", "logs", "ended", "--failed", "--step", "nope"], "no step named 'nope'. Its steps: score."),
         (["job", "report", "other"], "no job named 'other'"),
         (["job", "report", "ended", "--to", "/nowhere/x.html"], "cannot be written to /nowhere/x.html"),

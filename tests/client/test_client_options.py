@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
 from windrow.cli.display.figures import Figures, progress_line
+from windrow.cli.display.plain import PlainDisplay
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.spec.naming.datastores import read_datastores
@@ -112,6 +113,18 @@ def test_rate_and_time_to_go_follow_the_last_seconds() -> None:
     assert figures.remaining_s(moment(items=70, total=100, planned=False)) is None
 
 
+def test_a_plain_line_names_a_few_steps_and_counts_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    job = moment(items=5, total=10)
+    steps = tuple(job.steps[0]._replace(name=f"s{number}") for number in range(300))
+    states = ("concatenating", "completed", *["running"] * 298)
+    steps = tuple(step._replace(state=state) for step, state in zip(steps, states, strict=True))
+    PlainDisplay().show(job._replace(steps=steps))
+    line = capsys.readouterr().err
+    assert line.endswith(" (s0 concatenating, s2 running, s3 running, s4 running, s5 running, 294 more steps)\n")
+    PlainDisplay().show(job._replace(steps=steps[:3]))
+    assert capsys.readouterr().err.endswith(" (s0 concatenating, s2 running)\n")
+
+
 def test_what_is_taken_over_tells_nothing_of_the_rate() -> None:
     figures = Figures()
     figures.add(moment(items=0, total=0, planned=False), 0.0)
@@ -190,7 +203,7 @@ def test_a_retry_by_agents_takes_no_options_of_a_run_on_this_machine(tmp_path: P
     workspace = Workspace(tmp_path)
     refused = workspace.run("job", "retry", "j", "--master", "unix:/nowhere", option)
     assert refused.returncode == 2
-    assert f"{option.partition('=')[0]} is for runs on this machine" in refused.stderr
+    assert f"{option.partition('=')[0]} applies only to runs on this machine" in refused.stderr
 
 
 def test_the_default_datastore_can_be_named_as_job_files_do(tmp_path: Path) -> None:

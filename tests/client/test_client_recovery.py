@@ -115,13 +115,13 @@ def test_an_end_that_a_killed_command_could_not_tell_is_told_by_the_next_one(wor
     _kill_after_the_end(workspace)
     done = workspace.run("run", "job.yml")
     assert done.returncode == 0, done.stderr
-    assert "nothing runs again" in done.stderr and "--restart" in done.stderr
+    assert "has already finished" in done.stderr and "--restart" in done.stderr
     assert "Completed: 3 items in 3 mini-batches" in done.stdout
     assert workspace.rows.read_text() == workspace.expected(contents)
     # It is told now: the same command means a new run.
     again = workspace.run("run", "job.yml")
     assert again.returncode == 0 and "Completed: 3 items" in again.stdout
-    assert "nothing runs again" not in again.stderr
+    assert "has already finished" not in again.stderr
 
 
 @pytest.mark.parametrize("change", ["no output", "another script", "--restart"])
@@ -136,7 +136,7 @@ def test_an_untold_end_is_not_told_where_a_new_run_is_meant(workspace: Workspace
         script.write_text(script.read_text() + "# changed\n")
     done = workspace.run("run", "job.yml", *(["--restart"] if change == "--restart" else []))
     assert done.returncode == 0, done.stderr
-    assert "nothing runs again" not in done.stderr
+    assert "has already finished" not in done.stderr
     assert workspace.rows.read_text() == workspace.expected(contents)
 
 
@@ -176,7 +176,7 @@ def test_an_attached_command_leaves_the_run_alone(workspace: Workspace) -> None:
     second.send_signal(signal.SIGINT)
     stdout, _ = end(second)
     assert second.returncode == 130
-    assert "goes on in process" in stdout
+    assert "continues in process" in stdout
     assert is_owned(str(workspace.state))
     workspace.gate.touch()
     _, stderr = end(first)

@@ -148,7 +148,7 @@ def test_repaired_code_is_tried_in_its_place(ended: Workspace, tmp_path: Path) -
     empty.mkdir()
     refused = replay(ended, "replayed", "1", "--code", str(empty))
     assert refused.returncode == 2
-    assert "holds no score.py" in refused.stderr
+    assert "does not contain score.py" in refused.stderr
 
 
 def test_what_is_made_is_kept_where_that_is_asked_for(ended: Workspace, tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_input_that_is_gone_is_told_before_anything_runs(ended: Workspace) -> No
     ("arguments", "told"),
     [
         (("99",), "has no mini-batch 99"),
-        (("x",), "names no mini-batch"),
-        (("/3",), "names no mini-batch"),
+        (("x",), "is not a mini-batch"),
+        (("/3",), "is not a mini-batch"),
         (("other/3",), "no step named 'other'"),
         (("0", "--python", "/nowhere/python"), "/nowhere/python"),
     ],

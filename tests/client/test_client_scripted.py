@@ -116,7 +116,7 @@ def test_progress_of_a_job_that_has_ended_before(script: Script, address: str) -
     "text", ["", "host", "host:", ":80", "host:port", "host:70000", "unix:relative", "http://host:80", "/path"]
 )
 def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="not an address"):
+    with pytest.raises(UsageError, match="not a master address"):
         grpc_target(text)
 
 

@@ -100,7 +100,7 @@ def test_data_on_its_way_is_drawn_and_told_in_one_line_at_last(monkeypatch: pyte
     shown = plain(sys.stderr.getvalue())  # type: ignore[attr-defined]
     for phase in (READING, UPLOADING, UNPACKING):
         assert re.search(f"{phase} inputs.data ━+", shown)
-    assert shown.endswith("Uploaded 999.0 KB of inputs.data\nThe master has inputs.more already (1.0 KB)\n")
+    assert shown.endswith("Uploaded 999.0 KB of inputs.data\nThe master already has inputs.more (1.0 KB)\n")
 
 
 def test_data_on_its_way_is_one_line_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

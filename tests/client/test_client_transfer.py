@@ -86,11 +86,11 @@ def test_a_download_of_a_file_that_was_replaced_by_one_of_the_same_length_is_ref
 def test_what_is_damaged_on_the_way_is_refused(script: Script, address: str, tmp_path: Path) -> None:
     script.files = {b"a": b"content"}
     script.damage = 1
-    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+    with pytest.raises(TransferFailed, match="its checksum does not match the master's"):
         download(address, tmp_path / "out")
     assert tree(tmp_path / "out") == {}
     connection = Connection(address, patience_s=30)
-    with pytest.raises(TransferFailed, match="its checksum is not the master's"):
+    with pytest.raises(TransferFailed, match="its checksum does not match the master's"):
         list(read_output_file(connection, "j", "rows", b"a"))
     connection.close()
 

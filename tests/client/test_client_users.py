@@ -54,7 +54,7 @@ def test_root_becomes_another_user_for_good() -> None:
         assert code == 1 and "could read the join token" in told
     assert become("no-such-user") == (
         1,
-        "--user no-such-user: there is no such user here. Give a name of this machine, or a number.\n",
+        "--user no-such-user: this machine has no such user. Give another name, or a number.\n",
     )
 
 
@@ -65,7 +65,7 @@ def test_an_agent_in_the_folder_of_another_user(workspace: Workspace) -> None:
         Path(folder).chmod(0o755)
         done = workspace.run("agent", "--master", "127.0.0.1:1", "--folder", folder, "--user", "nobody")
     assert done.returncode == 2
-    assert f"{folder} belongs to user 0; user {pwd.getpwnam('nobody').pw_uid}, as whom" in done.stderr
+    assert f"{folder} belongs to user 0; this agent runs as user {pwd.getpwnam('nobody').pw_uid}, who" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes others")
@@ -84,7 +84,7 @@ def test_an_agent_whose_user_cannot_read_what_it_needs(workspace: Workspace, tmp
         done = workspace.run("agent", *options, PYTHONPATH=places)
         assert not list(Path(folder).iterdir())
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"User {pwd.getpwnam('nobody').pw_uid}, as whom this agent runs, cannot read" in done.stderr
+    assert f"This agent runs as user {pwd.getpwnam('nobody').pw_uid}, who cannot read" in done.stderr
     assert "the package windrow_agent" in done.stderr and "the certificates" in done.stderr
     assert "has mode 0700 and belongs to user 0" in done.stderr and "/opt/windrow" in done.stderr
 

@@ -79,7 +79,7 @@ def test_errors_of_file_and_code_and_warnings_are_told_together_with_their_place
     ("source", "said"),
     [
         ("def Run(mini_batch):\n    pass\n", "it has Run; the name must be run"),
-        ("x = 1\n", "defines no run() function"),
+        ("x = 1\n", "does not define a run() function"),
         ("async def run(mini_batch):\n    pass\n", "async def"),
         ("def run(a, b, c):\n    pass\n", "takes 3 arguments"),
         ("def run():\n    pass\n", "takes no argument"),
@@ -139,7 +139,7 @@ def test_a_code_folder_that_cannot_be_packed_is_an_error_where_it_is_named(works
     (workspace.folder / "code" / "outside").symlink_to("/etc/hostname")
     (error,) = told(workspace, "job.yml", code=2)["errors"]
     assert (error["file"], error["key"]) == ("job.yml", "jobs.score.task.code")
-    assert "leads out of the code folder" in error["message"]
+    assert "points outside the code folder" in error["message"]
     assert workspace.job_file.read_text().splitlines()[error["line"] - 1].strip() == "code: ./code"
 
 
@@ -207,7 +207,7 @@ def test_a_table_is_checked_by_itself(workspace: Workspace) -> None:
     [
         (("nothing.yml",), "nothing.yml: does not exist"),
         (("data",), "a folder without an MLTable file"),
-        ((".",), "Name a file: job.yml"),
+        ((".",), "Give one of its files: job.yml"),
         (("job.yml", "--python", "/no/python"), "does not exist"),
         (("component.yml", "--set", "a=b"), "--set changes job files only"),
     ],

@@ -37,17 +37,17 @@ def test_logs_are_not_pointed_to_where_no_script_ran(workspace: Workspace) -> No
     workspace.write([])
     done = workspace.run("run", "job.yml")
     assert done.returncode == 1
-    assert "holds no files" in done.stdout
+    assert "contains no files" in done.stdout
     assert "windrow job logs" not in done.stdout
     shown = workspace.run("job", "show", ended_job(workspace))
     assert "windrow job logs" not in shown.stdout
-    assert shown.stdout.count("holds no files") == 1
+    assert shown.stdout.count("contains no files") == 1
     # Windrow's own words are there; of the script nothing.
     logs = workspace.run("job", "logs", ended_job(workspace)).stdout
     assert "job_result.txt" in logs and "/user/" not in logs
     fetched = workspace.run("job", "download", ended_job(workspace))
     assert fetched.returncode == 1
-    assert "is failed" in fetched.stderr and "holds no files" in fetched.stderr
+    assert "is failed" in fetched.stderr and "contains no files" in fetched.stderr
 
 
 def test_an_option_of_a_log_file_without_one_is_refused(workspace: Workspace) -> None:
@@ -83,4 +83,4 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
     assert "127.0.0.1:no" in done.stderr
     both = workspace.run("job", "list", "--state", "mine", "--master", "127.0.0.1:1")
     assert both.returncode == 2
-    assert "exclude each other" in both.stderr
+    assert "are mutually exclusive" in both.stderr

@@ -39,7 +39,7 @@ class Environments:
 
     def bare(self) -> Path:
         """The Python of an environment without any package, not even pip."""
-        return self._made("bare", ["--without-pip"], [])
+        return self._made("bare", [])
 
     def older(self, variant: int) -> tuple[Path, dict[str, str]]:
         """The Python of an environment with older packages than ours, and their versions.
@@ -51,30 +51,31 @@ class Environments:
             pytest.skip(f"no older packages are known for Python 3.{minor}")
         versions = OLDER[minor][variant]
         wanted = [f"{name}=={version}" for name, version in versions.items()]
-        return self._made(f"older-{variant}", [], wanted), versions
+        return self._made(f"older-{variant}", wanted), versions
 
     def vendors_client(self) -> Path:
         """The Python of an environment with Azure ML's own client, which works without a network on what is local."""
-        return self._made("vendor", [], ["azure-ai-ml==1.35.2", "setuptools<81"])
+        return self._made("vendor", ["azure-ai-ml==1.35.2", "setuptools<81"])
 
-    def _made(self, name: str, options: Sequence[str], wanted: Sequence[str]) -> Path:
-        what = "\n".join([sys.executable, sys.version, *options, *wanted])
+    def _made(self, name: str, wanted: Sequence[str]) -> Path:
+        what = "\n".join([sys.executable, sys.version, *wanted])
         folder = self._folder / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
         python, ready = folder / "bin" / "python", folder / "ready"
         with (self._folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another worker of this test run may be making it
             if not ready.exists():
                 shutil.rmtree(folder, ignore_errors=True)
-                _run(sys.executable, "-m", "venv", *options, str(folder))
+                _run(sys.executable, "-m", "venv", "--without-pip", str(folder))
                 if wanted:
-                    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                    _run(*pip, "--only-binary=:all:", *wanted)
+                    # A tenth of what pip takes, which also compiles all that it installs.
+                    uv = str(Path(sys.executable).with_name("uv"))
+                    _run(uv, "pip", "install", "--quiet", "--python", str(python), "--only-binary=:all:", *wanted)
                 ready.touch()
         return python
 
 
 def _run(*command: str) -> None:
-    # Without what the tests' own environment says: pip must look at the new one alone.
+    # Without what the tests' own environment says: only the new one counts.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     result = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=500, check=False

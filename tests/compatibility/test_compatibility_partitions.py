@@ -198,7 +198,7 @@ def test_one_row_a_group_is_told_as_what_it_is(job: CompatibilityJob, returns: s
     if not returns:
         assert (job.counters()["items_ok"], job.counters()["items_failed"]) == (5, 0)
         return
-    assert "3 of 5 items failed, since run() returned fewer results than it was given items" in text
+    assert "3 of 5 items failed, because run() returned fewer results than it was given items" in text
     with (job.folder / "failed_items.csv").open(newline="") as file:
         found = [(row["item"], row["cause"], row["tries"]) for row in csv.DictReader(file)]
     assert found == [

@@ -26,7 +26,7 @@ def test_values_that_do_not_fit_are_told_once_with_their_number(job: Compatibili
     job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\nresources: {instance_type: Standard_D3}")
     told = notices(job.completed("-o", "json"))
     (column,) = (notice for notice in told if '"a"' in notice)
-    assert "out): 2." in column and "is no int" in column
+    assert "out): 2." in column and "is not of type int" in column
     (width,) = (notice for notice in told if '"Column3"' in notice)
     assert "out): 1." in width and "line 203" in width
     (machines,) = (notice for notice in told if "Standard_D3" in notice)
@@ -38,7 +38,7 @@ def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:
     job.write("data/a.csv", "day,x\n01/02/2020,1\n03/04/2020,2\n")
     job.write_job("mltable", "./data")
     text = job.completed()
-    assert text.count('The column "day" holds dates') == 1
+    assert text.count('The column "day" has dates') == 1
     assert (job.folder / "rows.txt").read_text() == "01/02/2020 1\n03/04/2020 2\n"
 
 

@@ -71,6 +71,7 @@ class CoreDriver:
 
     def __post_init__(self) -> None:
         self._streams = itertools.count(1)
+        self._worker_failures = itertools.count(1)
         self.core = Core(self.tables.next_incarnation(), 7, self.timing)
         self.tables.lease_prefixes.add(7)
 
@@ -180,7 +181,10 @@ class CoreDriver:
         """Cancel a job; all nodes that are told to end its workers do so."""
         self.do(commands.CancelJob(job_id))
         for effect in self.sent(fx.EndStep):
-            self.do(commands.ConfirmStepEnd(effect.node_id, effect.stream, effect.step_id))
+            asked = effect.generation
+            self.do(
+                commands.ConfirmStepEnd(effect.node_id, effect.stream, effect.step_id, asked, asked_generation=asked)
+            )
 
     def finish_step(self, step_id: int = 1, message: str = "") -> None:
         """The output of a step stands."""
@@ -226,10 +230,15 @@ class CoreDriver:
         node, step = self.node(name), StepId(step_id)
         self.do(commands.SetCapacity(node.node_id, node.stream, ((step, 0, 0),), False, (step,)))
 
-    def init_fails(self, name: str, times: int = 1) -> None:
+    def init_fails(self, name: str, times: int = 1, step_id: int = 1) -> None:
         """Workers of a node fail in `init()`."""
-        for number in range(times):
-            self.do(commands.ReportWorkerFailure(NodeId(name), StepId(1), Cause.INIT_FAILED, "no model", "", number))
+        for process in range(times):
+            number = next(self._worker_failures)
+            self.do(
+                commands.ReportWorkerFailure(
+                    NodeId(name), StepId(step_id), Cause.INIT_FAILED, "no model", "", process, number
+                )
+            )
 
     def join(
         self, name: str = "n1", leases_max: int = 1000, incarnation: str = "a", step_id: int = 1, pool: str = ""

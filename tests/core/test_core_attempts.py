@@ -6,21 +6,26 @@ import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import TRAITS, Budget
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 
-BUDGETED = {
-    Cause.EXCEPTION: ("charged", 3),
-    Cause.TIMEOUT: ("charged", 3),
-    Cause.BAD_RETURN: ("charged", 3),
-    Cause.LOAD_FAILED: ("charged", 3),
-    Cause.CRASH: ("crashes", 3),
-    Cause.OOM: ("ooms", 3),
-    Cause.INPUT_CHANGED: (None, 1),
-    Cause.INPUT_MISREAD: (None, 1),
+TRIES = {
+    Budget.MAX_RETRIES: 3,
+    Budget.CRASHES: 3,
+    Budget.OOMS: 3,
+    Budget.INPUT_CHANGES: 1,
+    Budget.NO_SECOND_TRY: 1,
 }
-FREE = (Cause.NODE_FAULT, Cause.PREEMPTED, Cause.CANCELLED, Cause.INIT_FAILED)
-COUNTERS = ("charged", "crashes", "ooms", "node_losses")
+"""How many tries a mini-batch has on a cluster of one node, with `max_retries` 2."""
+REPORTED = [cause for cause, traits in TRAITS.items() if cause and not traits.found_by_master]
+"""All causes that an agent may report."""
+BUDGETED = [cause for cause in REPORTED if TRAITS[cause].budget != Budget.NOBODY]
+FREE = [cause for cause in REPORTED if TRAITS[cause].budget == Budget.NOBODY]
+
+
+def test_each_cause_has_its_traits() -> None:
+    assert set(TRAITS) == set(Cause)
 
 
 def retry(driver: CoreDriver) -> None:
@@ -32,7 +37,8 @@ def retry(driver: CoreDriver) -> None:
 
 @pytest.mark.parametrize("cause", BUDGETED)
 def test_each_cause_uses_up_its_own_budget_and_no_other(cause: Cause) -> None:
-    counter, tries_max = BUDGETED[cause]
+    budget = TRAITS[cause].budget
+    tries_max = TRIES[budget]
     driver = CoreDriver()
     step = driver.running([4])
     driver.join()
@@ -41,10 +47,8 @@ def test_each_cause_uses_up_its_own_budget_and_no_other(cause: Cause) -> None:
         assert lease.attempt == number
         assert driver.fail("n1", lease, cause, items=4) == {Verdict.ACCEPTED: [lease.lease_id]}
         tries = step.mini_batches.tries[0] if step.state == StepState.RUNNING else None
-        if tries is not None and counter is not None:
-            assert {name: getattr(tries, name) for name in COUNTERS} == {
-                name: number if name == counter else 0 for name in COUNTERS
-            }
+        if tries is not None:
+            assert tries.failures == {budget: number}
     row = driver.tables.mini_batches[1][0]
     assert (row.state, row.items_counted, row.ok_count, row.lease_id) == (MiniBatchState.FAILED, 4, 0, lease.lease_id)
     (told,) = driver.tables.item_outcomes[1, 0]
@@ -63,7 +67,7 @@ def test_causes_charged_to_nobody_never_fail_a_mini_batch(cause: Cause) -> None:
         driver.fail("n1", lease, cause)
         retry(driver)
     tries = step.mini_batches.tries[0]
-    assert {name: getattr(tries, name) for name in COUNTERS} == dict.fromkeys(COUNTERS, 0)
+    assert not tries.failures.total()
     driver.finish_all()
     assert step.counters.succeeded == 1
 

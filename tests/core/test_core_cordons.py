@@ -6,6 +6,7 @@ import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Refused
 from windrow_master.core.ids import NodeId
 from windrow_master.core.state import Node
@@ -151,7 +152,7 @@ def test_a_removed_node_gives_its_leases_back_at_once_and_is_forgotten(cordoned:
     assert driver.do(commands.RemoveNode(N1)) is None
     assert driver.known("n1") is None and set(driver.tables.nodes) == {"n2"}
     assert [step.mini_batches.states[at] for at in range(2)] == [MiniBatchState.QUEUED] * 2
-    assert all(tries.charged == 0 for tries in step.mini_batches.tries.values())
+    assert all(not tries.failures[Budget.MAX_RETRIES] for tries in step.mini_batches.tries.values())
     driver.restart()
     assert driver.known("n1") is None
     node = driver.join("n1")

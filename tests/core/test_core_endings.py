@@ -3,14 +3,15 @@ is made."""
 
 from __future__ import annotations
 
+import pytest
 from core_driver import CoreDriver
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import DEPENDENCY_ERROR
 from windrow_master.core.commands import FinishStep, LostRows, RequeueLostRows
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
-from windrow_master.core.statuses import DEPENDENCY_ERROR
 
 STEP = StepId(1)
 
@@ -23,10 +24,13 @@ def confirm(
     failures: tuple[int, str] = (0, ""),
     generation: int = 1,
     step_id: int = STEP,
+    asked: int | None = None,
 ) -> None:
+    """The node answers that it has ended the workers of a step, by default when it is asked about this generation."""
     node = driver.node(name)
     stream = node.stream if stream is None else stream
-    driver.do(commands.ConfirmStepEnd(node.node_id, stream, StepId(step_id), generation, unsaved, *failures))
+    asked = driver.job(driver.step(step_id).job_key).generation if asked is None else asked
+    driver.do(commands.ConfirmStepEnd(node.node_id, stream, StepId(step_id), generation, unsaved, *failures, asked))
 
 
 def ending(*names: str) -> CoreDriver:
@@ -110,7 +114,7 @@ def test_after_a_restart_nodes_that_say_that_they_have_it_are_waited_for_and_tho
     confirm(driver, "n2")
     driver.tick_alive(20, "n1", "n2", "n3")
     (warning,) = driver.job().warnings
-    assert "Node n4 has not come back since the master was started anew" in warning
+    assert "Node n4 has not come back since the master was restarted" in warning
     assert driver.step().state is StepState.CONCATENATING and not driver.step().workers.ending_on
 
 
@@ -245,7 +249,7 @@ def test_nodes_that_are_gone_are_not_waited_for() -> None:
 def test_a_node_that_comes_back_is_told_again() -> None:
     driver = cancelling("n1")
     driver.open("n1", steps=(STEP,))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP)]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP, 1)]
     confirm(driver, "n1")
     assert driver.job().state is JobState.CANCELLED
 
@@ -258,7 +262,7 @@ def test_the_next_master_goes_on_with_cancelling() -> None:
     driver.open("other")
     confirm(driver, "other")
     driver.open("n1", steps=(STEP,))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP)]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP, 1)]
     confirm(driver, "n1")
     assert driver.step().workers.ending_on == {"away"}
     driver.tick_alive(20, "n1", "other")
@@ -325,6 +329,53 @@ def test_a_node_that_still_ends_workers_of_an_earlier_generation_is_waited_for()
     driver.do(commands.CancelJob("job"))
     assert driver.job().state is JobState.CANCELLING
     confirm(driver, "n1")
+    assert driver.job().state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("had", [0, 1], ids=["it had nothing", "it had the first generation"])
+def test_a_late_answer_about_an_earlier_generation_does_not_count(had: int) -> None:
+    """The node was asked twice, and its second answer is late."""
+    driver = CoreDriver()
+    driver.running([1] * 4)
+    driver.join()
+    driver.do(commands.CancelJob("job"))
+    confirm(driver, "n1", generation=had)
+    assert driver.job().state is JobState.CANCELLED
+    driver.retry()
+    assert driver.sent(fx.SendStep)
+    confirm(driver, "n1", generation=had, asked=1)
+    driver.do(commands.CancelJob("job"))
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), driver.node("n1").stream, STEP, 2)]
+    confirm(driver, "n1", generation=had, asked=1)
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "n1", generation=2)
+    assert driver.job().state is JobState.CANCELLED
+
+
+def test_an_output_is_not_made_after_a_late_answer_about_an_earlier_generation() -> None:
+    driver = CoreDriver()
+    driver.running([1] * 2, ends_workers_first=True)
+    driver.join()
+    driver.do(commands.FailStep(STEP, "it cannot go on"))
+    driver.retry()
+    driver.capacity("n1", 2)
+    driver.finish_all("n1")
+    confirm(driver, "n1", asked=1)
+    assert driver.step().state is StepState.CONCATENATING and not driver.sent(fx.ConcatenateRows)
+    confirm(driver, "n1", generation=2)
+    assert driver.sent(fx.ConcatenateRows)
+
+
+def test_a_node_that_was_ending_workers_when_the_step_failed_is_waited_for_in_the_next_generation() -> None:
+    driver = ending("n1", "n2")
+    confirm(driver, "n1", unsaved="the store is full")
+    assert driver.job().state is JobState.FAILED
+    driver.do(commands.CordonNode(NodeId("n2"), True))
+    driver.retry()
+    driver.do(commands.CancelJob("job"))
+    confirm(driver, "n1", generation=2)
+    assert driver.job().state is JobState.CANCELLING
+    confirm(driver, "n2")
     assert driver.job().state is JobState.CANCELLED
 
 

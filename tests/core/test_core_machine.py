@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from windrow_master.core import commands
-from windrow_master.core.ids import NodeId, StepId
+from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import ENDED_JOBS
@@ -134,7 +134,7 @@ class CoreMachine(RuleBasedStateMachine):
     def worker_fails(self, name: str, data: st.DataObject) -> None:
         """A worker cannot be made ready."""
         for step_id in self.open_steps()[:1]:
-            self.driver.do(commands.ReportWorkerFailure(NodeId(name), StepId(step_id), Cause.INIT_FAILED, "no", "", 0))
+            self.driver.init_fails(name, step_id=step_id)
 
     @rule(after_s=st.sampled_from([0.25, 1.0, 3.0]), alive=st.booleans())
     def tick(self, after_s: float, alive: bool) -> None:

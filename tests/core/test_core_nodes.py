@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState, Verdict
@@ -56,7 +57,7 @@ def test_a_step_that_ends_before_a_new_stream_is_offered_it_ends_on_that_node_al
     driver.open(steps=(StepId(1),))
     assert not driver.sent(fx.SendStep)
     driver.do(commands.CancelJob("job"))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1))]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), node.stream, StepId(1), 1)]
 
 
 def test_a_master_that_hears_of_nobody_gives_nobody_up_for_a_while() -> None:
@@ -116,7 +117,7 @@ def test_a_silent_node_loses_its_leases_and_nobody_is_charged() -> None:
     driver.tick(0.5)
     assert not driver.core.state.nodes and not driver.core.state.leases
     tries = step.mini_batches.tries[old.mini_batch]
-    assert (tries.node_losses, tries.charged, tries.crashes) == (1, 0, 0)
+    assert tries.failures == {Budget.NODE_LOSSES: 1}
     assert driver.tables.attempts[old.lease_id].cause == Cause.NODE_LOST
     assert driver.tables.attempts[young.lease_id].cause == Cause.NODE_LOST
     driver.assert_reload_equals_live()
@@ -292,7 +293,7 @@ def test_a_node_whose_attempts_meet_its_own_faults_is_quarantined_also_alone() -
     assert driver.node("n1").state == NodeState.READY, "a success between them"
     faults(driver, "n1", 1)
     assert driver.node("n1").state == NodeState.QUARANTINED
-    assert "10 attempts in a row met a fault of this node, the last: node_fault" in driver.node("n1").message
+    assert "10 attempts in a row failed because of this node, the last: node_fault" in driver.node("n1").message
     before = {lease.lease_id for lease in driver.held("n1")}
     (recalled,) = driver.sent(fx.RecallLeases)
     assert (recalled.node_id, recalled.leases_max) == ("n1", len(before))

@@ -202,3 +202,22 @@ def test_two_bounded_steps_share_the_nodes() -> None:
         driver.do(commands.SetCapacity(node.node_id, node.stream, wants))
     assert [len(holders(driver, step_id)) for step_id in (1, 2)] == [1, 1]
     assert holders(driver, 1) != holders(driver, 2)
+
+
+def test_steps_that_have_ended_on_a_node_do_not_keep_another_away_from_it() -> None:
+    driver = CoreDriver()
+    driver.submit(*(StepSettings(name, append_row=False, instance_count=1) for name in "abcd"))
+    for name in ("n0", "n1"):
+        assert driver.register(name) is None
+        assert driver.open(name) is None
+    driver.plan(1, [1])
+    driver.plan(2, [1])
+    driver.plan(3, [1])
+    chosen = [driver.step(step_id).nodes.chosen for step_id in (1, 2, 3)]
+    assert chosen == [{"n0"}, {"n1"}, {"n0"}]
+    for step_id in (1, 3):
+        driver.capacity("n0", 1, step_id=step_id)
+        driver.finish_all("n0")
+        driver.finish_step(step_id)
+    driver.plan(4, [1])
+    assert driver.step(4).nodes.chosen == {"n0"}, "n1 still has a step"

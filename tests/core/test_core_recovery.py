@@ -6,6 +6,7 @@ import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.settings import StepSettings
@@ -61,7 +62,7 @@ def test_written_leases_wait_for_their_node_for_the_grace_and_no_longer() -> Non
     assert [lease.mini_batch for lease in driver.held("n2")] == [1]
     driver.tick_alive(2, "n2")
     assert [lease.mini_batch for lease in driver.held("n2")] == [0, 1]
-    assert driver.step(step_id).mini_batches.tries[0].node_losses == 1
+    assert driver.step(step_id).mini_batches.tries[0].failures[Budget.NODE_LOSSES] == 1
 
 
 def test_nothing_is_handed_out_until_known_nodes_have_said_what_they_hold() -> None:
@@ -158,7 +159,7 @@ def test_tries_and_blame_survive() -> None:
         driver.fail("n1", driver.held()[0], cause)
     driver.restart()
     tries = driver.step().mini_batches.tries[0]
-    assert (tries.charged, tries.crashes) == (2, 1)
+    assert tries.failures == {Budget.MAX_RETRIES: 2, Budget.CRASHES: 1}
     back(driver, capacity=1)
     driver.tick_alive(2, "n1")
     (lease,) = driver.held()
@@ -177,7 +178,7 @@ def test_a_new_incarnation_of_a_known_node_that_was_not_heard_of_is_admitted_at_
     driver.open(incarnation="b")
     driver.capacity("n1", 1)
     driver.tick_alive(2, "n1")
-    assert len(driver.held()) == 1 and driver.step().mini_batches.tries[0].node_losses == 1
+    assert len(driver.held()) == 1 and driver.step().mini_batches.tries[0].failures[Budget.NODE_LOSSES] == 1
 
 
 def test_a_lost_node_is_not_waited_for() -> None:
@@ -235,7 +236,7 @@ def test_a_node_that_held_leases_of_a_job_ended_meanwhile_is_told() -> None:
     driver.restart()
     driver.register()
     driver.do(commands.OpenWork(NodeId("n1"), "a", 99, driver.as_held(lease), (StepId(1),)))
-    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), 99, StepId(1))]
+    assert driver.sent(fx.EndStep) == [fx.EndStep(NodeId("n1"), 99, StepId(1), 0)]
     assert driver.complete("n1", completion(lease.lease_id)) == {Verdict.UNKNOWN: [lease.lease_id]}
     assert driver.tables.jobs[1].state == JobState.CANCELLED
 

@@ -62,7 +62,7 @@ COMMANDS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(commands.CompleteAttempts, NODES, st.lists(RESULTS, max_size=4)),
     st.builds(commands.ReleaseLeases, NODES, st.lists(LEASES, max_size=4)),
-    st.builds(commands.ReportWorkerFailure, NODES, STEPS, st.integers(-3, 20), TEXT, TEXT, UINT32),
+    st.builds(commands.ReportWorkerFailure, NODES, STEPS, st.integers(-3, 20), TEXT, TEXT, UINT32, UINT32),
     st.builds(commands.DrainNode, NODES),
     st.builds(commands.CordonNode, NODES, st.booleans()),
     st.builds(commands.RemoveNode, NODES),

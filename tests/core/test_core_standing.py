@@ -9,6 +9,7 @@ from core_bad_node import doubted, fail_all, set_aside, succeed
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import Budget
 from windrow_master.core.ids import NodeId
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState
 from windrow_master.rpc.reason_words import words_of
@@ -196,13 +197,13 @@ def test_what_failed_on_a_node_that_is_set_aside_is_charged_to_nobody() -> None:
     step = doubted(driver, 60)
     assert not driver.held("bad"), "the others are to show whether they fail there, too"
     failed = {attempt.mini_batch: attempt for attempt in driver.tables.attempts.values() if attempt.node_id == "bad"}
-    assert len(failed) == 5 and {step.mini_batches.tries[at].charged for at in failed} == {1}
+    assert len(failed) == 5 and {step.mini_batches.tries[at].failures[Budget.MAX_RETRIES] for at in failed} == {1}
     succeed(driver, "good")
     assert {lease.mini_batch for lease in driver.held("good")} == failed.keys()
     first, second, third, *rest = driver.held("good")
     driver.complete("good", *(completion(lease.lease_id) for lease in (first, second, third)))
     assert step.nodes.standings[NodeId("bad")].asides == 1
-    assert [step.mini_batches.tries[lease.mini_batch].charged for lease in rest] == [0, 0]
+    assert [step.mini_batches.tries[lease.mini_batch].failures.total() for lease in rest] == [0, 0]
     rows = [driver.tables.attempts[failed[lease.mini_batch].lease_id] for lease in rest]
     assert {(row.state, row.cause, row.message) for row in rows} == {
         (AttemptState.ABANDONED, Cause.EXCEPTION, "broken")

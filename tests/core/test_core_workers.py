@@ -50,6 +50,28 @@ def test_the_last_lease_that_comes_back_counts_too() -> None:
     assert driver.step().state == StepState.FAILED
 
 
+def test_a_failure_that_is_sent_again_counts_once_also_after_a_restart() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join("n1", 0)
+
+    def fail(*numbers: int) -> int:
+        for number in numbers:
+            driver.do(
+                commands.ReportWorkerFailure(NodeId("n1"), StepId(1), Cause.INIT_FAILED, "no model", "", 0, number)
+            )
+        return driver.step().counters.failed_attempts[str(int(Cause.INIT_FAILED))]
+
+    assert fail(1, 2, 1, 2) == 2
+    assert step.workers.init_failures == {"n1": 2}
+    driver.restart()
+    assert driver.register("n1") is None
+    assert fail(1, 2, 3) == 3
+    assert driver.register("n1", "b", "a") is None
+    assert fail(1, 1) == 4, "its next incarnation counts from 1 again"
+    driver.tables.check()
+
+
 @pytest.mark.parametrize("draining", [False, True], ids=["squeezed out", "draining"])
 def test_a_node_that_wants_nothing_has_not_given_up(draining: bool) -> None:
     driver = CoreDriver()

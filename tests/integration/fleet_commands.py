@@ -13,6 +13,7 @@ from typing import Any
 
 from embedded_run import JOB, WINDROW, wait_until
 from served import strays
+from windrow_command import windrow
 
 FILES = 80
 SCRIPT = (
@@ -54,15 +55,7 @@ class Fleet:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
-        return subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        return windrow(*arguments, cwd=self.folder, environment=self.environment())
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that goes on; what it says is in `<name>.log`."""

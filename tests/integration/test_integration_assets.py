@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun
+import windrow_command
+from embedded_run import DEADLINE_S, EmbeddedRun
 from served import Served
 from upload_bench import FILES, JOB, Laptop, finished, uploads_of
 from windrow.errors import NotFound, RequestRefused
@@ -23,15 +23,7 @@ def run(mini_batch):
 
 
 def windrow(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [WINDROW, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = windrow_command.windrow(*arguments, cwd=folder, timeout=DEADLINE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -69,7 +61,7 @@ def test_a_run_reads_an_asset_and_registers_its_output(tmp_path: Path) -> None:
     listed = windrow(run.folder, "data", "list", "--name", "names").splitlines()
     assert [line.split()[1] for line in listed] == ["VERSION", "2", "1"]
     refused = windrow(run.folder, "data", "create", "--name", "numbers", "--version", "1", "--path", "more", code=2)
-    assert "versions never change" in refused
+    assert "a version cannot be changed" in refused
 
 
 def test_an_asset_from_a_file_and_a_model(tmp_path: Path) -> None:
@@ -175,7 +167,7 @@ def test_a_served_master_registers_only_what_its_jobs_may_read(served: Served, t
             client.create_data("x", served.datastore / "gone")
         with pytest.raises(RequestRefused, match="is a folder, but the type is uri_file"):
             client.create_data("x", served.datastore / "inside", type="uri_file")
-        with pytest.raises(RequestRefused, match="no type of a data asset"):
+        with pytest.raises(RequestRefused, match="is not a type of a data asset"):
             client.create_data("x", served.datastore / "inside", type="custom_model")
         with pytest.raises(RequestRefused, match="no version"):
             client.create_data("x", served.datastore / "inside", version="latest")

@@ -18,7 +18,7 @@ ECHO = "def run(mini_batch):\n    return mini_batch\n"
 NEVER_READY: dict[str, tuple[str, list[str]]] = {
     "no_run": (
         "def go(mini_batch):\n    return mini_batch\n",
-        ["entry.py", "defines no run() function", "Define run("],
+        ["entry.py", "does not define a run() function", "Define run("],
     ),
     "run_is_no_function": ("run = 3\n", ["run is of type int, not a function"]),
     "syntax": ("def run(b: return b\n", ["SyntaxError", "entry.py, line 1"]),

@@ -113,7 +113,7 @@ def test_what_a_fleet_refuses(fleet: Fleet, tmp_path_factory: pytest.TempPathFac
         (
             ["job", "list", "--master", "127.0.0.1:1"],
             5,
-            ["No master answers at 127.0.0.1:1", "Is it running", "windrow master"],
+            ["No master answers at 127.0.0.1:1", "Check that it is running", "windrow master"],
         ),
     ]
     for arguments, code, words in refused:

@@ -124,7 +124,7 @@ def test_an_empty_folder_is_told(make: Make) -> None:
     run = make(ECHO, files=0)
     code, text = run.run()
     assert code == 1, text
-    check_words(text, ["Failed: ", f"{run.folder / 'data'} holds no files", "Check the path"])
+    check_words(text, ["Failed: ", f"{run.folder / 'data'} contains no files", "Check the path"])
     assert not run.output.exists()
 
 
@@ -142,9 +142,9 @@ TABLE = "def run(table):\n    return table\n"
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
-        (b"", 1, ["holds no records", "empty"]),
-        (b"a,b\n", 1, ["holds no records", "nothing but headers"]),
-        (None, 1, ["holds no files", "check the path"]),
+        (b"", 1, ["has no records", "empty"]),
+        (b"a,b\n", 1, ["has no records", "only headers"]),
+        (None, 1, ["contains no files", "check the path"]),
         (b"a,b\n1,2\n\xff\xfe\xfd,4\n", 1, ["data.csv", "utf"]),
     ],
     ids=["empty", "only_a_header", "a_folder", "no_utf8"],

@@ -30,12 +30,12 @@ def done(fleet: Fleet, *arguments: str) -> str:
 
 def test_who_follows_a_job_that_waits_for_a_node_is_told(fleet: Fleet) -> None:
     fleet.create("early")
-    assert "No node is here: the job waits for one" in done(fleet, "job", "show", "early")
+    assert "No node is connected: the job waits for one" in done(fleet, "job", "show", "early")
     stream = fleet.start("stream", "job", "stream", "early")
-    wait_until(lambda: "No node is here" in fleet.said("stream"), "the stream says why nothing happens")
+    wait_until(lambda: "No node is connected" in fleet.said("stream"), "the stream says why nothing happens")
     fleet.start_agent("one")
     assert stream.wait(240) == 0
-    assert fleet.said("stream").count("No node is here") == 1
+    assert fleet.said("stream").count("No node is connected") == 1
     fleet.check_done("early")
     assert "the job waits" not in done(fleet, "job", "show", "early")
 
@@ -51,7 +51,7 @@ def test_a_node_is_drained_in_the_middle_of_a_job_and_stays_cordoned_when_it_com
     assert (step["retries"], step["failed_attempts"]) == (0, {})
     assert (fleet.node("one")["state"], fleet.node("one")["cordoned"]) == ("lost", True)
     check_words(done(fleet, "node", "list"), ["lost,cordoned", "Left.", "windrow node remove one"])
-    assert "gone already" in done(fleet, "node", "drain", "one", "--wait")
+    assert "already gone" in done(fleet, "node", "drain", "one", "--wait")
     fleet.start_agent("one")
     check_words(done(fleet, "node", "list"), ["ready,cordoned", "windrow node uncordon one"])
     done(fleet, "node", "drain", "two", "--wait")
@@ -87,7 +87,7 @@ def test_a_drain_outlives_who_waits_for_it_and_the_master(fleet: Fleet, tmp_path
     )
     wait_until(lambda: fleet.node("one")["state"] == "draining", "it drains")
     waiting.send_signal(signal.SIGINT)
-    assert "one goes on leaving" in waiting.communicate(timeout=240)[1]
+    assert "one is still draining" in waiting.communicate(timeout=240)[1]
     assert waiting.returncode == 130
     fleet.processes["master"].kill()
     fleet.processes["master"].wait()
@@ -116,7 +116,7 @@ def test_only_a_node_that_is_gone_is_removed(fleet: Fleet) -> None:
     fleet.processes["one"].kill()
     fleet.processes["one"].wait()
     wait_until(lambda: fleet.node("one")["state"] == "lost", "it is lost")
-    assert "one is forgotten" in done(fleet, "node", "remove", "one")
+    assert "one was removed" in done(fleet, "node", "remove", "one")
     assert fleet.node("one") == {}
     fleet.start_agent("one")
     assert not fleet.node("one")["cordoned"], "a new one under an old name"

@@ -82,7 +82,7 @@ def test_somebody_elses_output_is_refused_before_any_work(make: Make) -> None:
     run.output.write_text("mine")
     code, text = run.run()
     assert code == 1, text
-    check_words(text, [str(run.output), "exists already", "left alone", "Move it away"])
+    check_words(text, [str(run.output), "exists already", "does not touch it", "Move it away"])
     assert run.output.read_text() == "mine"
     assert check_counts(run)["planned"] == 0
     run.output.unlink()
@@ -137,7 +137,7 @@ def test_a_state_folder_that_cannot_be(make: Make, small_disk: Path) -> None:
     for state in (small_disk, small_disk / "below", run.folder / "job.yml"):
         code, text = run.run("--state", str(state))
         assert code == 2, text
-        check_words(text, [str(state), "--state", "Name "])
+        check_words(text, [str(state), "--state", "Choose "])
 
 
 def test_the_same_job_twice_at_once_is_one_run(make: Make) -> None:
@@ -199,19 +199,31 @@ def test_a_full_disk_under_the_state_is_waited_for(make: Make, small_disk: Path)
     assert process.stdout is not None
     told = ""
     for told in process.stdout:
-        if "stands still" in told:
+        if "accepts no changes" in told:
             break
     # Rows or database, whichever finds no room first.
-    check_words(told, ["The master stands still", "Make room", "goes on by itself"])
+    check_words(told, ["The master accepts no changes", "Free some space", "resumes automatically"])
     assert "No space left on device" in told or "is full" in told
     assert run.process is not None
     assert run.process.poll() is None
     ballast.unlink()
     code, text = run.finish()
     assert code == 0, text
-    assert text.count("stands still") == 0, "said once"
+    assert text.count("accepts no changes") == 0, "said once"
     assert run.output.read_text() == "".join(f"f{number:05d}{'x' * 20000}\n" for number in range(600))
     assert check_counts(run)["items_ok"] == 600
+
+
+def test_a_replay_on_a_full_disk_is_told(make: Make, small_disk: Path) -> None:
+    run = make(ECHO)
+    assert run.run()[0] == 0
+    (job,) = (path.name for path in (run.folder / ".windrow" / "jobs").iterdir())
+    keep = str(small_disk / "kept")
+    command = [WINDROW, "mb", "replay", job, "0", "--keep", keep]
+    fill(small_disk)
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    check_words(done.stderr, [keep, "No space left on device", "--keep"])
 
 
 def test_a_full_disk_under_the_output_is_waited_for(make: Make, small_disk: Path) -> None:
@@ -223,7 +235,7 @@ def test_a_full_disk_under_the_output_is_waited_for(make: Make, small_disk: Path
     for told in process.stdout:
         if "disk is full" in told:
             break
-    check_words(told, [str(small_disk / "out.txt"), "disk is full", "Make room", "nothing needs to run again"])
+    check_words(told, [str(small_disk / "out.txt"), "disk is full", "Free some space", "nothing needs to run again"])
     filler.unlink()
     code, text = run.finish()
     assert code == 0, text
@@ -314,7 +326,7 @@ def test_a_current_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     command = f"cd {gone} && rmdir {gone} && exec {TYPED} run {tmp_path}/job.yml"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr
-    check_words(done.stderr, ["current folder does not exist any more", "Change to one that does"])
+    check_words(done.stderr, ["current folder no longer exists", "Change to an existing folder"])
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

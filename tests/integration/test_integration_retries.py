@@ -90,7 +90,7 @@ def test_what_failed_and_what_was_cancelled_runs_again_and_nothing_else(make: Ma
     assert not {"f00000", "f00001", "f00002"} & set(ran(run)) and len(done) >= 3
     assert not list(run.folder.glob("**/failed_items.csv"))
     code, text = retry(run)
-    assert (code, "all of it is done" in text) == (2, True)
+    assert (code, "nothing is left to run" in text) == (2, True)
 
 
 def test_tolerated_failures_are_retried_with_the_rows_that_are_there(make: Make) -> None:
@@ -133,7 +133,7 @@ def test_a_retry_runs_scripts_where_the_run_did(make: Make) -> None:
     code, text = retry(run)
     assert code == 0, text
     assert set(run.output.read_text().splitlines()) == {str(python)}
-    check_words(text, [f"Scripts run in {python}, as in the run before"])
+    check_words(text, [f"Scripts run in {python}, as in the previous run"])
 
 
 def test_a_retry_that_would_divide_the_input_otherwise_is_refused_and_costs_nothing(make: Make) -> None:

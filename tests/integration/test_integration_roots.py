@@ -16,8 +16,8 @@ from windrow.spec import JobFileError, load_job
 @pytest.mark.parametrize(
     ("entry", "error", "said"),
     [
-        ("file: ../outside.csv", JobFileError, "leads out of the folder of the MLTable file"),
-        ("pattern: ../*.csv", JobFileError, "leads out of the folder of the MLTable file"),
+        ("file: ../outside.csv", JobFileError, "points outside the folder of the MLTable file"),
+        ("pattern: ../*.csv", JobFileError, "points outside the folder of the MLTable file"),
         ("file: /etc/passwd", RequestRefused, r"paths\[0\].file of its MLTable file: /etc/passwd is outside"),
         ("pattern: /etc/*.conf", RequestRefused, r"paths\[0\].pattern of its MLTable file: /etc is outside"),
         (
@@ -126,6 +126,6 @@ def test_an_output_that_cannot_be_written_is_told_when_the_job_is_submitted(serv
     target = served.datastore / "file" / "below" / "rows.txt"
     with (
         served.client() as client,
-        pytest.raises(RequestRefused, match=f"cannot write to {target}: {served.datastore}/file is no folder"),
+        pytest.raises(RequestRefused, match=f"cannot write to {target}: {served.datastore}/file is not a folder"),
     ):
         client.submit(load_job(laptop.job, [f"jobs.score.outputs.result.path={target}"], embedded=False))

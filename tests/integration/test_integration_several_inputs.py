@@ -141,7 +141,7 @@ def test_an_input_without_files_is_told_by_its_name(make: Make) -> None:
     prepare(run.folder, 3, 0)
     code, text = run.run()
     assert code == 1, text
-    check_words(text, ["Failed: ", "Input more: ", f"{run.folder / 'more'} holds no files"])
+    check_words(text, ["Failed: ", "Input more: ", f"{run.folder / 'more'} contains no files"])
 
 
 @pytest.fixture

@@ -87,12 +87,12 @@ def test_a_signal_while_the_last_mini_batches_run_tells_how_the_run_ended(make: 
     open_gate(run)
     code, text = run.finish()
     assert code == 0, text
-    check_words(text, ["are finished first", "Completed: 2 items in 2 mini-batches"])
+    check_words(text, ["Stopping when the running mini-batches", "Completed: 2 items in 2 mini-batches"])
     assert "Interrupted" not in text
     check_output(run, 2)
     # The end has been told: the same command begins a new run.
     code, text = run.run()
-    assert code == 0 and "nothing runs again" not in text, text
+    assert code == 0 and "has already finished" not in text, text
     assert executions(run) == 4
 
 

@@ -64,9 +64,9 @@ def test_a_master_whose_disk_is_full_does_not_serve_until_there_is_room(tmp_path
 
         wait_until(lambda: status() == health_pb2.HealthCheckResponse.NOT_SERVING, "the master says that it is full")
         code, told = health_of(master.address, ca_file)
-        assert code == 1 and "not serving: its storage is full" in told
+        assert code == 1 and "not serving: its disk is full" in told
         wait_until(lambda: look("--state", made.state)[0] == 1, "the container engine hears of it")
-        assert "not serving: its storage is full" in look("--state", made.state)[1]
+        assert "not serving: its disk is full" in look("--state", made.state)[1]
         filler.unlink()
         wait_until(lambda: status() == health_pb2.HealthCheckResponse.SERVING, "the master goes on")
         wait_until(lambda: look("--state", made.state) == (0, "serving\n"), "the container engine hears of that, too")

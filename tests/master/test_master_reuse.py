@@ -188,7 +188,7 @@ def test_a_place_that_is_not_there_has_no_digest(digests: Digests, tmp_path: Pat
 
 def test_a_pipe_has_no_digest(digests: Digests, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(NoDigest, match="is no file"):
+    with pytest.raises(NoDigest, match="is not a file"):
         of(digests, tmp_path / "pipe", "uri_file")
 
 

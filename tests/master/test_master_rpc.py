@@ -19,6 +19,7 @@ from windrow_master.core import commands, nodes
 from windrow_master.core.core import HANDLERS
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
+from windrow_master.core.states import Cause
 from windrow_master.rpc import agent_service
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
 from windrow_master.rpc.files import file_below
@@ -99,6 +100,49 @@ def test_a_master_short_of_space_says_why_it_refuses(tmp_path: Path) -> None:
         assert await refusal(bench.jobs.SubmitJob(bench.request("r"))) == "STORAGE_FULL"
         master = await bench.jobs.GetMaster(job_service_pb2.GetMasterRequest())
         assert master.read_only_reason == "The disk is full."
+
+    drive(tmp_path, scenario)
+
+
+def test_a_failure_of_a_worker_is_acknowledged_once_it_is_durable(tmp_path: Path) -> None:
+    failures = [
+        agent_service_pb2.WorkerFailure(step_id=1, cause=work_pb2.CAUSE_INIT_FAILED, message="no", number=number)
+        for number in (1, 2)
+    ]
+
+    async def scenario(bench: MasterBench) -> None:
+        await bench.submitted()
+        await bench.writer.submit(commands.StartStep(StepId(1), StepPaths({}, {}, None).to_json()))
+        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
+
+        async def send() -> grpc.aio.StreamStreamCall:
+            work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])
+            hello = agent_service_pb2.WorkHello()
+            await work.write(agent_service_pb2.WorkRequest(hello=hello))
+            await work.write(agent_service_pb2.WorkRequest(worker_failures=failures))
+            return work
+
+        def counted() -> int:
+            return bench.core.state.steps[StepId(1)].counters.failed_attempts[str(int(Cause.INIT_FAILED))]
+
+        await bench.writer.drain()
+        bench.committer.open.clear()
+        work = await send()
+        answer = asyncio.ensure_future(work.read())
+        await bench.held_up()
+        await bench.jobs.GetMaster(job_service_pb2.GetMasterRequest())
+        assert not answer.done()
+        bench.committer.open.set()
+        while (response := await answer).worker_failures_acknowledged < 2:
+            answer = asyncio.ensure_future(work.read())
+        assert (response.worker_failures_acknowledged, counted()) == (2, 2)
+        work.cancel()
+        work = await send()  # the stream broke before the agent had read the answer
+        while not (response := await work.read()).worker_failures_acknowledged:
+            pass
+        while response.worker_failures_acknowledged < 2:
+            response = await work.read()
+        assert counted() == 2
 
     drive(tmp_path, scenario)
 

@@ -175,7 +175,7 @@ def test_the_code_of_a_job_is_no_data_and_stays(tmp_path: Path) -> None:
         with tarfile.open(fileobj=packed, mode="w") as tar:
             member("entry.py")(tar)
         digest = await upload(bench, packed.getvalue())
-        assert "archive of another kind" in (await refused(bench, digest))[2]
+        assert "different kind of archive" in (await refused(bench, digest))[2]
         assert bench.artifacts.path(digest) is not None
 
     drive(tmp_path, scenario)

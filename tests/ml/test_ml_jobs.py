@@ -140,7 +140,7 @@ def test_components_are_kept_by_the_client(client: MLClient) -> None:
 
 def test_pools_are_names_and_making_one_says_so(client: MLClient) -> None:
     assert client.compute.get("cpu-cluster").name == "cpu-cluster"
-    with pytest.warns(UserWarning, match="makes no machines"):
+    with pytest.warns(UserWarning, match="does not create machines"):
         made = client.compute.begin_create_or_update(AmlCompute(name="gpu", size="STANDARD_NC6", max_instances=4))
     assert made.result().provisioning_state == "Succeeded"
     assert client.compute.get("gpu").size == "STANDARD_NC6"
@@ -205,10 +205,10 @@ def test_every_name_of_the_api_is_there() -> None:
 
 
 def test_a_compute_that_is_started_or_stopped_stays_known(client: MLClient) -> None:
-    with pytest.warns(UserWarning, match="makes no machines"):
+    with pytest.warns(UserWarning, match="does not create machines"):
         client.compute.begin_create_or_update(AmlCompute(name="gpu", size="STANDARD_NC6"))
     for call in (client.compute.begin_start, client.compute.begin_stop, client.compute.begin_restart):
-        with pytest.warns(UserWarning, match="starts and stops no machines: the agents of the pool gpu stay"):
+        with pytest.warns(UserWarning, match="does not start or stop machines: the agents of the pool gpu stay"):
             assert call("gpu").done()
     assert client.compute.get("gpu").size == "STANDARD_NC6"
     client.compute.begin_delete("gpu")

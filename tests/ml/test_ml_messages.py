@@ -93,15 +93,15 @@ def test_instance_count_and_resources_exclude_each_other() -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("from windrow.ml.sweep import Choice", "steps that search hyperparameters are not carried out"),
-        ("from windrow.ml.automl import classification", "steps that search models are not carried out"),
-        ("from windrow.ml import spark", "steps of type spark are not carried out; do the work in a command"),
+        ("from windrow.ml.sweep import Choice", "steps that search hyperparameters are not supported"),
+        ("from windrow.ml.automl import classification", "steps that search models are not supported"),
+        ("from windrow.ml import spark", "steps of type spark are not supported; do the work in a command"),
         ("from windrow.ml import load_datastore", "files; datastores are named where the master is started"),
         ("from windrow.ml.entities import CommandJob", r"write the job as a step, command\(...\) of windrow.ml"),
         ("from windrow.ml.entities import Workspace", r"the workspace is a master.*MLClient\(master=ADDRESS\)"),
         ("from windrow.ml.entities import AzureBlobDatastore", "datastores are named where the master is started"),
         ("from windrow.ml.entities import CodeConfiguration", "belongs to deployments, which Windrow does not have"),
-        ("from windrow.ml.entities import ComputeInstance", "Windrow makes no machines: agents join a pool"),
+        ("from windrow.ml.entities import ComputeInstance", "Windrow does not create machines: agents join a pool"),
         ("from windrow.ml.entities import BatchEndpoint", "Windrow has no endpoints and deployments. Submit"),
         ("from windrow.ml.parallel import ParallelJob", "write the job as a step, parallel_run_function"),
         ("from windrow.ml.exceptions import DeploymentException", "nothing here raises it. Catch MlException"),
@@ -158,11 +158,11 @@ jobs:
         load_job("job.yml").load()
     (notebook / "job.yml").write_text(text.replace("rows: ${{parent.outputs.rowz}}", "other:"))
     (warning,) = load_job("job.yml").load().warnings
-    assert str(warning).startswith("job.yml:3:8: outputs.rows: is written by no step")
+    assert str(warning).startswith("job.yml:3:8: outputs.rows: is not written by any step")
 
 
 def test_a_sweep_is_refused_by_the_step(notebook: Path) -> None:
-    with pytest.raises(UsageError, match="step 'score': steps that search hyperparameters are not carried out"):
+    with pytest.raises(UsageError, match="step 'score': steps that search hyperparameters are not supported"):
         scorer().sweep(primary_metric="loss", goal="minimize")
 
 

@@ -394,7 +394,7 @@ def test_params_override_changes_a_loaded_job(notebook: Path) -> None:
 
 def test_a_file_that_is_no_pipeline_is_refused(notebook: Path) -> None:
     (notebook / "other.yml").write_text("type: command\n")
-    with pytest.raises(JobFileError, match="is no pipeline"):
+    with pytest.raises(JobFileError, match="is not a pipeline"):
         load_job("other.yml")
     with pytest.raises(JobFileError, match="no such file"):
         load_component("absent.yml")

@@ -12,8 +12,6 @@ from windrow.ml.dsl import pipeline
 from windrow.ml.entities import Data, Model
 from windrow.ml.parallel import RunFunction, parallel_run_function
 
-pytest.importorskip("windrow.sdk.asset", reason="this version of Windrow has no registry of assets")
-
 
 def test_assets_are_registered_found_and_named_in_jobs(notebook: Path) -> None:
     score = parallel_run_function(

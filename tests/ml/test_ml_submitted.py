@@ -65,7 +65,7 @@ def test_a_submitted_job_tells_what_its_file_said(client: MLClient, notebook: Pa
         assert (job.outputs["after.copy"].type, job.outputs["result"].type) == ("uri_folder", "uri_file")
         assert list(job.jobs) == ["upper", "after"]
     assert Path(listed.outputs.result.path).read_text() == "A\nB\nC\n"
-    with pytest.raises(AttributeError, match="was submitted: its output 'result' cannot be set any more"):
+    with pytest.raises(AttributeError, match="was submitted: its output 'result' can no longer be set"):
         made.outputs.result = "elsewhere"
 
 

@@ -220,7 +220,7 @@ def test_what_notebooks_do_before_their_pipeline(workspace: Workspace, notebook:
     )
     assert store.path("mnist").location == "abfss://data@account1.dfs.core.windows.net/mnist"
     assert workspace.datastores["public"] is store
-    with pytest.raises(UsageError, match="no folder of this machine"):
+    with pytest.raises(UsageError, match="not a folder of this machine"):
         store.upload_files(["model.txt"])
     default = workspace.get_default_datastore()
     default.upload_files(["./table/data.csv"], ".", "sales", overwrite=True)
@@ -248,7 +248,7 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
     first = Environment.get(workspace, "mine", "1")
     assert first.register(workspace).version == "3"
     assert Environment.get(workspace, "mine", label="latest").version == "3"
-    with pytest.raises(NotFound, match="environment mine has no version 4 in this workspace object, but 1 to 3"):
+    with pytest.raises(NotFound, match="environment mine has no version 4 in this workspace object; it has 1 to 3"):
         Environment.get(workspace, "mine", version="4")
     with pytest.raises(UsageError, match="environment mine has no label 'production'"):
         Environment.get(workspace, "mine", label="production")
@@ -259,7 +259,7 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
     assert loaded is not None
     assert loaded.version == "2"
     (notebook / "src" / "config.yml").write_text((notebook / "src" / "config.yml").read_text().replace(":2", ":9"))
-    with pytest.warns(JobWarning, match=r"src/config\.yml:6: azureml:mine:9: .*has no version 9.*newest one is taken"):
+    with pytest.warns(JobWarning, match=r"src/config\.yml:6: azureml:mine:9: .*has no version 9.*newest one is used"):
         loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment
     assert loaded is not None
     assert loaded.version == "3"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import windrow.ml.v1
 
 MODULES = {
     "contrib": "",
@@ -94,6 +95,14 @@ def test_the_table_has_no_other_modules() -> None:
     assert {name.partition(".")[0] for name in MODULES} == finder.FIRST_NAMES
 
 
+def test_each_module_with_names_has_a_stub_and_nothing_else_has() -> None:
+    folder = Path(windrow.ml.v1.__file__).parent
+    stubs = {".".join(stub.relative_to(folder).with_suffix("").parts) for stub in folder.rglob("*.pyi")}
+    packages = {stub.removesuffix(".__init__") for stub in stubs if stub.endswith(".__init__")}
+    assert packages == {"contrib", "contrib.pipeline", "core", "data", "pipeline", "pipeline.core", "pipeline.steps"}
+    assert {stub.removesuffix(".__init__") for stub in stubs} == packages | {name for name in MODULES if MODULES[name]}
+
+
 def test_modules_are_imported_as_files_would_be() -> None:
     script = """
 import windrow.ml.v1.pipeline.core.graph
@@ -113,7 +122,7 @@ else:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_a_folder_that_an_earlier_version_left_behind_hides_no_module(tmp_path: Path) -> None:
+def test_a_folder_hides_no_module(tmp_path: Path) -> None:
     (tmp_path / "core" / "__pycache__").mkdir(parents=True)
     script = f"""
 import windrow.ml.v1

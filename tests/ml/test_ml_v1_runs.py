@@ -75,5 +75,5 @@ def test_what_a_run_that_has_ended_tells(run: PipelineRun, notebook: Path) -> No
 
 
 def test_a_step_is_not_cancelled_by_itself(run: PipelineRun) -> None:
-    with pytest.raises(UsageError, match=r"step loud is not cancelled by itself: cancel the run"):
+    with pytest.raises(UsageError, match=r"step loud cannot be cancelled alone: cancel the run"):
         run.find_step_run("loud")[0].cancel()

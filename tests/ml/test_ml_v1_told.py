@@ -56,7 +56,7 @@ def test_where_data_is_to_be_on_a_node_has_no_effect_and_is_told(
         steps.append(PythonScriptStep(script(notebook, "make.py"), "make", outputs=[bound], source_directory="src"))
     told = [line for line in _told(Pipeline(workspace, steps)) if "path_on_compute" in line]
     assert len(told) == 1
-    assert "data is read where it lies" in told[0]
+    assert "data is read in place" in told[0]
 
 
 def test_where_an_output_is_to_be_on_a_node_has_no_effect_and_is_told(workspace: Workspace, notebook: Path) -> None:
@@ -66,7 +66,7 @@ def test_where_an_output_is_to_be_on_a_node_has_no_effect_and_is_told(workspace:
             for line in _told(Pipeline(workspace, [_look(notebook, arguments=[made], outputs=[made])]))
             if "path_on_compute" in line
         )
-        assert "outputs are written where they stay" in told
+        assert "outputs are written in place" in told
 
 
 def _with_dockerfile(notebook: Path, how: str, packages: Any) -> ParallelRunConfig:
@@ -142,21 +142,21 @@ def test_packages_beside_an_image(notebook: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("pipeline.core", "PublishedPipeline", "not published"),
+        ("pipeline.core", "PublishedPipeline", "does not publish"),
         ("pipeline.core", "Schedule", "has no schedules"),
         ("pipeline.core.schedule", "ScheduleRecurrence", "has no schedules"),
-        ("pipeline.core.graph", "PublishedPipeline", "not published"),
+        ("pipeline.core.graph", "PublishedPipeline", "does not publish"),
         ("core", "ScriptRunConfig", "pipelines of one step"),
         ("core", "Keyvault", "secrets are not kept"),
         ("core.keyvault", "Keyvault", "secrets are not kept"),
-        ("core.runconfig", "DockerConfiguration", "no containers"),
+        ("core.runconfig", "DockerConfiguration", "not run in containers"),
         ("core.runconfig", "MpiConfiguration", "ParallelRunStep"),
         ("pipeline.steps", "CommandStep", "windrow.ml.command"),
-        ("pipeline.steps", "HyperDriveStep", "not searched"),
+        ("pipeline.steps", "HyperDriveStep", "does not search"),
         ("pipeline.steps.data_transfer_step", "DataTransferStep", "PythonScriptStep"),
         ("data", "OutputTabularDatasetConfig", "OutputFileDatasetConfig"),
-        ("train.hyperdrive", "HyperDriveConfig", "not searched"),
-        ("train.automl", "AutoMLConfig", "not searched"),
+        ("train.hyperdrive", "HyperDriveConfig", "does not search"),
+        ("train.automl", "AutoMLConfig", "does not search"),
     ],
 )
 def test_imports_that_are_not_there_by_design_say_what_to_do(module: str, name: str, instead: str) -> None:
@@ -166,7 +166,9 @@ def test_imports_that_are_not_there_by_design_say_what_to_do(module: str, name: 
 
 def test_methods_that_are_not_there_by_design_say_what_to_do(workspace: Workspace, notebook: Path) -> None:
     pipeline: Any = Pipeline(workspace, [_look(notebook)])
-    with pytest.raises(AttributeError, match=r"Pipeline has no publish: pipelines are not published.*windrow run"):
+    with pytest.raises(
+        AttributeError, match=r"Pipeline has no publish: Windrow does not publish pipelines.*windrow run"
+    ):
         pipeline.publish("name")
     table: Any = Dataset.Tabular.from_delimited_files("table/data.csv")
     with pytest.raises(AttributeError, match=r"TabularDataset has no filter: .* in the script"):
@@ -176,7 +178,7 @@ def test_methods_that_are_not_there_by_design_say_what_to_do(workspace: Workspac
     with pytest.raises(UsageError, match="A workspace has no Keyvault: secrets are not kept"):
         workspace.get_default_keyvault()
     run: Any = PipelineRun(workspace, "r")
-    with pytest.raises(AttributeError, match="PipelineRun has no publish_pipeline: pipelines are not published"):
+    with pytest.raises(AttributeError, match="PipelineRun has no publish_pipeline: Windrow does not publish pipelines"):
         run.publish_pipeline("name")
     assert not hasattr(table, "nonsense")
 

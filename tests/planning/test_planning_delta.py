@@ -189,7 +189,7 @@ def test_a_table_that_could_have_deletion_vectors_but_has_none_is_read(tmp_path:
 def test_a_path_that_would_be_read_elsewhere_is_refused(tmp_path: Path) -> None:
     table = tmp_path / "a%2e"
     table.mkdir()
-    assert "percent sign" in error(plan(tmp_path / "step", mltable(tmp_path, table="./a%2e"), "mltable"))
+    assert "percent escape" in error(plan(tmp_path / "step", mltable(tmp_path, table="./a%2e"), "mltable"))
 
 
 def test_a_log_outside_the_roots_is_refused(tmp_path: Path) -> None:

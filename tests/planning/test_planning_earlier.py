@@ -154,7 +154,7 @@ def test_nothing_is_left_to_run_or_everything_has_gone(tmp_path: Path) -> None:
     (data / "a").unlink()
     (data / "b").unlink()
     error = plan(tmp_path / "third", data, size=1, earlier=given).error
-    assert error is not None and "holds no files" in error["message"]
+    assert error is not None and "contains no files" in error["message"]
 
 
 def test_another_folder_is_told_as_such(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_another_folder_is_told_as_such(tmp_path: Path) -> None:
     first = plan(tmp_path / "first", tmp_path / "data", size=1)
     second = plan(tmp_path / "second", tmp_path / "other", size=1, earlier=earlier_of(tmp_path / "first", first))
     assert [one.before for one in second.mini_batches] == [-1, -1]
-    assert second.warnings == ["Nothing of job before is taken over: its files lay elsewhere. All files run."]
+    assert second.warnings == ["Nothing of job before is taken over: its files were elsewhere. All files run."]
 
 
 def table(folder: Path, **files: str) -> Path:

@@ -78,7 +78,7 @@ def test_links_loops_and_special_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert names(found) == [[b"a", b"file-link", b"folder-link/c", b"sub/b"]]
     text = "\n".join(found.warnings)
     for word in (
-        "broken was left out: a link that leads nowhere",
+        "broken was left out: a broken link",
         "self was",
         "named pipe",
         "socket",
@@ -110,8 +110,8 @@ def test_a_state_folder_is_no_data(tmp_path: Path, kind: str) -> None:
         ("none", "uri_folder", None, "none does not exist"),
         ("none", "uri_file", None, "none does not exist"),
         ("none", "mltable", None, "none does not exist"),
-        ("empty", "uri_folder", None, "empty holds no files"),
-        ("empty", "mltable", None, "empty holds no files"),
+        ("empty", "uri_folder", None, "empty contains no files"),
+        ("empty", "mltable", None, "empty contains no files"),
         ("full/a", "uri_folder", None, "is a file"),
         ("full", "uri_folder", 0, "at least 1"),
         ("full", "model", None, "must be one of"),
@@ -189,7 +189,7 @@ def test_what_was_listed_is_not_listed_again(tmp_path: Path) -> None:
     assert [name for (name,) in names(rest)] == [b"f%03d" % at for at in range(done, 100)] + [b"g"]
 
 
-def test_a_done_checkpoint_ends_at_once_and_a_short_journal_is_told(tmp_path: Path) -> None:
+def test_a_done_checkpoint_ends_at_once_and_a_short_plan_file_is_told(tmp_path: Path) -> None:
     touch(tmp_path, b"data/a")
     whole = plan(tmp_path / "step", tmp_path / "data")
     again = plan(tmp_path / "step", tmp_path / "data", checkpoint=whole.checkpoints[-1])

@@ -103,7 +103,7 @@ def test_short_forms(tmp_path: Path, step: str, expected: object) -> None:
         ("paths:\n  - file: s3://x//y/../z\n", ":2:11: paths[0].file: ", "empty part"),
         ("paths:\n  - folder: https://x/y\n", ":2:13: paths[0].folder: ", "cannot be listed"),
         ("paths:\n  - folder: s3://x/*.csv\n", ":2:13: paths[0].folder: ", "write `pattern:`"),
-        ("query_source: {}\n", ":1:15: query_source: ", "databases cannot be read"),
+        ("query_source: {}\n", ":1:15: query_source: ", "databases are not supported"),
         ("path: []\n" + PATHS, ":1:1: path: ", 'Did you mean "paths"?'),
     ],
 )
@@ -118,7 +118,7 @@ def test_errors_of_the_file(tmp_path: Path, text: str, start: str, words: str) -
         ("- read_delimitd", "transformations[0]", 'Did you mean "read_delimited"?'),
         ("- read_delimited: {delimeter: ;}", "read_delimited.delimeter", 'Did you mean "delimiter"?'),
         ("- read_delimited: {delimiter: '||||'}", "delimiter", "must be one character"),
-        ("- read_delimited: {header: yes}", "header", "Allowed are all_files_same_headers"),
+        ("- read_delimited: {header: yes}", "header", "Allowed values: all_files_same_headers"),
         ("- read_delimited: {encoding: UTF8}", "encoding", 'Did you mean "utf8"?'),
         ("- read_delimited: {empty_as_string: 1}", "empty_as_string", "must be true or false"),
         ("- read_delimited: {partition_size: 0}", "partition_size", "at least 1"),
@@ -132,7 +132,7 @@ def test_errors_of_the_file(tmp_path: Path, text: str, start: str, words: str) -
         (
             "- read_delimited: {infer_column_types: {column_type_overrides: [{columns: a, column_type: stream_info}]}}",
             "column_type",
-            "cannot be made",
+            "are not supported",
         ),
         (
             "- read_delimited: {infer_column_types: {column_type_overrides: "
@@ -140,13 +140,13 @@ def test_errors_of_the_file(tmp_path: Path, text: str, start: str, words: str) -
             "formats",
             "%q",
         ),
-        ("- read_json_lines: {invalid_lines: skip}", "invalid_lines", "Allowed are error, drop"),
-        ("- read_parquet: {delimiter: x}", "read_parquet.delimiter", "is not known"),
+        ("- read_json_lines: {invalid_lines: skip}", "invalid_lines", "Allowed values: error, drop"),
+        ("- read_parquet: {delimiter: x}", "read_parquet.delimiter", "is unknown here"),
         ("- read_parquet\n  - read_parquet", "transformations[1]", "keep one read_* step"),
         ("- take: -1", "take", "at least 0"),
         ("- take:", "take", "has no value"),
         ("- filter: 'a = 1'", "filter", '"= 1" (character 3) does not belong there; write "=="'),
-        ("- sample: {sampler: first}", "sampler", "Allowed are random_percent"),
+        ("- sample: {sampler: first}", "sampler", "Allowed values: random_percent"),
         ("- take_random_sample: {probability: 2}", "probability", "from 0 to 1"),
         ("- {read_parquet: , take: 1}", "transformations[0]", "each step is one name"),
     ],

@@ -232,7 +232,7 @@ def test_an_index_is_exact_only_where_it_is_in_all_inputs(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("second", "kind", "words"),
     [
-        ("empty", "uri_folder", ["Input b: ", "empty holds no files"]),
+        ("empty", "uri_folder", ["Input b: ", "empty contains no files"]),
         ("gone", "uri_folder", ["Input b: ", "gone does not exist"]),
         ("csv", "mltable", ["of one kind", "a: lists of files", "b: tables"]),
         ("a", "model", ["type of the input b"]),
@@ -250,7 +250,7 @@ def test_what_is_wrong_with_an_input_is_told_with_its_name(
     assert not [word for word in words if word not in error["message"]], error
 
 
-@pytest.mark.parametrize(("contents", "words"), [("v\n", "holds no records"), ("w\n1\n", "names v, which the input")])
+@pytest.mark.parametrize(("contents", "words"), [("v\n", "has no records"), ("w\n1\n", "names v, which the input")])
 def test_a_table_that_cannot_be_divided_is_told_before_anything_runs_if_its_listing_shows_it(
     tmp_path: Path, contents: str, words: str
 ) -> None:

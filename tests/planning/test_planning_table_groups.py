@@ -119,7 +119,7 @@ def test_a_value_that_does_not_fit_its_type_is_null_and_told(tmp_path: Path) -> 
     loaded = load(found)
     assert [one.partition_key_value for one in loaded] == [{"n": 1}, {"n": 2}, {"n": None}]
     ((column, number, example),) = loaded[2].misfits
-    assert (column, number) == ("n", 2) and example.endswith("c.csv: 'x' is no int")
+    assert (column, number) == ("n", 2) and example.endswith("c.csv: 'x' is not of type int")
 
 
 def test_a_name_that_is_there_already_is_an_error(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_name_that_is_there_already_is_an_error(tmp_path: Path) -> None:
         [extract("/{Path}/{f}.csv"), "read_delimited: {include_path_column: true}"],
     ):
         error = plan(tmp_path / "step", mltable(tmp_path / "data", FILES, *steps), "mltable").error
-        assert error is not None and "there is one of that name already" in error["message"]
+        assert error is not None and "a column of that name already exists" in error["message"]
 
 
 SALES = {f"{store}/{brand}.csv": "".join(["Week,Sold\n", *(f"{week},{store + week}\n" for week in range(121))])
@@ -220,4 +220,4 @@ def test_rows_of_groups_are_counted_behind_a_filter_where_that_is_asked_for(tmp_
 def test_files_without_records_are_told_as_such(tmp_path: Path) -> None:
     data = mltable(tmp_path / "data", {"s1/a.jsonl": "", "s2/b.jsonl": "\n"}, "read_json_lines", extract("/s{s}/*"))
     error = plan(tmp_path / "step", data, "mltable", partition_keys=["s"]).error
-    assert error is not None and "leave no rows, or its files hold none" in error["message"]
+    assert error is not None and "leave no rows, or its files have none" in error["message"]

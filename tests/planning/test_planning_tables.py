@@ -130,8 +130,8 @@ def test_types_are_pinned_by_the_first_200_rows(tmp_path: Path) -> None:
     assert frames[-1].n.tolist()[-2] == 6 and pandas.isna(frames[-1].n.tolist()[-1])
     file = folder / "a.csv"
     assert misfits == [
-        ("n", 2, f"{file}, line 202: '6.5' is no int"),
-        ("flag", 1, f"{file}, line 203: '2' is no bool"),
+        ("n", 2, f"{file}, line 202: '6.5' is not of type int"),
+        ("flag", 1, f"{file}, line 203: '2' is not of type bool"),
         ("Column3", 1, f"{file}, line 203: has more fields than the 2 of the table"),
     ]
 
@@ -156,7 +156,7 @@ def test_undecidable_dates_stay_text_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("d\n01/02/2020\n")
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
     assert rows(found) == [["01/02/2020"]]
-    assert len(found.warnings) == 1 and 'column "d" holds dates' in found.warnings[0]
+    assert len(found.warnings) == 1 and 'column "d" has dates' in found.warnings[0]
 
 
 def test_plain_files_keep_0_and_1_as_numbers(tmp_path: Path) -> None:
@@ -201,7 +201,9 @@ def test_json_lines(tmp_path: Path) -> None:
             [-9223372036854775808, None, None],
         ]
         assert (
-            sum(number for _, number, _ in misfits) == 2 and misfits[0][0] == "a" and "2.5 is no int" in misfits[0][2]
+            sum(number for _, number, _ in misfits) == 2
+            and misfits[0][0] == "a"
+            and "2.5 is not of type int" in misfits[0][2]
         )
     (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n{"a": NaN}\n{"a": 3}\n')
     assert "line 2 of the slice is not a JSON object" in error(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
@@ -264,7 +266,7 @@ def test_parquet_files_that_differ_are_read_as_one_type_or_as_objects(tmp_path: 
     ]
     frames, misfits = load(found)
     assert [list(map(str, frame.dtypes)) for frame in frames] == [["float64", "object", "object", "datetime64[ns]"]] * 2
-    example = f"{data}/1.parquet, row group 0: row 2: 9999-12-31 00:00:00 is no timestamp[ns]"
+    example = f"{data}/1.parquet, row group 0: row 2: 9999-12-31 00:00:00 is not of type timestamp[ns]"
     assert misfits == [("t", 1, example)]
 
 
@@ -312,17 +314,17 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"a.csv": "", "b.csv": ""}, "holds no records"),
-        ({"a.csv": "x,y\n"}, "holds no records"),
-        ({"a.csv": "1\n", "b.tsv": "1\n"}, "b.tsv is not like those before it"),
+        ({"a.csv": "", "b.csv": ""}, "has no records"),
+        ({"a.csv": "x,y\n"}, "has no records"),
+        ({"a.csv": "1\n", "b.tsv": "1\n"}, "b.tsv differs from those before it"),
         ({"a.csv.gz": ""}, "is compressed"),
         ({"a.csv": b"\x1f\x8b\x08"}, "is compressed (gzip)"),
-        ({"a.txt": "1"}, "does not tell a format of tables"),
-        ({"a.csv": b"a\n\xff\n"}, "byte 2 (0xff) is no valid UTF-8"),
+        ({"a.txt": "1"}, "does not show a table format"),
+        ({"a.csv": b"a\n\xff\n"}, "byte 2 (0xff) is not valid UTF-8"),
         ({"MLTable": "paths:\n  - file: none.csv\n"}, "none.csv does not exist"),
         ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
         ({"MLTable": "paths: []\n"}, "names no files"),
-        ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is not known here. Did you mean "file"?'),
+        ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is unknown here. Did you mean "file"?'),
         ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: x\n"}, "4:11: transformations[0].take: must be"),
         ({"a.csv": "Path\n1\n", "MLTable": _WITH_PATH}, "one of that name"),
         ({"a.csv": b"\xfe\xff\0a\0\n\0\x31", "MLTable": _IN_UTF16}, "a.csv is UTF-16 with the bytes of each"),

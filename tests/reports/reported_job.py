@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-WINDROW = str(Path(sys.executable).with_name("windrow"))
+from windrow_command import windrow
 
 SCRIPT = """\
 import os
@@ -86,16 +84,7 @@ class ReportedJob:
 
     def windrow(self, *arguments: str) -> tuple[int, str]:
         """Run a command in the folder; return (exit code, what it printed)."""
-        done = subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        done = windrow(*arguments, cwd=self.folder, together=True)
         return done.returncode, done.stdout
 
     @property

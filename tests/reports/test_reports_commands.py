@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from reported_job import WINDROW, ReportedJob
+from reported_job import ReportedJob
+from windrow_command import WINDROW
 
 
 def logs(job: ReportedJob, *arguments: str, code: int = 0) -> str:
@@ -25,6 +26,8 @@ def test_all_failures_with_their_tracebacks_the_newest_last(reported: ReportedJo
     heads = [line for line in text.splitlines() if "mini-batch" in line]
     assert len(heads) == 4 and "mini-batch 0, try 1: run() took longer" in heads[0]
     assert text.count("Traceback (most recent call last):") == 3
+    cut = logs(reported, "--failed", "--tail", "1", "-o", "json")
+    assert "These are the newest 1 of 4" in cut and cut.count('"head"') == 1
     last = logs(reported, "--failed", "--tail", "1")
     assert "These are the newest 1 of 4" in last and heads[-1] in last and heads[0] not in last
     assert logs(reported, "--failed", "--mini-batch", "3").count("mini-batch ") == 1
@@ -69,10 +72,10 @@ def test_names_are_listed_and_chosen(reported: ReportedJob) -> None:
     ("arguments", "said"),
     [
         (("job_result.txt", "--failed"), "PATH names one file"),
-        (("--failed", "--follow"), "leave out --follow"),
+        (("--failed", "--follow"), "Leave out --follow"),
         (("--tail", "3"), "--tail needs"),
         (("--worker", "node/abc"), "write NODE/process003"),
-        (("--worker", "a/process001", "--node", "b"), "leave one of them out"),
+        (("--worker", "a/process001", "--node", "b"), "Leave one of them out"),
     ],
 )
 def test_what_does_not_go_together_is_refused(reported: ReportedJob, arguments: tuple[str, ...], said: str) -> None:

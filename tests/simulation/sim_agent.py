@@ -238,14 +238,17 @@ class Agent(Process):
         for entry in queued[::-1][:leases_max]:
             self._release(entry)
 
-    def _on_end(self, step_id: StepId) -> None:
+    def _on_end(self, what: tuple[StepId, int]) -> None:
+        step_id, generation = what
         self._steps.pop(step_id, None)
         for entry in [entry for entry in self._held.values() if entry.lease.step_id == step_id]:
             if entry.phase != Phase.FINISHED:
                 self._drop(entry)
         stream = self._stream
         if stream is not None:
-            command = commands.ConfirmStepEnd(self.node_id, stream.number, step_id)
+            command = commands.ConfirmStepEnd(
+                self.node_id, stream.number, step_id, generation, asked_generation=generation
+            )
             stream.up.send(lambda: stream.master.submit(command))
 
     def _on_drain(self, what: None) -> None:

@@ -43,7 +43,7 @@ from sim_tables import FINAL, ConstraintViolated, SegmentRange
 from sim_view import assert_reload_equals_live
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.budgets import CHARGED_CAUSES
+from windrow_master.core.causes import TRAITS, Budget
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
 from windrow_master.core.ids import JobKey, NodeId
@@ -282,8 +282,8 @@ class Checkers:
             cause = Cause(tables.item_outcomes[key][0].cause)
             if self.splits.by_items[key] and self._sim.settings_of(outcome.step_id).split:
                 continue  # its items have failed, each alone: rule 26 bounds that
-            if cause in CHARGED_CAUSES:
-                seen = sum(failures[at] for at in CHARGED_CAUSES)
+            if TRAITS[cause].budget == Budget.MAX_RETRIES:
+                seen = sum(failures[at] for at in failures if TRAITS[at].budget == Budget.MAX_RETRIES)
                 needed = self._sim.settings_of(outcome.step_id).max_retries + 1
             elif cause == Cause.NODE_KILLER:
                 lost = (at for at in tables.attempts.values() if (at.step_id, at.mini_batch) == key)

@@ -52,7 +52,7 @@ class SimMaster(Process):
             fx.SendStep: self._send_step,
             fx.RevokeLeases: lambda e: self._tell(e, "revoke", e.lease_ids),
             fx.RecallLeases: lambda e: self._tell(e, "recall", (e.step_id, e.leases_max)),
-            fx.EndStep: lambda e: self._tell(e, "end", e.step_id),
+            fx.EndStep: lambda e: self._tell(e, "end", (e.step_id, e.generation)),
             fx.SendDrain: lambda e: self._tell(e, "drain", None),
             fx.CloseStream: self._close_stream,
             fx.PrepareStep: self._prepare_step,

@@ -156,10 +156,10 @@ def test_a_link_to_a_file_inside_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("../outside.py", "leads out of the code folder"),
-        ("nowhere", "leads nowhere"),
-        ("pkg", "no file"),
-        ("bad", "leads nowhere"),
+        ("../outside.py", "points outside the code folder"),
+        ("nowhere", "is broken"),
+        ("pkg", "not a file"),
+        ("bad", "is broken"),
     ],
 )
 def test_other_links_are_errors_unless_they_are_ignored(tmp_path: Path, target: str, said: str) -> None:
@@ -183,7 +183,7 @@ def test_pipes_and_missing_folders_are_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "src" / "pipe")
     with pytest.raises(ArchiveError, match="neither a file nor a folder"):
         packed_into(tmp_path / "src", tmp_path / "archive")
-    with pytest.raises(ArchiveError, match="is not there"):
+    with pytest.raises(ArchiveError, match="does not exist"):
         packed_into(tmp_path / "none", tmp_path / "archive")
 
 
@@ -294,7 +294,7 @@ def test_limits_hold_when_unpacking(tmp_path: Path) -> None:
 def test_a_bomb_in_the_headers_is_refused(tmp_path: Path) -> None:
     pax = member("x", b"", pax_headers={"comment": "0" * 20_000_000})
     archive = archive_of(tmp_path / "bomb", pax)
-    with pytest.raises(ArchiveError, match="larger than any"):
+    with pytest.raises(ArchiveError, match="larger than Windrow"):
         unpack_code(archive, tmp_path / "out", ArchiveLimits(files_max=1, bytes_max=1_000_000))
 
 

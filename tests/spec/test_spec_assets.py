@@ -94,7 +94,7 @@ def test_which_version_it_was_is_part_of_the_run(workspace: Workspace) -> None:
         ("azureml:flowers@newest", ["flowers@latest"]),
         ("azureml:gone:1", ["does not exist"]),
         ("azureml://registries/azureml/data/x/versions/1", ["windrow data create", "azureml:<name>:<version>"]),
-        ("azureml://locations/westeurope/workspaces/w/data/x/versions/1", ["does not reach"]),
+        ("azureml://locations/westeurope/workspaces/w/data/x/versions/1", ["cannot reach"]),
         ("azureml://subscriptions/s/resourcegroups/r/workspaces/w/models/x/versions/1", ["windrow model create"]),
     ],
 )  # fmt: skip
@@ -144,7 +144,7 @@ def test_outputs_with_a_name_are_registered(
 @pytest.mark.parametrize(
     ("output", "key", "words"),
     [
-        ("{name: 'a b'}", "name", "allowed are at most 255 ASCII letters"),
+        ("{name: 'a b'}", "name", "it must be at most 255 ASCII letters"),
         ("{name: a, version: latest}", "version", "not the word latest"),
         ("{name: [a]}", "name", "is a list"),
     ],
@@ -175,8 +175,8 @@ def test_the_file_of_an_asset(tmp_path: Path) -> None:
     ("text", "kind", "line", "words"),
     [
         ("name: a\n", "data", 1, "is missing"),
-        ("name: a\ntype: custom_model\npath: x\n", "data", 2, "allowed is one of uri_folder"),
-        ("name: a\ntype: uri_file\npath: x\n", "model", 2, "allowed is one of custom_model"),
+        ("name: a\ntype: custom_model\npath: x\n", "data", 2, "it must be one of uri_folder"),
+        ("name: a\ntype: uri_file\npath: x\n", "model", 2, "it must be one of custom_model"),
         ("- a\n", "data", 1, "is a mapping"),
         ("name: [a]\npath: x\n", "data", 1, "is a list"),
     ],

@@ -155,8 +155,8 @@ def test_the_document_of_a_command_is_read_back(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"entry_script": "score.py"}, "goes with no entry_script"),
-        ({"arguments": ["--x"]}, "goes with no entry_script, no arguments"),
+        ({"entry_script": "score.py"}, "cannot be combined with entry_script"),
+        ({"arguments": ["--x"]}, "cannot be combined with entry_script, arguments"),
         ({"rank_mini_batch_count": 2}, "rank_mini_batch_count 1"),
         ({"command": None}, "entry_script: is empty"),
         ({"command": "cat ${{inputs.none}}"}, "names what the step does not have"),

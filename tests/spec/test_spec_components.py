@@ -142,8 +142,8 @@ def test_errors_in_a_component_file_name_that_file(workspace: Workspace) -> None
     ("given", "said"),
     [
         ("{images: {path: ./images}, coutn: 3}", 'Did you mean "count"'),
-        ("{images: {path: ./images}, count: many}", "is no integer"),
-        ("{images: {path: ./images}, flag: perhaps}", "is no boolean"),
+        ("{images: {path: ./images}, count: many}", "is not of type integer"),
+        ("{images: {path: ./images}, flag: perhaps}", "is not of type boolean"),
     ],
 )
 def test_inputs_that_do_not_fit_the_declaration_are_warnings(workspace: Workspace, given: str, said: str) -> None:

@@ -105,13 +105,15 @@ def test_an_input_that_lacks_its_value_is_told_once(workspace: Workspace) -> Non
 
 def test_expressions_in_one_text_are_no_list(workspace: Workspace) -> None:
     text = JOB.replace("INPUTS", "${{inputs.images}}, ${{inputs.more}}").replace("ARGUMENTS", "")
-    with pytest.raises(JobFileError, match="Several are a list, of one expression each"):
+    with pytest.raises(JobFileError, match="For several inputs, write a list of expressions"):
         workspace.job(text)
 
 
 def test_copies_are_for_all_lists_of_files_or_none(workspace: Workspace) -> None:
     text = job("images", "more").replace("path: ./images}", "path: ./images, mode: download}")
-    with pytest.raises(JobFileError, match="divides images, with mode: download, together with more, without"):
+    with pytest.raises(
+        JobFileError, match=r"divides inputs with mode: download \(images\) together with others \(more\)"
+    ):
         workspace.job(text)
 
 

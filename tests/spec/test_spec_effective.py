@@ -215,7 +215,7 @@ def drop(path: str) -> Change:
         (put("steps/0/outputs/scores/path", "x"), "neither an absolute path"),
         (put("steps/0/outputs/scores/file_name", "a/b"), "plain file name"),
         (put("steps/0/outputs/scores/file_name", ".."), "plain file name"),
-        (put("steps/0/append_row_to", "nope"), "names no output"),
+        (put("steps/0/append_row_to", "nope"), "is not an output"),
         (put("steps/1/depends_on", []), "depends_on"),
         (put("steps/0/depends_on", ["second"]), "circle"),
         (put("steps/0/depends_on", ["third"]), "depends_on"),

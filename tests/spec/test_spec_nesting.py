@@ -228,7 +228,7 @@ def test_set_reaches_into_a_pipeline(workspace: Workspace, change: str, step: st
 
 def test_set_by_the_name_in_the_job_tells_the_path(workspace: Workspace) -> None:
     (problem,) = workspace.problems(JOB, "jobs.sub__score.mini_batch_size=8")
-    assert "is set as jobs.sub.jobs.score:" in problem.message
+    assert "write jobs.sub.jobs.score instead" in problem.message
 
 
 def test_set_leaves_out_a_pipeline_or_a_step_in_it(workspace: Workspace) -> None:
@@ -244,7 +244,7 @@ def test_set_leaves_out_a_pipeline_or_a_step_in_it(workspace: Workspace) -> None
     ("sub", "job", "file", "key", "says"),
     [
         (("mini_batch_size: $", "mini_batch_size: x$"), None, "parts/sub.yml:29", "jobs.sub.jobs.score.mini_batch_size",
-         "allowed is"),
+         "it must be"),
         (("{type: run_function,", "{type: run_function, entry_scrip: a,"), None, "parts/sub.yml:30",
          "jobs.sub.jobs.score.task.entry_scrip", None),
         (("entry_script: score.py", "entry_script: gone.py"), None, "parts/sub.yml:30",
@@ -252,7 +252,7 @@ def test_set_leaves_out_a_pipeline_or_a_step_in_it(workspace: Workspace) -> None
         (("parent.inputs.raw", "parent.inputs.rawe"), None, "parts/sub.yml:16", "jobs.sub.jobs.prepare.inputs.raw",
          'there is no pipeline input "rawe". Did you mean "raw"?'),
         (("jobs.prepare.outputs", "jobs.last.outputs"), None, "parts/sub.yml:24", "jobs.sub.jobs.score.inputs.images",
-         "There are: prepare, score. If that step was left out, give this input the data that it made: "
+         "Available: prepare, score. If that step was left out, give this input the data that it made: "
          "--set jobs.sub.jobs.score.inputs.images=./path"),
         (("parent.outputs.ready", "parent.outputs.redy"), None, "parts/sub.yml:20",
          "jobs.sub.jobs.prepare.outputs.ready", 'Did you mean "ready"?'),
@@ -321,7 +321,7 @@ def test_pipelines_that_double_at_each_level_end(workspace: Workspace) -> None:
         step = f"{{type: pipeline, component: ./l{level + 1}.yml}}" if level < 29 else "{type: command, command: ls}"
         workspace.write(f"l{level}.yml", f"type: pipeline\njobs:\n  a: {step}\n  b: {step}\n")
     problems = workspace.problems("type: pipeline\njobs:\n  top: {type: pipeline, component: ./l0.yml}\n")
-    assert [problem for problem in problems if "a job can have at most 1000 steps" in problem.message]
+    assert [problem for problem in problems if "exceeds the limit of 1000 steps" in problem.message]
 
 
 def test_a_job_has_a_thousand_steps_at_most(workspace: Workspace) -> None:
@@ -329,7 +329,7 @@ def test_a_job_has_a_thousand_steps_at_most(workspace: Workspace) -> None:
     assert len(workspace.job(f"type: pipeline\njobs:\n{''.join(steps[:1000])}").job.steps) == 1000
     (problem,) = workspace.problems(f"type: pipeline\njobs:\n{''.join(steps)}")
     assert (problem.key, problem.line) == ("jobs.s1000", 1003)
-    assert "a job can have at most 1000 steps" in problem.message
+    assert "exceeds the limit of 1000 steps" in problem.message
 
 
 def test_a_name_that_is_too_long_is_told(workspace: Workspace) -> None:

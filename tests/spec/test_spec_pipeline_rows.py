@@ -25,9 +25,9 @@ PIPELINE_ROWS: Rows = {
         ("name: -run", "starting with"),
         ("name:", TAKEN),
     ],
-    "display_name": [("display_name: Two words", TAKEN), ("display_name: [a]", "allowed is text")],
-    "experiment_name": [("experiment_name: tries", TAKEN), ("experiment_name: {a: b}", "allowed is text")],
-    "description": [("description: what for", TAKEN), ("description: [a]", "allowed is text")],
+    "display_name": [("display_name: Two words", TAKEN), ("display_name: [a]", "it must be text")],
+    "experiment_name": [("experiment_name: tries", TAKEN), ("experiment_name: {a: b}", "it must be text")],
+    "description": [("description: what for", TAKEN), ("description: [a]", "it must be text")],
     "tags": [("tags: {owner: me, n: 3}", TAKEN), ("tags: me", "a mapping"), ("tags: {a: [b]}", "a list")],
     "properties": [("properties: {a: b}", TAKEN)],
     "comment": [("comment: any", TAKEN)],
@@ -55,7 +55,7 @@ SETTINGS_ROWS: Rows = {
     "default_compute": [
         ("default_compute: azureml:cpu", TAKEN),
         ("default_compute: serverless", TAKEN),
-        ("default_compute: {a: b}", "allowed is text"),
+        ("default_compute: {a: b}", "it must be text"),
     ],
     "default_datastore": [("default_datastore: azureml:workspaceblobstore", TAKEN)],
     "continue_on_step_failure": [

@@ -98,9 +98,9 @@ def test_a_bad_one_is_an_error_that_shows_it(workspace: Workspace, text: str, sa
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("mini_batch_size=1", "Set jobs.score.mini_batch_size: what a step says itself wins."),
-        ("task.entry_script=x.py", "Set jobs.score.task.entry_script: "),
-        ("inputs.images.mode=direct", "Set jobs.score.inputs.images.mode: "),
+        ("mini_batch_size=1", "Set jobs.score.mini_batch_size instead: the step's own settings win."),
+        ("task.entry_script=x.py", "Set jobs.score.task.entry_script instead: "),
+        ("inputs.images.mode=direct", "Set jobs.score.inputs.images.mode instead: "),
         ("version=2", "a step does not replace its version. Change it in that file."),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_setting_in_a_components_file_is_set_by_the_step(workspace: Workspace,
     )
     text = workspace.job_of("component: ./part.yml\ninputs: {images: {path: ./images}}\n")
     (problem,) = workspace.problems(text, f"jobs.score.component.{path}")
-    assert 'jobs.score.component is the file "./part.yml", which stays as it is' in problem.message
+    assert 'jobs.score.component is the file "./part.yml", which --set does not change' in problem.message
     assert said in problem.message
 
 

@@ -281,6 +281,7 @@ class TestSettingsFile:
             ('{"append_row": {"pandas.DataFrame.to_csv": [1]}}', 0, "has to be a mapping"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"path_or_buf": "x"}}}', 0, "writes the file itself"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"sepp": ","}}}', 0, 'Did you mean "sep"?'),
+            pytest.param(b"{}" + b" " * 1024 * 1024, 0, "is larger than 1 MiB", id="too large"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": "utf-9"}}}', 0, "'utf-9' is not a text encoding"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"encoding": 8}}}', 0, "8 is not a text encoding"),
             ('{"append_row": {"pandas.DataFrame.to_csv": {"na_rep": NaN}}}', 0, "NaN or an infinite number"),
@@ -298,15 +299,15 @@ class TestSettingsFile:
     @pytest.mark.parametrize(
         ("name", "value", "said"),
         [
-            ("chunksize", -1, "is -1; allowed is a whole number from 1"),
-            ("chunksize", "2", 'is "2"; allowed is a whole number from 1'),
-            ("sep", ",,", 'is ",,"; allowed is one character'),
-            ("sep", None, "is null; allowed is one character"),
-            ("quotechar", "", 'is ""; allowed is one character'),
-            ("escapechar", True, "is true; allowed is one character"),
-            ("quoting", "all", "0 quotes what needs it"),
-            ("quoting", 6, "0 quotes what needs it"),
-            ("lineterminator", 10, "is 10; allowed is text"),
+            ("chunksize", -1, "is -1; it must be a whole number from 1"),
+            ("chunksize", "2", 'is "2"; it must be a whole number from 1'),
+            ("sep", ",,", 'is ",,"; it must be one character'),
+            ("sep", None, "is null; it must be one character"),
+            ("quotechar", "", 'is ""; it must be one character'),
+            ("escapechar", True, "is true; it must be one character"),
+            ("quoting", "all", "0 quotes where necessary"),
+            ("quoting", 6, "0 quotes where necessary"),
+            ("lineterminator", 10, "is 10; it must be text"),
         ],
     )
     def test_what_no_dataframe_can_be_written_with_is_an_error(

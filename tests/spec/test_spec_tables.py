@@ -20,7 +20,7 @@ TABLE = "inputs: {images: {type: mltable, path: %s}}"
             "paths: [{file: ./t.csv}]\ntransformations:\n  - read_delimited: {encodng: utf8}\n",
             (3, 22),
             "transformations[0].read_delimited.encodng",
-            'is not known here. Did you mean "encoding"?',
+            'is unknown here. Did you mean "encoding"?',
         ),
         (
             "paths: [{file: ./t.csv}]\ntransformations:\n  - read_delimited: {encoding: utf9}\n",
@@ -80,9 +80,9 @@ def test_a_table_that_is_only_handed_on_is_the_scripts_own_matter(workspace: Wor
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ([], "holds no MLTable file and no table files"),
-        (["_SUCCESS", ".hidden"], "holds no MLTable file and no table files"),
-        (["b/notes.txt"], '"b/notes.txt" in it has a name that tells no format of tables'),
+        ([], "contains neither an MLTable file nor table files"),
+        (["_SUCCESS", ".hidden"], "contains neither an MLTable file nor table files"),
+        (["b/notes.txt"], '"b/notes.txt" in it has a name without a known table format'),
         (["a.csv.gz"], '"a.csv.gz" in it is compressed, which cannot be cut'),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_folder_without_tables_is_refused(workspace: Workspace, files: list[st
 
 def test_a_plain_file_that_is_no_table_is_refused(workspace: Workspace) -> None:
     workspace.write("notes.txt", "")
-    assert "tells no format of tables" in workspace.only_problem(TABLE % "./notes.txt").message
+    assert "has a name without a known table format" in workspace.only_problem(TABLE % "./notes.txt").message
 
 
 def test_tables_behind_links_are_found(workspace: Workspace) -> None:
@@ -187,9 +187,13 @@ def test_keys_that_a_list_of_files_does_not_have_are_told_with_those_it_has(work
     keys = "\npartition_keys: [user, sesaon]"
     problem = workspace.only_problem(TABLE % "./t" + keys)
     assert problem.key == "jobs.score.partition_keys"
-    assert "names sesaon" in problem.message and "its keys are user, season" in problem.message
+    assert (
+        "names sesaon" in problem.message
+        and "Its keys are those that" in problem.message
+        and "MLTable: user, season." in problem.message
+    )
     workspace.write("t/MLTable", FILES.removesuffix("transformations:\n"))
-    assert "it has no keys" in workspace.only_problem(TABLE % "./t" + keys).message
+    assert "MLTable: none." in workspace.only_problem(TABLE % "./t" + keys).message
 
 
 def test_dividing_by_columns_needs_duckdb_here_and_pyarrow_there(
@@ -224,4 +228,4 @@ def test_keys_come_as_a_list_as_text_and_as_an_argument_and_win_over_a_size(work
     step = workspace.loaded(TABLE % "./t" + task % '"--partition_keys \'[\\"user\\"]\'"').job.steps[0]
     assert (step.partition_keys, step.arguments) == (("user",), ("--partition_keys", '["user"]'))
     problem = workspace.only_problem(TABLE % "./t" + task % "--partition_keys user")
-    assert 'is "user"; allowed is a list of text' in problem.message
+    assert 'is "user"; it must be a list of text' in problem.message

@@ -323,9 +323,26 @@ def test_errors_of_both_readers_name_the_lines_and_keys_of_v1(workspace: Workspa
         assert problem.file.endswith("config.yml")
 
 
+def test_a_key_without_effect_is_checked_as_in_v2(workspace: Workspace) -> None:
+    def with_overwrite(value: str) -> str:
+        return PIPELINE.replace("{path: ./images}", f"{{path: ./images, overwrite: {value}}}")
+
+    told = [warning for warning in load_v1(workspace, with_overwrite("true")).warnings if "overwrite" in warning.key]
+    assert [warning.message for warning in told] == ["true has no effect: data is read in place."]
+    assert not any("overwrite" in w.key for w in load_v1(workspace, with_overwrite("false")).warnings)
+    (problem,) = problems_of(workspace, with_overwrite("maybe"))
+    assert problem.message == 'is "maybe"; it must be true or false.'
+
+
+def test_where_a_v2_key_belongs_is_not_advice_for_v1(workspace: Workspace) -> None:
+    config = with_lines(CONFIG, "retry_settings: {timeout: 5}", 2)
+    (told,) = [warning for warning in load_v1(workspace, config=config).warnings if "retry" in warning.key]
+    assert told.message == "is unknown here and has no effect."
+
+
 def test_a_file_that_is_no_config_is_told_as_that_file(workspace: Workspace) -> None:
     (problem,) = problems_of(workspace, config="name: environment\n")
-    assert "has to be the first key" in problem.message
+    assert "has its settings below this key" in problem.message
     assert problem.file.endswith("config.yml")
 
 

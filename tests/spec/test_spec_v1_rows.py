@@ -87,7 +87,7 @@ CONFIG_ROWS: Rows = {
         ("append_row_file_name: rows.csv", TAKEN),
         *((f"append_row_file_name: 'a{char}b'", "without any of") for char in '~"#%&*:<>?/\\{|}'),
     ],
-    "compute_target_name": [("compute_target_name: cpu", TAKEN), ("compute_target_name: [a]", "allowed is text")],
+    "compute_target_name": [("compute_target_name: cpu", TAKEN), ("compute_target_name: [a]", "it must be text")],
     "compute_target": [("compute_target: cpu", TAKEN)],
     "node_count": [
         ("node_count: 1", TAKEN),
@@ -142,7 +142,7 @@ STEP_ROWS: Rows = {
         ("name: " + "a" * 32, TAKEN),
         ("name: ab", "3 to 32"),
         ("name: " + "a" * 33, "3 to 32"),
-        ("name: Abc", "small letters"),
+        ("name: Abc", "lowercase letters"),
         ("name: abc-", "not ending with a dash"),
         ("name: 1bc", "starting with a letter"),
     ],
@@ -157,7 +157,7 @@ STEP_ROWS: Rows = {
         ("arguments: [--a, 'input:nothing']", 'no input "nothing"'),
         ("arguments: [--a, 'output:nothing']", 'no output "nothing"'),
         ("arguments: [--a, [b]]", "text or a number"),
-        ("arguments: [a]", "begins with a -"),
+        ("arguments: [a]", "first has to start with -"),
         *((f"arguments: [--{name}, 1]", "reserved argument") for name in RESERVED_ARGUMENTS),
         *((f"arguments: [--a, --{name}=1]", "reserved argument") for name in RESERVED_ARGUMENTS),
     ],
@@ -170,7 +170,7 @@ STEP_ROWS: Rows = {
     "inputs": [
         ("inputs: {images: {source: pictures}}", TAKEN),
         ("inputs: {images: pictures}", TAKEN),
-        ("inputs: {images: {source: nothing}}", "There are: pictures, seconds, rows"),
+        ("inputs: {images: {source: nothing}}", "Available: pictures, seconds, rows"),
         ("inputs: {images: {}}", "is missing"),
         ("inputs: {images: }", "is empty"),
         ("inputs: {}", "--rank_mini_batch_count"),
@@ -179,7 +179,7 @@ STEP_ROWS: Rows = {
     "side_inputs": [
         ("side_inputs: {m: {source: pictures, bind_mode: mount}}", TAKEN),
         ("side_inputs: {images: pictures}", "name of another input"),
-        ("side_inputs: {m: nothing}", "There are"),
+        ("side_inputs: {m: nothing}", "Available"),
     ],
     "outputs": [
         ("outputs: {scores: {destination: rows}}", TAKEN),
@@ -215,7 +215,7 @@ INPUT_ROWS: Rows = {
 }
 
 OUTPUT_ROWS: Rows = {
-    "destination": [("destination: rows", TAKEN), ("destination: [a]", "allowed is text")],
+    "destination": [("destination: rows", TAKEN), ("destination: [a]", "it must be text")],
     "datastore": [("datastore: workspaceblobstore", TAKEN)],
     "path_on_datastore": [("path_on_datastore: a/b", TAKEN)],
     "path": [("path: ./out", TAKEN)],
@@ -259,7 +259,7 @@ PARAMETER_ROWS: list[Case] = [
 PIPELINE_ROWS: Rows = {
     "name": [("name: Two words", TAKEN)],
     "description": [("description: what for", TAKEN)],
-    "default_compute": [("default_compute: cpu", TAKEN), ("default_compute: {a: b}", "allowed is text")],
+    "default_compute": [("default_compute: cpu", TAKEN), ("default_compute: {a: b}", "it must be text")],
     "data_references": [("data_references: 3", "a mapping")],
     "parameters": [("parameters: 3", "a mapping")],
     "steps": [("steps: {}", "it has to hold steps"), ("steps:", "is missing"), ("steps: {Score: 3}", "with a type")],

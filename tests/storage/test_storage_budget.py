@@ -79,4 +79,4 @@ def test_what_no_disk_has_room_for_is_told(job: StorageJob, tmp_path: Path) -> N
     arguments = "--progress_update_timeout 8"
     job.write(WEIGH, f"{{type: uri_folder, path: '{folder}', mode: download}}", arguments=arguments)
     code, text = job.run()
-    assert code == 1 and "bytes of this node's disk" in text and f"{15 << 40:,}" in text, text
+    assert code == 1 and "bytes on this node's disk" in text and f"{15 << 40:,}" in text, text

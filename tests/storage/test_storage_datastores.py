@@ -64,7 +64,7 @@ def test_from_python(job: StorageJob, tmp_path: Path) -> None:
         (("--datastore", "pond=s3://bucket/x"), "--datastore lake=PATH"),
         (("--datastore", "lake=/no/such/folder"), "a folder that exists"),
         (("--datastore", "lake"), "NAME=PATH"),
-        (("--datastore", "lake=s3://a:b/x"), "is no address of that kind"),
+        (("--datastore", "lake=s3://a:b/x"), "is not a valid address of this kind"),
         (("--datastore", "default=s3://bucket/x"), "has to be a folder"),
     ],
 )

@@ -95,11 +95,11 @@ def elsewhere(job: StorageJob, table: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "change", "said"),
     [
-        ("{url}/table", removed, "Was the table vacuumed?"),
+        ("{url}/table", removed, "The table may have been vacuumed"),
         ("{url}/table", elsewhere, "has a file elsewhere"),
         ("{url}/nothing", None, "is not a Delta table"),
         ("s3://no-such-bucket-here/t", None, "cannot be opened as a Delta table"),
-        ("{url}/a%20b", None, "percent sign"),
+        ("{url}/a%20b", None, "percent escape"),
     ],
 )
 def test_what_cannot_be_read_is_told(job: StorageJob, tmp_path: Path, place: str, change: Any, said: str) -> None:

@@ -149,7 +149,7 @@ def test_an_object_that_is_gone(job: StorageJob, proxy: Proxy) -> None:
     ("path", "kind", "said"),
     [
         ("s3://no-such-bucket-here/data", "uri_folder", "The bucket or container does not exist"),
-        (f"s3://{BUCKET}/nothing/here", "uri_folder", "holds no objects"),
+        (f"s3://{BUCKET}/nothing/here", "uri_folder", "is empty"),
         (f"s3://{BUCKET}/nothing/here", "uri_file", "does not exist in its store"),
         (f"s3://{BUCKET}/nothing/here.csv", "mltable", "does not exist in its store"),
     ],

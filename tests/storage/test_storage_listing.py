@@ -106,14 +106,14 @@ def test_addresses(text: str, scheme: str, root: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("s3:///x", "names no bucket"),
+        ("s3:///x", "has no bucket"),
         ("s3://bucket/a//b", "empty part"),
         ("s3://bucket/../b", "empty part"),
-        ("s3://key:secret@bucket/x", "no address of that kind"),
+        ("s3://key:secret@bucket/x", "not a valid address of this kind"),
         ("abfss://container/x", "container@account"),
         ("https://user:secret@host/x", "credentials"),
         ("https://host/x?sig=secret", "query"),
-        ("adl://account/x", "no address of storage"),
+        ("adl://account/x", "not a supported storage address"),
     ],
 )
 def test_addresses_that_are_refused(text: str, said: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
-from storage_job import CONTENTS, TABLE, WINDROW, StorageJob, wait_until
+from storage_job import CONTENTS, TABLE, StorageJob, wait_until
 from web_server import WebServer, web_server
+from windrow_command import windrow
 
 ROWS = 3000
 
@@ -58,9 +58,8 @@ def test_tables_of_a_server_that_gives_no_parts(job: StorageJob, web: WebServer,
     write(job, web, kind)
     code, text = job.run()
     assert code == 0 and job.rows.read_bytes() == rows(), text
-    show = [WINDROW, "job", "show", text.split()[1]]
-    shown = subprocess.run(show, cwd=job.folder, check=False, capture_output=True, text=True)
-    assert "its web server gives no parts of files" in shown.stdout, shown
+    shown = windrow("job", "show", text.split()[1], cwd=job.folder)
+    assert "its web server does not support range requests" in shown.stdout, shown
 
 
 @pytest.mark.parametrize("kind", ["csv", "uri_file", "empty"])
@@ -81,7 +80,7 @@ def test_a_file_of_unknown_length_is_refused_when_it_is_listed(job: StorageJob, 
     web.files["/a.csv"] = table("csv")
     job.write(TABLE, f"{{type: {kind}, path: '{web.url}/a.csv'}}")
     code, text = job.run()
-    assert code == 1 and "does not tell its length" in text and f"{web.url}/a.csv" in text, text
+    assert code == 1 and "does not report its length" in text and f"{web.url}/a.csv" in text, text
 
 
 WAITS = """\

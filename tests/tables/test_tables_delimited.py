@@ -261,7 +261,7 @@ def test_windows_1252_reads_the_five_undefined_bytes_as_controls(tmp_path: Path)
 def test_bytes_that_are_no_text_fail_and_are_named(tmp_path: Path, fast: bool) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(b"abc,d\nx\xff,y\n")
-    with pytest.raises(ValueError, match=r"a\.csv cannot be read: byte 7 \(0xff\) is no valid UTF-8"):
+    with pytest.raises(ValueError, match=r"a\.csv cannot be read: byte 7 \(0xff\) is not valid UTF-8"):
         loader([TEXT, TEXT._replace(name="u")], fast=fast).load(recipe(file))
 
 
@@ -280,8 +280,8 @@ def test_misfits_are_counted_with_line_and_value(tmp_path: Path, fast: bool) -> 
     loaded = loader([INT, FLOAT], fast=fast).load(recipe(file, begin=4))
     assert loaded.value.i.tolist()[:3] == [1, 1, 3] and loaded.value.i.isna().tolist() == [False] * 3 + [True] * 2
     assert loaded.misfits == [
-        ("i", 2, f"{file}, line 3: '1.9' is no int"),
-        ("f", 1, f"{file}, line 3: 'x' is no float"),
+        ("i", 2, f"{file}, line 3: '1.9' is not of type int"),
+        ("f", 1, f"{file}, line 3: 'x' is not of type float"),
         ("Column3", 1, f"{file}, line 4: has more fields than the 2 of the table"),
     ]
 

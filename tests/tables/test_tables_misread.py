@@ -159,7 +159,7 @@ def test_what_is_planned_is_what_is_read(
 @pytest.mark.parametrize("cutter", [LineCutter, QuotedCutter])
 def test_a_cutter_that_stands_still_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cutter: type) -> None:
     monkeypatch.setattr(cutter, "next_record", lambda self, begin, cut: Found(begin, 1))
-    with pytest.raises(PlanningError, match="was divided wrongly: behind byte 8 of") as caught:
+    with pytest.raises(PlanningError, match="was divided wrongly: after byte 8 of") as caught:
         table(tmp_path / "t", "a.csv", LINES, MULTI_LINE if cutter is QuotedCutter else "read_delimited: {}")
     assert caught.value.category == "SystemError"
 
@@ -171,7 +171,7 @@ def test_bytes_that_no_slice_has_are_told(tmp_path: Path, monkeypatch: pytest.Mo
         return [part for number, part in enumerate(real(*arguments)) if number != 1]
 
     monkeypatch.setattr(cut_module, "slices", with_a_gap)
-    with pytest.raises(PlanningError, match="so that rows would be missing or come twice"):
+    with pytest.raises(PlanningError, match="so rows would be missing or repeated"):
         table(tmp_path / "t", "a.csv", LINES, "read_delimited: {}")
 
 

@@ -278,8 +278,8 @@ def test_misfits_of_a_conversion_are_counted_with_an_example(tmp_path: Path) -> 
     assert found.rows == [[1, None], [2, 3], [3, None]]
     file = tmp_path / "t/f.csv"
     assert sorted(found.misfits) == [
-        ("a", 1, f"{file}, after byte 4: row 1: 1.5 is no int"),
-        ("b", 2, f"{file}, after byte 4: row 1: 'x' is no int"),
+        ("a", 1, f"{file}, after byte 4: row 1: 1.5 is not of type int"),
+        ("b", 2, f"{file}, after byte 4: row 1: 'x' is not of type int"),
     ]
 
 
@@ -324,7 +324,7 @@ def test_rows_that_a_filter_leaves_are_of_the_same_types_whatever_it_left_out(tm
         ([READ, {"select_partitions": []}], "leave no rows"),
         ([READ, {"filter": "a > 100"}, {"take": 5}], "leave no rows"),
         ([{"skip": 9}, READ], "leave no files"),
-        ([READ, {"filter": "b - 1 > 0"}, {"take": 5}], "what stands before `-` is text, where a number is needed"),
+        ([READ, {"filter": "b - 1 > 0"}, {"take": 5}], "the left side of `-` is text, but must be a number"),
     ],
 )  # fmt: skip
 def test_what_planning_refuses(tmp_path: Path, steps: list[Any], words: str) -> None:

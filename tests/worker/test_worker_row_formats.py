@@ -216,7 +216,7 @@ def test_rows_without_named_columns_are_a_bad_return(row_format: str, value: Any
         ("parquet", pd.DataFrame({"a": [1, "x"]}, dtype=object), "column a"),
         ("parquet", pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns named 'a'"),
         ("parquet", pd.DataFrame({"a": pd.period_range("2020", periods=1, freq="M")}), "period"),
-        ("parquet", [{1: 2}], "names of columns are texts"),
+        ("parquet", [{1: 2}], "column names must be strings"),
         ("jsonl", pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns named 'a'"),
         ("jsonl", [{"a": object()}], "Row 0"),
         ("jsonl", [{"a": b"x"}], "JSON has no bytes"),

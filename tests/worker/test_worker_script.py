@@ -210,8 +210,8 @@ def test_finds_files_and_dotted_modules(start: Start, tmp_path: Path, entry: str
     [
         ("absent.py", ECHO, ["'absent.py'", "not in the code folder", "'score.py'"]),
         ("absent.module", ECHO, ["'absent.module'", "not a module in the code folder"]),
-        ("score.py", "x = 1\n", ["defines no run()", "Define run(mini_batch)"]),
-        ("score.py", "def Run(b):\n    return b\n", ["defines no run()", "it has Run"]),
+        ("score.py", "x = 1\n", ["does not define a run()", "Define run(mini_batch)"]),
+        ("score.py", "def Run(b):\n    return b\n", ["does not define a run()", "it has Run"]),
         ("score.py", "run = 3\n", ["run is of type int"]),
         ("score.py", "init = 3\n" + ECHO, ["init is of type int"]),
         ("score.py", "def run():\n    return []\n", ["takes no argument", "run(mini_batch)"]),
@@ -244,7 +244,7 @@ def test_a_module_beside_a_nested_script_is_told_how_to_be_imported(start: Start
     files = {"deep/in/score.py": "import helper\n" + ECHO, "deep/in/helper.py": "", "deep/other.py": ""}
     worker = start(folder=code_of(tmp_path, files), entry_script="deep/in/score.py")
     message = worker.frame().message
-    assert "It lies beside the script, in 'deep/in'" in message
+    assert "It is next to the script, in 'deep/in'" in message
     assert "import deep.in.helper" in message
     assert "Install it" not in message
 

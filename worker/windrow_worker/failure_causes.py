@@ -37,8 +37,8 @@ def start_failure(configuration: Configuration, error: BaseException, stage: str
         message += f". {_remedy(configuration, error.name or '')}"
     if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
         message += (
-            ". Its argument parser refused the arguments; stderr shows which. The runtime adds arguments of its own: "
-            "parse with parse_known_args(), which ignores those"
+            ". Its argument parser refused the arguments; stderr shows which. The runtime adds its own arguments: "
+            "parse with parse_known_args(), which ignores them"
         )
     return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
 
@@ -51,7 +51,7 @@ def _remedy(configuration: Configuration, missing: str) -> str:
     beside = os.path.join(configuration.code_folder, place, package)
     if place and package and (os.path.isfile(beside + ".py") or os.path.isdir(beside)):
         return (
-            f"It lies beside the script, in {place!r}, and only the root of the code folder is on sys.path: import "
+            f"It is next to the script, in {place!r}, and only the root of the code folder is on sys.path: import "
             f"{place.replace(os.sep, '.')}.{package}, or add the folder of __file__ to sys.path first"
         )
     remedy = "Install it"
@@ -59,7 +59,7 @@ def _remedy(configuration: Configuration, missing: str) -> str:
         # For example, a model was pickled with an older version.
         remedy = f"{package} is there, but has no such part: install the version that has it"
     hint = configuration.install_hint
-    how = f": {hint}" if hint else ", or let scripts run in another Python (--python)"
+    how = f": {hint}" if hint else ", or run scripts in another Python (--python)"
     return f"{remedy} for {sys.executable}{how}"
 
 
@@ -85,7 +85,7 @@ def run_failure(configuration: Configuration, error: BaseException) -> Tuple[str
 
 
 def return_failure(error: BaseException) -> List[str]:
-    """Cause, message and detail if what `run()` returned cannot become rows."""
+    """The cause, message and detail for a return value of `run()` that cannot be converted to rows."""
     if isinstance(error, ScratchFailed):
         return [failures.NODE_FAULT, str(error), str(error)]
     if isinstance(error, BadReturn):

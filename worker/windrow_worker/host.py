@@ -58,12 +58,12 @@ def main(arguments: List[str]) -> NoReturn:
         host.start()
         host.serve()
     except AgentGone:
-        process.leave(exits.AGENT_GONE, "The agent is gone; this worker leaves.")
+        process.leave(exits.AGENT_GONE, "The agent is gone; this worker exits.")
     except ChannelClosed:
         process.leave(
             exits.CHANNEL_CLOSED,
             "The script has closed descriptors that it did not open (os.closerange, a daemon library?). Results can "
-            "no longer be sent, so this worker leaves. Close only what the script has opened itself.",
+            "no longer be sent, so this worker exits. Close only what the script has opened itself.",
         )
     except BaseException as error:
         process.leave(

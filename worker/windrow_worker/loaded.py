@@ -37,8 +37,8 @@ class MissingLibrary(ImportError):
 
         python = shlex.quote(sys.executable)
         super().__init__(
-            "%s needs %s in the Python that runs the script, %s: %s. Install it there (%s -m pip install %s), or let "
-            "scripts run in another Python (--python)" % (what, library, sys.executable, error, python, library)
+            "%s needs %s in the Python that runs the script, %s: %s. Install it there (%s -m pip install %s), or run "
+            "scripts in another Python (--python)" % (what, library, sys.executable, error, python, library)
         )
 
 

@@ -51,7 +51,7 @@ def main(arguments: List[str]) -> NoReturn:
         host.start()
         host.serve()
     except BaseException as error:
-        process.leave(FAILED, "The replay cannot go on:\n" + failures.traceback_of(error, whole=True))
+        process.leave(FAILED, "The replay cannot continue:\n" + failures.traceback_of(error, whole=True))
 
 
 def _mark_until_the_end(path: str) -> None:
@@ -149,7 +149,7 @@ class ReplayHost(Host):
             if len(failed) > FAILED_SHOWN:
                 _say(f"  … and {len(failed) - FAILED_SHOWN:,} more.")
             if results < items - len(failed):
-                _say(f"  In the job, {items - len(failed) - results:,} count as failed: no result came for them.")
+                _say(f"  In the job, {items - len(failed) - results:,} count as failed: they have no result.")
         for line in _rows(rows, self._configuration.rows):
             _say(line)
         for column, count, example in misfits:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -29,7 +30,8 @@ from windrow_agent.results.output_saves import OutputSaver
 from windrow_agent.results.row_uploads import RowUploads
 from windrow_agent.steps import error_log
 from windrow_agent.steps.code_cache import CodeSums, CodeUnavailable
-from windrow_agent.steps.step import BadStep, Lineage, Step, StepState
+from windrow_agent.steps.lineages import Lineages
+from windrow_agent.steps.step import BadStep, Step, StepState
 from windrow_agent.supervision.distributor import LeaseDistributor
 from windrow_agent.supervision.supervisor import Supervisor
 from windrow_agent.supervision.workforce import Workforce
@@ -50,6 +52,7 @@ _SHORT_RUN_S = 0.005
 _MANY_STEPS = 50
 _REST_S = 0.0001
 """With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
+_ANY_GENERATION = 0
 _LAST_LOOKS = 3
 """Looks for orphans at the end: the kernel's list of children may miss one while others die."""
 
@@ -103,7 +106,7 @@ class Controller:
         self._stalled_ns = 0
         self._slow_ns = self._slower_ns = self._log_ns = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lineages: dict[int, Lineage] = {}
+        self._lineages = Lineages()
         self._repeated = Repeated()
 
     # What the master says.
@@ -112,6 +115,7 @@ class Controller:
         """Carries out one message of the Work stream."""
         for spec in response.steps:
             self._take_step(spec)
+        self._outgoing.acknowledge_failures(response.worker_failures_acknowledged)
         for acknowledgement in response.acknowledgements:
             self._acknowledged(acknowledgement)
         if response.assignments:
@@ -126,12 +130,15 @@ class Controller:
                 self._supervisor.kill_revoked(worker, worker.look())
         for recall in response.recalls:
             self._distributor.recall(recall.step_id, recall.count)
-        for step_id in response.ended_step_ids:
-            if (step := self.steps.get(step_id)) is not None:
-                step.asked_to_end = True
+        for step_id, generation in zip_longest(
+            response.ended_step_ids, response.ended_step_generations, fillvalue=_ANY_GENERATION
+        ):
+            step = self.steps.get(step_id)
+            if step is not None and (generation == _ANY_GENERATION or step.spec.generation <= generation):
+                step.asked_generation = generation
                 self._end_step(step)
             else:
-                self.ended_steps.ask(step_id)
+                self.ended_steps.ask(step_id, generation)
         if response.revoked_lease_ids or response.recalls or response.ended_step_ids:
             self._distributor.pump_all()
         self.stirred()
@@ -224,7 +231,8 @@ class Controller:
             self._end_step(old, at_once=True)
         if self._outgoing.draining:
             return
-        lineage = self._lineages.setdefault(spec.step_id, Lineage())
+        in_use = {*self.steps, *(step.step_id for step in self.ended_steps.kept())}
+        lineage = self._lineages.of(spec.step_id, in_use)
         try:
             node = self._workforce.node
             step = Step.open(spec, self._folder, node.node_id, node.slots, monotonic_ns(), lineage)
@@ -263,8 +271,7 @@ class Controller:
             if (step := self.steps.pop(step_id, None)) is not None:
                 step.replaced = step.foreign = True
                 self._end_step(step, at_once=True)
-            if (lineage := self._lineages.get(step_id)) is not None:
-                lineage.node_logs.clear()
+            self._lineages.forget_logs(step_id)
 
     async def _prepare(self, step: Step) -> None:
         """Gets the code, the environment and the side inputs, then starts workers without waiting for an assignment."""

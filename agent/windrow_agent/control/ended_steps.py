@@ -3,18 +3,24 @@
 Invariants:
 
 1. The master hears that a step has ended only after its files are removed, so that the next step finds the disk free.
+   It also hears if they cannot be removed: a job must not wait for that.
 2. The master hears nothing of a step that another one has replaced here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
+from windrow.common.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.steps.step import Step
+
+_BADLY_ENDED_KEPT = 1000
+"""The master asks again about a step only until it has stored the answer."""
 
 
 class EndedSteps:
@@ -36,15 +42,21 @@ class EndedSteps:
             self._dropping[step.step_id] = step
         self._run_aside(self._drop(step))
 
-    def ask(self, step_id: int) -> None:
-        """The master asks about a step that has no worker here."""
+    def ask(self, step_id: int, generation: int) -> None:
+        """Answers the master's question about a generation of a step that has no worker here, at once or when its files
+        are removed.
+        """
         if (step := self._dropping.get(step_id)) is not None:
-            step.asked_to_end = True
-        else:
-            self._outgoing.end(self._badly_ended.get(step_id) or rpc.EndedStep(step_id=step_id))
+            step.asked_generation = generation
+            return
+        ended = rpc.EndedStep(step_id=step_id)
+        if (badly := self._badly_ended.get(step_id)) is not None:
+            ended.CopyFrom(badly)
+        ended.asked_generation = generation
+        self._outgoing.end(ended)
 
     def replace(self, step_id: int) -> None:
-        """The step is offered again: how it ended before no longer matters."""
+        """Discards the recorded end of a step that is offered again."""
         self._badly_ended.pop(step_id, None)
         if (step := self._dropping.pop(step_id, None)) is not None:
             step.replaced = True
@@ -61,12 +73,17 @@ class EndedSteps:
         self.replace(step_id)
 
     async def _drop(self, step: Step) -> None:
-        await asyncio.to_thread(step.drop_work)
+        try:
+            await asyncio.to_thread(step.drop_work)
+        except Exception as error:
+            say(logging.ERROR, "files of an ended step could not be removed", step=step.step_id, why=repr(error))
         if step.replaced:
             return
         del self._dropping[step.step_id]
         ended = step.as_ended()
         if step.unsaved or step.shutdown_failures:
+            while len(self._badly_ended) >= _BADLY_ENDED_KEPT:
+                del self._badly_ended[next(iter(self._badly_ended))]
             self._badly_ended[step.step_id] = ended
-        if step.asked_to_end:
+        if step.asked_generation is not None:
             self._outgoing.end(ended)

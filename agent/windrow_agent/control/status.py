@@ -32,13 +32,11 @@ class NodeStatus:
         self._fetcher = fetcher
 
     def hello(self, node_id: str, node_incarnation: str) -> rpc.WorkHello:
-        """Return the first message of a stream, which lists everything that this node holds. Has all capacities sent
-        again, and the failures for which the node gave steps up: both may have been lost with the last stream.
+        """The first message of a stream, which lists everything that this node holds. All capacities are sent again:
+        they may have been lost with the last stream.
         """
         for step in self._steps.values():
             step.reported = None
-            if step.given_up_for is not None:
-                self._outgoing.fail(step.given_up_for)
         return rpc.WorkHello(
             node_id=node_id,
             node_incarnation=node_incarnation,
@@ -54,6 +52,12 @@ class NodeStatus:
             ],
             step_ids=[step.step_id for step in self._steps.values() if step.state is not StepState.ENDING],
         )
+
+    def repeat_failures(self) -> None:
+        """Sends again why steps were given up: the master has lost what it knew, as its state is an older one."""
+        for step in self._steps.values():
+            if step.given_up_for is not None:
+                self._outgoing.fail(step.given_up_for)
 
     def send_capacities(self) -> None:
         """Sends how many leases of each step are wanted, if that has changed enough to matter."""

@@ -31,8 +31,8 @@ class StepEnvironments:
         self._environments: Environments | None = None
         self._not_here = Condition(
             logging.ERROR,
-            "this node cannot make environments: steps that need a new one do not run here",
-            "this node can make environments again",
+            "this node cannot build environments: steps that need a new one do not run here",
+            "this node can build environments again",
         )
         self._repeated = Repeated()
 

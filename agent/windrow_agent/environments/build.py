@@ -38,8 +38,8 @@ def find_uv() -> str:
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError) as error:
         raise EnvironmentFailed(
-            f"uv, which builds environments, is not installed beside the agent ({error}). Install windrow again; or "
-            "let scripts run in the agent's own Python (--environments own)",
+            f"uv, which builds environments, is not in the agent's environment ({error}). Install windrow again, or "
+            "run scripts in the agent's own Python (--environments own)",
             of_node=True,
         ) from error
 
@@ -71,7 +71,7 @@ class Build:
         uv = find_uv()
         spec, place = self._spec, self._place
         asked = f"Python {spec.python}" if "/" not in spec.python else spec.python
-        await self._uv(f"no environment could be made with {asked}", uv, "venv", "--python", spec.python, str(place))
+        await self._uv(f"no environment could be built with {asked}", uv, "venv", "--python", spec.python, str(place))
         if spec.is_bare:
             return
         lists = []
@@ -103,7 +103,7 @@ class Build:
             if code != 0:
                 words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
                 if code < 0 and not words.strip():
-                    words = f"uv was ended by {signal_name(-code)}".encode()
+                    words = f"uv was killed by {signal_name(-code)}".encode()
                 raise failure_of(what, words.decode(errors="replace"))
         finally:
             os.close(output)
@@ -135,14 +135,14 @@ async def stated_version(python: Path, code: Path, libraries: Sequence[str], age
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DoesNotRun(str(error)) from error
         except (OSError, Abandoned) as error:
-            why = str(error) if isinstance(error, OSError) else f"it has not answered within {PROBE_S:g} s"
+            why = str(error) if isinstance(error, OSError) else f"it did not answer within {PROBE_S:g} s"
             raise _not_asked(python, why) from error
         output.seek(0)
         said = output.read().decode(errors="replace").strip()
     if exit_code < 0:
-        raise _not_asked(python, f"it was ended by {signal_name(-exit_code)}")
+        raise _not_asked(python, f"it was killed by {signal_name(-exit_code)}")
     if exit_code == _UNWRITTEN:
-        raise _not_asked(python, "its output could not be written; the disk of temporary files may be full")
+        raise _not_asked(python, "its output could not be written; the disk for temporary files may be full")
     words = said.split()
     if exit_code != 0 or "windrow:" not in words:
         last = f": {said.splitlines()[-1]}" if said else ""

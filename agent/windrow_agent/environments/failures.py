@@ -49,21 +49,21 @@ def failure_of(what: str, words: str) -> EnvironmentFailed:
     gist = _gist(words)
     if "python-build-standalone" in words or "no interpreter found" in words.casefold():
         advice = (
-            "Install that Python on this node, or ask for another version in the conda_file; or run scripts in a "
-            "Python of yours (--python PATH), or in the agent's own (--environments own)"
+            "Install that Python on this node, or ask for another version in the conda_file; or run scripts in your "
+            "own Python (--python PATH), or in the agent's (--environments own)"
         )
     elif of_node:
         advice = (
             "Check the network and the disk of this node, or give the agent its index (UV_DEFAULT_INDEX); or run "
-            "scripts in a Python of yours (--python PATH), or in the agent's own (--environments own)"
+            "scripts in your own Python (--python PATH), or in the agent's (--environments own)"
         )
     elif _OF_THE_LIST.search(words) is not None:
         advice = (
-            "Correct the versions in the conda_file; or run scripts in a Python of yours (--python PATH), or in "
-            "the agent's own (--environments own)"
+            "Correct the versions in the conda_file; or run scripts in your own Python (--python PATH), or in the "
+            "agent's (--environments own)"
         )
     else:
-        advice = "Run scripts in a Python of yours (--python PATH), or in the agent's own (--environments own)"
+        advice = "Run scripts in your own Python (--python PATH), or in the agent's (--environments own)"
     detail = shortened(words, _WORDS_MAX) if len(words) > _WORDS_SHORT else ""
     return EnvironmentFailed(f"{what}: {gist}. {advice}", of_node=of_node, detail=detail)
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.common.journal import say
@@ -86,7 +87,7 @@ class Environments:
         self._python = python
         self._environment = environment
         self._uv_cache = uv_cache
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._builds: set[Build] = set()
 
     async def provide(
@@ -101,7 +102,7 @@ class Environments:
     ) -> Held:
         """Provides an environment. `log` gets uv's output; `on_build` is called if it has to be built or waited for.
 
-        Raises EnvironmentFailed, Abandoned (`is_wanted` says no).
+        Raises EnvironmentFailed, or Abandoned if `is_wanted` returns False.
         """
         try:
             own = find_interpreter(self._python, self._environment)
@@ -130,13 +131,13 @@ class Environments:
         except DoesNotRun as why:
             raise EnvironmentFailed(
                 f"the Python of the built environment does not run: {why}. A package in it may run code when "
-                "Python starts: correct the conda_file, or let scripts run in a Python of yours (--python PATH)",
+                "Python starts: correct the conda_file, or run scripts in your own Python (--python PATH)",
                 of_node=False,
             ) from why
         except OSError as error:
             raise EnvironmentFailed(
-                f"the node cannot store it: {error}. Check the disk and the permissions of its folder of environments "
-                "(windrow agent --environments-folder DIR names another)",
+                f"the node cannot store it: {error}. Check the disk and the permissions of its environments folder, "
+                "or choose another one (windrow agent --environments-folder DIR)",
                 of_node=True,
             ) from error
 

@@ -168,7 +168,7 @@ class FetchProcess:
     def _given_up(self) -> NotRunning | None:
         if self._deaths <= DEATHS_MAX:
             return None
-        return NotRunning(f"{self._name} has died again and again on this node: see the agent's log")
+        return NotRunning(f"{self._name} keeps dying on this node: see the agent's log")
 
 
 def _set(answer: asyncio.Future[dict[str, Any] | None], found: dict[str, Any] | None) -> None:

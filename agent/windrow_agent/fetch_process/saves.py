@@ -1,4 +1,4 @@
-"""In the fetch process: saves files that a script has written to a store, each whole or not at all.
+"""Saves files that a script has written to a store, each atomically. Runs in the fetch process.
 
 A script runs as the agent's user, and this process has credentials. A listed file may have become a link since, so no
 link is followed, and only exactly the listed file is read, on the folder's own disk.
@@ -104,7 +104,7 @@ def _open(folder: str, device: int, save: Save) -> int:
     except OSError as error:
         if error.errno in NODE_FAULTS or isinstance(error, PermissionError):
             raise
-        raise Changed(f"{save.name} was there when run() returned, and is not a file now: {error.strerror}") from error
+        raise Changed(f"{save.name} was there when run() returned, but is not a file now: {error.strerror}") from error
     finally:
         os.close(at)
     try:

@@ -1,4 +1,4 @@
-"""In the fetch process: fetches objects into files, in parts, several at a time, with retries where they may help.
+"""Fetches objects into files, in parts, several at a time, with retries where they may help. Runs in the fetch process.
 
 A request may be cancelled at any time. A file is reported only when it is complete.
 """
@@ -29,6 +29,7 @@ PART_BYTES = 4 << 20
 REQUESTS_MAX = 24
 """Requests in flight; together with the size of the parts, this bounds the memory of this process."""
 _FILES_AHEAD = 64
+_WHOLE_ONLY_MAX = 10_000
 NODE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE)
 
 
@@ -116,6 +117,8 @@ class Transfers:
             except StorageError as error:
                 if error.trouble is not Trouble.UNSUPPORTED:
                     raise
+            if len(self._whole_only) >= _WHOLE_ONLY_MAX:
+                self._whole_only.clear()
             self._whole_only.add(part.url)
         await tried(partial(self._stream, url, part, pieces, descriptor), self._requests)
 
@@ -127,7 +130,7 @@ class Transfers:
             check_same(url, result.meta, part.size, part.version)
             data = await result.bytes_async()
             if len(data) != end - begin:
-                raise StorageError(f"{url} gave {len(data)} bytes, where {end - begin} were asked for")
+                raise StorageError(f"{url} returned {len(data)} bytes instead of {end - begin}")
         await asyncio.to_thread(_write, descriptor, memoryview(data), at)
 
     async def _stream(self, url: StorageUrl, part: Part, pieces: Sequence[Piece], descriptor: int) -> None:
@@ -141,7 +144,7 @@ class Transfers:
                 if at >= behind:
                     break
             if at < behind:
-                raise StorageError(f"{url} gave {at} bytes, where it has {part.size}")
+                raise StorageError(f"{url} returned {at} bytes instead of {part.size}")
 
     async def _look(self, url: StorageUrl, part: Part) -> None:
         with _explaining(url):
@@ -157,7 +160,7 @@ def _explaining(url: StorageUrl) -> Iterator[None]:
         raise
     except OSError as error:
         if isinstance(error, FileNotFoundError):
-            raise explained(error, "was there when the input was listed, and cannot be read now", str(url)) from error
+            raise explained(error, "was there when the input was listed, but cannot be read now", str(url)) from error
         raise
     except Exception as error:
         raise explained(error, "cannot be read", str(url)) from error
@@ -220,8 +223,9 @@ def _copy(source: str, descriptor: int) -> None:
     except OSError as error:
         readable = os.fsencode(source).decode("utf-8", "backslashreplace")
         raise StorageError(
-            f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. Was "
-            "it removed, is its place not mounted here, or may the agent's user not read it?"
+            f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. "
+            "It may have been removed, its folder may not be mounted here, or the agent's user may lack read "
+            "permission."
         ) from error
     with file, os.fdopen(os.dup(descriptor), "wb") as target:
         shutil.copyfileobj(file, target, PART_BYTES)

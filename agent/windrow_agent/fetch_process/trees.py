@@ -1,4 +1,4 @@
-"""In the fetch process: lists all files of a side input, in a store or in a folder of this node."""
+"""Lists the files of a side input, in a store or in a local folder. Runs in the fetch process."""
 
 from __future__ import annotations
 

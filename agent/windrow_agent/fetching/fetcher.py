@@ -80,7 +80,6 @@ class Fetcher:
         self._on_failed = on_failed
         self._held: dict[int, _Held] = {}
         self._bytes = 0
-        self._pace_s: dict[int, float] = {}
         self._process = FetchProcess("The process that fetches from remote storage", self._answered, self._died)
         self._loop = asyncio.get_running_loop()
 
@@ -121,7 +120,7 @@ class Fetcher:
         """How many leases a step wants beyond those of its workers, so that none waits for storage. None until the
         first has run here, since another node might run them sooner.
         """
-        fetch_s, run_s = self._pace_s.get(step.step_id), step.pace.duration_s
+        fetch_s, run_s = step.fetch_s, step.pace.duration_s
         if fetch_s is None or not run_s:
             return 0
         return min(AHEAD_MAX, workers * (1 + math.ceil(fetch_s / run_s)))
@@ -163,7 +162,7 @@ class Fetcher:
                 self._fail(one, "node_fault", _too_large(size, free))
                 continue
             if size > self._bytes_max:
-                say(logging.WARNING, "a mini-batch is larger than fetched_bytes_max, and fetched alone", bytes=size)
+                say(logging.WARNING, "a mini-batch is larger than fetched_bytes_max; it is fetched alone", bytes=size)
             one.begun_ns = time.monotonic_ns()
             self._bytes += size
             free -= size
@@ -191,8 +190,8 @@ class Fetcher:
             self._fail(one, answer["cause"], answer["message"])
             return
         took_s = (time.monotonic_ns() - one.begun_ns) / 1e9
-        old = self._pace_s.get(one.step.step_id, took_s)
-        self._pace_s[one.step.step_id] = old + _WEIGHT * (took_s - old)
+        old = took_s if one.step.fetch_s is None else one.step.fetch_s
+        one.step.fetch_s = old + _WEIGHT * (took_s - old)
         self._ready(one)
 
     def _ready(self, one: _Held) -> None:
@@ -239,6 +238,6 @@ class Fetcher:
 
 def _too_large(size: int, free: int) -> str:
     return (
-        f"The mini-batch needs {size:,} bytes of this node's disk, of which {max(0, free):,} are free beside a "
-        "reserve. Make room for the agent's folder, or make mini_batch_size smaller."
+        f"The mini-batch needs {size:,} bytes on this node's disk, of which {max(0, free):,} are free apart from a "
+        "reserve. Free some space for the agent's folder, or make mini_batch_size smaller."
     )

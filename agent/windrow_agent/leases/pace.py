@@ -2,9 +2,9 @@
 
 A worker should have work for about `AHEAD_S` in its channel: a round trip to the master takes a few milliseconds, and
 completions are sent several at a time. That is over a hundred leases if `run()` takes microseconds, and a few if it
-takes tens of milliseconds. If it takes seconds, a worker has only the lease in work: a round trip does not matter then,
-and another node could use the rest. It also has only one until the first has run: if mini-batches are few and long,
-other nodes can start them at once.
+takes tens of milliseconds. If it takes seconds, a worker has only the lease in progress: a round trip does not matter
+then, and another node could use the rest. It also has only one until the first has run: if mini-batches are few and
+long, other nodes can start them at once.
 
 What a worker has ahead also decides how long its results may gather. Every wake-up of agent and master takes a fraction
 of a millisecond from the processors that run the script, however little there is to do.
@@ -25,13 +25,13 @@ DEPTH_MAX = 128
 """Most leases of one worker."""
 
 LONG_S = 1.0
-"""With mini-batches this long or longer, a worker has only the lease in work."""
+"""With mini-batches this long or longer, a worker has only the lease in progress."""
 
 _WEIGHT = 0.2
 
 
 def depth_for(duration_s: float | None) -> int:
-    """How many leases a worker should have, the one in work included. `duration_s`: of a mini-batch; None: unknown."""
+    """How many leases a worker should have, the one in progress included. `duration_s`: None if unknown."""
     if duration_s is None or duration_s >= LONG_S:
         return 1
     if duration_s * (DEPTH_MAX - 1) <= AHEAD_S:
@@ -69,7 +69,7 @@ class Pace:
 def may_gather(duration_s: float | None, ahead: int, result_bytes: float) -> bool:
     """Whether a worker's results may gather for RESULTS_GATHER_S: it has enough work, and its channel does not fill up.
 
-    `ahead`: leases beyond the one in work; `result_bytes`: size of a result.
+    `ahead`: leases beyond the one in progress; `result_bytes`: size of a result.
     """
     if duration_s is None or not 0 < duration_s <= RESULTS_GATHER_S:
         return False

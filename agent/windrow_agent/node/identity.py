@@ -67,7 +67,7 @@ class Identity:
                     pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
                     raise FolderInUse(
                         f"Another agent (process {pid}) uses {folder}. "
-                        "Stop it, or give this one a folder of its own with --folder"
+                        "Stop it, or use a different folder for this one (--folder)"
                     ) from None
                 time.sleep(0.01)
             else:

@@ -1,13 +1,14 @@
 """What waits to go up the Work stream: completions, capacities, released leases, failures of workers, ended steps.
 
-Completions wait in the outbox until the master has acknowledged them. A failure of a worker waits until the message
-that carries it is written: if the stream breaks before that, the next one carries it. Everything else is either in the
-hello of the next stream, or asked for again.
+Completions wait in the outbox until the master has acknowledged them. So do failures of workers, which have numbers, so
+that the master counts none twice. Everything else is either in the hello of the next stream, or asked for again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
@@ -26,9 +27,12 @@ class OutgoingQueue:
         self.wake: Callable[[], None] = lambda: None
         self._capacities: dict[int, rpc.StepCapacity] = {}
         self._released: list[int] = []
-        self._failures: list[rpc.WorkerFailure] = []
-        self._unwritten_failures: list[rpc.WorkerFailure] = []
-        """Those in the message that is being written."""
+        self._failures: deque[rpc.WorkerFailure] = deque()
+        """Those that are not acknowledged, by number."""
+        self._failures_made = 0
+        """The number of the last one."""
+        self._failures_sent = 0
+        """The number of the last one that the current stream has."""
         self._ended: list[rpc.EndedStep] = []
         self._send_draining = False
 
@@ -49,8 +53,16 @@ class OutgoingQueue:
     def fail(self, failure: rpc.WorkerFailure) -> None:
         """A worker could not be made ready. At most 1,000 of these are kept while the master is away."""
         if len(self._failures) < _FAILURES_KEPT:
-            self._failures.append(failure)
+            self._failures_made += 1
+            numbered = rpc.WorkerFailure(number=self._failures_made)
+            numbered.MergeFrom(failure)
+            self._failures.append(numbered)
         self.wake()
+
+    def acknowledge_failures(self, number: int) -> None:
+        """The master has all failures up to this number: drops them."""
+        while self._failures and self._failures[0].number <= number:
+            self._failures.popleft()
 
     def end(self, ended: rpc.EndedStep) -> None:
         """A step has ended on this node."""
@@ -65,8 +77,7 @@ class OutgoingQueue:
     def forget(self, step_id: int) -> None:
         """Drops everything that waits for a step, except completions."""
         self._capacities.pop(step_id, None)
-        self._failures = [failure for failure in self._failures if failure.step_id != step_id]
-        self._unwritten_failures = [failure for failure in self._unwritten_failures if failure.step_id != step_id]
+        self._failures = deque(failure for failure in self._failures if failure.step_id != step_id)
         self._ended = [ended for ended in self._ended if ended.step_id != step_id]
 
     def drain(self) -> None:
@@ -79,8 +90,7 @@ class OutgoingQueue:
         self._released.clear()
         self._capacities.clear()
         self._ended.clear()  # the master asks again
-        self._failures[:0] = self._unwritten_failures
-        self._unwritten_failures = []
+        self._failures_sent = 0
         self._send_draining = self.draining
         self.outbox.rewind()
 
@@ -92,30 +102,25 @@ class OutgoingQueue:
     @property
     def completions_only(self) -> bool:
         """Whether nothing waits but completions."""
-        return not (
-            self._capacities
-            or self._released
-            or self._failures
-            or self._unwritten_failures
-            or self._ended
-            or self._send_draining
-        )
+        return not (self._capacities or self._released or self._unsent_failures or self._ended or self._send_draining)
+
+    @property
+    def _unsent_failures(self) -> bool:
+        return bool(self._failures) and self._failures[-1].number > self._failures_sent
 
     def take(self, limit: int) -> bytes:
-        """The next message, encoded, of about `limit` bytes at most; empty if nothing waits. The caller calls `written`
-        when the stream has taken it.
-        """
+        """The next message, encoded, of about `limit` bytes at most; empty if nothing waits."""
         parts: list[bytes] = []
         # The master handles completions first, since they free capacity; so they come first in a message.
         if self.outbox.has_unsent:
             parts.append(self.outbox.take(limit))
         if not self.completions_only:
-            self._unwritten_failures += self._failures[:_FAILURES_A_MESSAGE]
-            del self._failures[:_FAILURES_A_MESSAGE]
+            unsent = (failure for failure in self._failures if failure.number > self._failures_sent)
+            failures = [*islice(unsent, _FAILURES_A_MESSAGE)]
             message = rpc.WorkRequest(
                 capacities=self._capacities.values(),
                 released_lease_ids=self._released,
-                worker_failures=self._unwritten_failures,
+                worker_failures=failures,
                 draining=self._send_draining,
                 ended_steps=self._ended,
             )
@@ -123,9 +128,7 @@ class OutgoingQueue:
             self._released.clear()
             self._ended.clear()
             self._send_draining = False
+            if failures:
+                self._failures_sent = failures[-1].number
             parts.append(message.SerializeToString())
         return b"".join(parts)
-
-    def written(self) -> None:
-        """The stream has taken the last message."""
-        self._unwritten_failures.clear()

@@ -14,7 +14,7 @@ Invariants:
 1. A completion that says "done" leaves this node only when everything that the worker had written is in the store.
 2. Nothing of a failed attempt goes to the store, so that it never overwrites what a later try has written.
 3. A worker has no lease while its outputs are listed or saved.
-4. A step leaves this node only when none of this is under way any more.
+4. A step leaves this node only when all of this has ended.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class LogPushes:
                                 step_id=step.step_id,
                                 kind=log.kind,
                                 process_number=log.process_number,
-                                offset=log.file.begin + log.file.sent,
+                                offset=log.file.length,
                                 content=content,
                             )
                         )
@@ -97,7 +97,7 @@ class LogPushes:
             budget -= size
 
     async def push_all(self) -> None:
-        """Pushes until the master has everything; for when no worker writes any more. Raises as `push` does."""
+        """Pushes until the master has everything; for when workers no longer write. Raises as `push` does."""
         await self.push()
         while not self.settled:
             await self.push()

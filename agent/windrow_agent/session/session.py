@@ -53,7 +53,7 @@ FLUSH_S = 0.002
 GATHER_S = 0.25
 """They gather at most this long while the workers have enough to do."""
 
-TLS_MISSING = ". If that master uses TLS, name its certificate authority: --ca-file FILE"
+TLS_MISSING = ". If that master uses TLS, give its certificate authority: --ca-file FILE"
 
 _WAIT_MAX_S = 5.0
 _DISK_FULL_BYTES = 4 << 20
@@ -125,7 +125,7 @@ class Session:
         self._disk_full = Condition(
             logging.ERROR,
             "the disk of this node is full: mini-batches fail here, and run on other nodes",
-            "the disk of this node has room again",
+            "the disk of this node has free space again",
         )
         self._certificates: CertificateWatch | None = None
         outgoing.wake = self._wake.set
@@ -171,7 +171,7 @@ class Session:
     async def _register(self) -> Link:
         address = self._next_address
         if socket_missing(address):
-            raise SessionLost(f"nothing listens at {address}: the socket does not exist")
+            raise SessionLost(f"the socket {address} does not exist")
         link = Link(address, self._config.tls_ca_file)
         try:
             token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
@@ -187,6 +187,7 @@ class Session:
                 master_incarnation=response.master_incarnation,
                 seen=self._master_incarnation,
             )
+            self._controller.status.repeat_failures()
         self._controller.forget(response.foreign_step_ids)
         link.credential = response.node_credential
         link.takes_rows_files = response.takes_rows_files
@@ -258,7 +259,6 @@ class Session:
                     if message:
                         await call.write(message)
                         sent += len(message)
-                    outgoing.written()
                 gathering_ends = time.monotonic() + GATHER_S
                 if sent > 512:
                     # Under load, let completions gather. A single one is sent at once.
@@ -350,10 +350,10 @@ class Session:
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason in (errors.NODE_UNKNOWN, errors.CREDENTIAL_INVALID):
-                    raise SessionLost(f"the master does not know this node any more ({failure.reason})") from error
+                    raise SessionLost(f"the master no longer knows this node ({failure.reason})") from error
                 silent_s = time.monotonic() - self.last_contact
                 if silent_s > self.silence_max_s:
-                    raise SessionLost(f"nothing was heard from the master for {silent_s:.1f} s") from error
+                    raise SessionLost(f"the master has been silent for {silent_s:.1f} s") from error
                 self._unanswered.goes_on(why=f"{failure.code.name}: {failure.message}")
                 continue
             self._unanswered.is_over()

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 _KEPT = 32
 """How many archives are kept: those used last."""
@@ -36,7 +37,7 @@ class CodeCache:
     def __init__(self, folder: Path, download: Download) -> None:
         self._folder = folder
         self._download = download
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def unpack(self, digest: str, target: Path) -> CodeSums:
         """Makes `target` a fresh copy of the code, with a file of its checksums beside it.

@@ -61,7 +61,7 @@ def note_worker(step: Step, number: int, cause: str, message: str, detail: str) 
 
 
 def note_preparation(step: Step, failure: rpc.WorkerFailure) -> None:
-    """Logs that this node cannot prepare the step. No worker has the failure's number, so nobody else writes there."""
+    """Logs that this node cannot prepare the step. No worker has the failure's number, so no worker writes there."""
     note_worker(step, failure.process_number, cause_name(failure.cause), failure.message, failure.detail)
     for kind in (rpc.LOG_KIND_ERROR, rpc.LOG_KIND_RUNTIME_ERROR):
         step.log_file(kind, failure.process_number).end()

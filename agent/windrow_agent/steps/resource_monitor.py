@@ -1,8 +1,8 @@
 """Measures the resources of the node at intervals while a step is served: `sys/perf/<node>/` in the step's logs.
 
 Files and columns are as in docs/reference/azure-ml/parallel-job.md#resource-logs; the columns for disks and
-processes are Windrow's own, since the vendor's are
-not public. Each measurement runs in a thread. If one fails, only its lines are missing.
+processes are Windrow's own, since the vendor's are not public. Each measurement runs in a thread. If one fails, only
+its lines are missing.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.pace import Pace
 from windrow_agent.steps.code_cache import CodeSums
+from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.reader import needs_fetching
 from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile
 from windrow_agent.workers.deadlines import Limits
@@ -76,24 +77,6 @@ class LogFile:
     kind: rpc.LogKind.ValueType
     process_number: int
     file: CapturedFile
-
-
-@dataclass(slots=True, eq=False)
-class Lineage:
-    """What successive Steps with one step id share on this node.
-
-    `opened`: how many there were. `next_process`: the next process number. `node_logs`: the newest log of each kind
-    that belongs to the node.
-    """
-
-    opened: int = 0
-    next_process: int = 0
-    node_logs: dict[rpc.LogKind.ValueType, LogFile] = field(default_factory=dict)
-
-    def number(self) -> int:
-        """Takes the next process number."""
-        self.next_process += 1
-        return self.next_process - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -137,8 +120,8 @@ class Step:
     """The message of the first of them."""
     monitor_at: float | None = None
     """When the node's resources are measured next (monotonic seconds); None: not decided yet."""
-    asked_to_end: bool = False
-    """The master has asked to hear when it has ended here."""
+    asked_generation: int | None = None
+    """The master has asked to hear when the step has ended here up to this generation; None: it has not asked."""
     replaced: bool = False
     """Another Step has replaced it: nobody wants to hear how this one ends."""
     foreign: bool = False
@@ -153,6 +136,8 @@ class Step:
     """Checksums that workers compare the code with when they import it; None: nothing is compared."""
     building_since_ns: int = 0
     """When the build of its environment began; 0: none is being built."""
+    fetch_s: float | None = None
+    """How long fetching a mini-batch takes on average, in seconds; None: none was fetched yet."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:
@@ -208,6 +193,7 @@ class Step:
             shutdown_failures=self.shutdown_failures,
             shutdown_failure=self.shutdown_failure,
             generation=self.spec.generation,
+            asked_generation=self.asked_generation or 0,
         )
 
     def localised(self, text: str, outputs: Mapping[str, str]) -> str:
@@ -276,8 +262,7 @@ class Step:
 
     def log_file(self, kind: rpc.LogKind.ValueType, number: int) -> CapturedFile:
         """The log file of one kind and process, at its place in the tree of
-        docs/reference/azure-ml/parallel-job.md#logs. `number` is 0 or the minute
-        for logs of the node.
+        docs/reference/azure-ml/parallel-job.md#logs. `number` is 0 or the minute for logs of the node.
         """
         place = place_of(kind, self.node_id, number)
         assert place is not None, kind
@@ -305,16 +290,18 @@ class Step:
 
     def drop_work(self) -> None:
         """Removes code, scratch files, fetched data and outputs, and releases the environment. The logs stay until the
-        master has them.
+        master has them. Raises OSError.
         """
-        if self.environment is not None:
-            self.environment.release()
-        self.drop_code()
-        for folder in (self.scratch, self.fetched, self.outputs):
-            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            for folder in (self.scratch, self.fetched, self.outputs):
+                shutil.rmtree(folder, ignore_errors=True)
+            self.drop_code()
+        finally:
+            if self.environment is not None:
+                self.environment.release()
 
     def drop_code(self) -> None:
-        """Removes every copy of the code."""
+        """Removes every copy of the code. Raises OSError."""
         for copy in self.folder.glob("code*"):
             if copy.is_dir():
                 shutil.rmtree(copy, ignore_errors=True)

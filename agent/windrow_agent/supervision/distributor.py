@@ -120,7 +120,7 @@ class LeaseDistributor:
         """Releases up to `count` leases of a step that have not begun: those that would begin last."""
         released = self.ledger.release_last(step_id, count)
         if len(released) < count and (step := self.steps.get(step_id)) is not None:
-            # Take those behind the one in work; those of starting workers last.
+            # Take those after the one in progress; those of starting workers last.
             live = sorted(step.live, key=lambda worker: not worker.ready)
             for worker in live:
                 if len(self.ledger.of_worker(worker.key)) > worker.ready:

@@ -50,8 +50,8 @@ _CLOSED = (
 )
 
 _MISSING = (
-    "A result of the worker process was lost on its way: something else was written into the worker's own channel, or "
-    "its code was changed; a script must not touch what is not its own"
+    "A result of the worker process was lost: something else was written into the worker's own channel, or its code "
+    "was changed; a script must not touch either"
 )
 
 
@@ -311,7 +311,7 @@ class Supervisor:
             # One that has worked before and died between two mini-batches is replaced without a report.
             step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
         ):
-            # Reference 5.4: if all workers are stuck in init(), more tries would not help.
+            # If all workers are stuck in init(), more tries would not help.
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)
             script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
@@ -373,5 +373,5 @@ class Supervisor:
 def _spoilt(error: BadFrame) -> str:
     return (
         f"Something other than results came through the worker's own channel ({error}); "
-        "a script must not write to file descriptors that are not its own"
+        "a script must not write to file descriptors that it did not open"
     )

@@ -99,7 +99,7 @@ class CapturedFile:
             return b""
 
     def end(self) -> None:
-        """Nobody writes any more: the cut is final."""
+        """The file is no longer written to, so the cut is final."""
         self._ended = True
 
     def increment(self, limit: int) -> bytes:
@@ -129,6 +129,11 @@ class CapturedFile:
         return not (self.begin or self.sent or self._size()) and (self._follows is None or self._follows.empty)
 
     @property
+    def length(self) -> int:
+        """Bytes that the master has under this name, those of earlier files included."""
+        return self.begin + self.sent
+
+    @property
     def pushed(self) -> bool:
         """Whether the master has everything so far."""
         return not self._waits and not self.increment(1)
@@ -141,7 +146,7 @@ class CapturedFile:
     @property
     def _waits(self) -> bool:
         if self._follows is not None and self._follows.settled:
-            self.begin = self._follows.begin + self._follows.sent
+            self.begin = self._follows.length
             self._follows = None
         return self._follows is not None
 

@@ -65,7 +65,7 @@ def of_changed_code(name: str, *, again: bool) -> Death:
     if again:
         then = "This is the second time, so the script seems to write the file itself: from now on it is used as it is"
     else:
-        then = "The code is unpacked anew. If the script does not write this file itself, check this node's disk"
+        then = "The code is unpacked again. If the script does not write this file itself, check this node's disk"
     return Death(
         work.CAUSE_NODE_FAULT, f"{name!r} in the step's code has changed since it was unpacked on this node. {then}"
     )
@@ -93,17 +93,19 @@ def explain(
         return Death(
             work.CAUSE_OOM,
             f"The system killed the worker process for lack of memory {doing}. "
-            "Give the job fewer workers a node (max_concurrency_per_instance), smaller mini-batches, or more memory",
+            "Give the job fewer workers per node (max_concurrency_per_instance), smaller mini-batches, or more memory",
         )
     if exit_.signal:
         hint = {
-            signal.SIGSEGV: ": native code used by the script accessed memory it must not",
-            signal.SIGABRT: ": native code used by the script gave up",
+            signal.SIGSEGV: ": native code used by the script accessed invalid memory",
+            signal.SIGABRT: ": native code used by the script aborted",
             signal.SIGBUS: ": a mapped file was cut short, or a disk is full",
             signal.SIGKILL: ": somebody or something killed it; the kernel reports no lack of memory",
         }.get(signal.Signals(exit_.signal) if exit_.signal in set(signal.Signals) else signal.SIGCHLD, "")
         at = f" ({place})" if place else ""
-        return Death(work.CAUSE_CRASH, f"The worker process was ended by {signal_name(exit_.signal)} {doing}{hint}{at}")
+        return Death(
+            work.CAUSE_CRASH, f"The worker process was killed by {signal_name(exit_.signal)} {doing}{hint}{at}"
+        )
     if exit_.code == CHANNEL_CLOSED:
         return Death(
             work.CAUSE_CRASH,
@@ -113,8 +115,8 @@ def explain(
     if exit_.code == TOO_OLD and phase is Phase.NONE:
         return Death(
             work.CAUSE_NODE_FAULT,
-            "The Python that should run the script is too old; Python 3.8 or newer is needed. Name another one with "
-            "--python PATH, or activate its environment",
+            "The Python that should run the script is too old; Python 3.8 or newer is needed. Choose another one "
+            "with --python PATH, or activate its environment",
         )
     if exit_.code == HOST_FAULT:
         # During a mini-batch, that one is charged, so that it is not tried without end.

@@ -36,7 +36,7 @@ BUSY = frozenset({Phase.LOADING, Phase.RUNNING, Phase.RETURNING})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One reading of the page. `items`: of the mini-batch in work. `phase_start_ns`: CLOCK_MONOTONIC.
+    """One reading of the page. `items`: of the mini-batch in progress. `phase_start_ns`: CLOCK_MONOTONIC.
 
     Not the validation's `Look`, which examines a script.
     """

@@ -274,7 +274,7 @@ def _why_not(error: OSError, python: str, folder: Path) -> str:
     if error.errno == errno.ENOSPC:
         return f"No worker could be started: no space is left on the disk of {folder}. Free some space on this node"
     if error.errno == errno.ENOEXEC:
-        return f"This machine cannot run {python}. Name a Python interpreter with --python PATH"
+        return f"This machine cannot run {python}. Choose a Python interpreter with --python PATH"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "No worker could be started: too many open files. Raise the limit of open files (ulimit -n) of the agent"
     why = error.strerror
@@ -284,5 +284,5 @@ def _why_not(error: OSError, python: str, folder: Path) -> str:
             f"permissions of {folder.parent}"
         )
     if error.errno in (errno.ENOENT, errno.EACCES):
-        return f"The Python interpreter {python} could not be started ({why}). Name another one with --python PATH"
+        return f"The Python interpreter {python} could not be started ({why}). Choose another one with --python PATH"
     return f"No worker could be started with {python}: {error}"

@@ -26,7 +26,7 @@ def main() -> None:
         os.getcwd()  # noqa: PTH109  pathlib costs milliseconds here
     except FileNotFoundError:
         print(
-            "windrow: The current folder does not exist any more. Change to one that does, and try again.",
+            "windrow: The current folder no longer exists. Change to an existing folder, and try again.",
             file=sys.stderr,
         )
         sys.exit(2)
@@ -39,7 +39,7 @@ def main() -> None:
         asked = local_health.parse(arguments[1:])
         if asked is not None:
             leave(local_health.local_health(*asked))
-    # Messages of gRPC (a connection lost, found again) mean nothing to users; errors reach them through ours.
+    # Messages of gRPC (a connection lost, found again) mean nothing to users; Windrow reports errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli import run_options, run_start
@@ -82,7 +82,7 @@ def leave(code: int) -> NoReturn:
 
 
 def open_standard_streams() -> None:
-    """Open standard streams that the caller has closed (`>&-`): else the next file of ours would become one of them."""
+    """Open standard streams that the caller has closed (`>&-`): else the next file opened would become one of them."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

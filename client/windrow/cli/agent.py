@@ -19,8 +19,8 @@ from windrow.rpc.contexts import check_certificates, read_text
 from windrow.spec.naming.names import NAME
 
 READABLE = (
-    "The agent's user must be able to read what the agent runs. Install Windrow where all users can read it (in "
-    "/opt/windrow, say, not in a home), give access to what is named (chmod o+rx), or name another user."
+    "The agent's user must be able to read what the agent runs. Install Windrow where all users can read it (for "
+    "example in /opt/windrow, not in a home folder), make these paths readable (chmod o+rx), or choose another user."
 )
 
 
@@ -110,7 +110,7 @@ def agent(
     drain_grace: Annotated[
         float,
         typer.Option(
-            envvar="WINDROW_DRAIN_GRACE", min=0, metavar="SECONDS", help="How long work may go on after SIGTERM."
+            envvar="WINDROW_DRAIN_GRACE", min=0, metavar="SECONDS", help="How long work may continue after SIGTERM."
         ),
     ] = 30.0,
     on_master_lost: Annotated[
@@ -142,7 +142,7 @@ def agent(
     from windrow.rpc.address import grpc_target
 
     if ca_file is not None:
-        check_certificates(read_text(ca_file, "--ca-file names"), f"What {ca_file} holds")
+        check_certificates(read_text(ca_file, "--ca-file names"), f"The content of {ca_file}")
     interpreter = find_interpreter(python, os.environ)
     check_interpreter(interpreter)
     labels = dict(_label(text) for text in label or ())
@@ -196,20 +196,20 @@ def _needed(interpreter: str, ca_file: Path | None) -> dict[str, list[str]]:
 
 
 def _closed_folder(folder: Path) -> list[str]:
-    """Why this process can neither use an agent's folder nor make it, in a sentence; [] if it can."""
+    """Say in a sentence why this process can neither use nor make an agent's folder; [] if it can."""
     folder = folder.absolute()
     seen = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     if os.access(seen, os.W_OK | os.X_OK):
         return []
-    who = f"user {os.geteuid()}, as whom this agent runs, cannot write there"
+    who = f"this agent runs as user {os.geteuid()}, who cannot write there"
     if seen == folder:
         return [
-            f"The agent's folder {folder} belongs to user {folder.stat().st_uid}; {who}. Give it to that user, or name "
-            "another with --folder."
+            f"The agent's folder {folder} belongs to user {folder.stat().st_uid}; {who}. Give it to that user, "
+            "or choose another with --folder."
         ]
     return [
-        f"The agent's folder {folder} cannot be made: {seen} belongs to user {seen.stat().st_uid}; {who}. Make the "
-        "folder and give it to that user, or name another with --folder."
+        f"The agent's folder {folder} cannot be created: {seen} belongs to user {seen.stat().st_uid}; {who}. Create "
+        "the folder and give it to that user, or choose another with --folder."
     ]
 
 
@@ -217,8 +217,8 @@ def _pool(name: str) -> str:
     name = name.strip().removeprefix("azureml:")
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"--pool {name}: a pool's name is what job files give as compute: at most 64 letters, digits, _ and - of "
-            "ASCII."
+            f"--pool {name}: this is not a valid pool name. Use the name that job files give as `compute`: at most 64 "
+            "ASCII letters, digits, _ and -."
         )
     return name
 
@@ -226,7 +226,7 @@ def _pool(name: str) -> str:
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(f"--label {text}: write KEY=VALUE, as in --label zone=b.")
+        raise UsageError(f"--label {text}: expected KEY=VALUE, for example --label zone=b.")
     return key, value
 
 

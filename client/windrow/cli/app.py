@@ -136,7 +136,7 @@ def run(
     """
     if restart and keep_rows:
         raise typer.BadParameter(
-            "--restart and --keep-rows exclude each other: cancel the unfinished run, or finish it."
+            "--restart and --keep-rows are mutually exclusive: cancel the unfinished run, or finish it."
         )
     options = RunOptions(file)
     options.sets = sets or []

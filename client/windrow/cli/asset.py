@@ -170,7 +170,7 @@ def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
     except ValueError as error:
         raise UsageError(f'"{text}" {error}') from None
     if found is None:
-        raise UsageError(f'"{text}" names no {word}. Write NAME, NAME:VERSION or NAME@latest.')
+        raise UsageError(f'"{text}" is not the name of a {word}. Write NAME, NAME:VERSION or NAME@latest.')
     name, sign, said = found
     if sign and version is not None and version != said:
         raise UsageError(f'"{text}" and --version {version} name different versions. Keep one of them.')
@@ -193,7 +193,7 @@ def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
 def _tag(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UsageError(f"--tag {text}: write KEY=VALUE, as in --tag owner=me.")
+        raise UsageError(f"--tag {text}: expected KEY=VALUE, for example --tag owner=me.")
     return key, value
 
 

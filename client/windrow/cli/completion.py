@@ -19,12 +19,12 @@ NAMES_MAX = 200
 
 def job_names(incomplete: str) -> list[str]:
     """Names of jobs that begin like this, newest first."""
-    return _told(incomplete, lambda client: (job.job_id for job in client.list_jobs()))
+    return _names(incomplete, lambda client: (job.job_id for job in client.list_jobs()))
 
 
 def node_names(incomplete: str) -> list[str]:
     """Names of nodes that begin like this."""
-    return _told(incomplete, lambda client: (node.node_id for node in client.list_nodes()))
+    return _names(incomplete, lambda client: (node.node_id for node in client.list_nodes()))
 
 
 def causes(incomplete: str) -> list[str]:
@@ -35,7 +35,7 @@ def causes(incomplete: str) -> list[str]:
     return [name for name in (*CAUSES[1:], NO_RESULT) if name.startswith(incomplete)]
 
 
-def _told(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
+def _names(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]:
     """Of the first names that a master returns, those that begin with the given text."""
     try:
         from windrow.sdk.client import Client

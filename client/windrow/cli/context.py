@@ -51,7 +51,7 @@ def add(
     if exported is not None:
         if ca_file or token_file:
             raise UsageError("--ca-file and --token-file belong to --master; an exported context holds both.")
-        text = sys.stdin.read() if exported == "-" else read_text(exported, "The exported context is to be read from")
+        text = sys.stdin.read() if exported == "-" else read_text(exported, "The exported context is in")
         access = access_from_json(text)
     else:
         ca = read_text(ca_file, "--ca-file names") if ca_file else ""

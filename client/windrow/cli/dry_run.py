@@ -14,7 +14,6 @@ from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import print_json
-from windrow.common.archives import ArchiveError
 from windrow.common.interpreter import find_interpreter
 from windrow.common.quantities import counted
 from windrow.common.role_query import Unanswered
@@ -23,13 +22,12 @@ from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.dry_run.query import ask
 from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded.job_interpreter import check_job_interpreter
-from windrow.errors import UsageError
 from windrow.sdk.client import Client
 from windrow.sdk.earlier_jobs import taking_over
+from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
 from windrow.storage.credentials import hide_credentials
-from windrow.transfer.code_archive import pack
 from windrow.validation.validate import check_loaded
 
 if TYPE_CHECKING:
@@ -111,8 +109,8 @@ def dry_create(
     for step in job.steps:
         if step.resume_from is not None:
             answer["steps"][step.name]["notes"].append(
-                f"what has not changed since job {step.resume_from} is taken over from it; how much that is, the "
-                "master finds out when it divides the input"
+                f"unchanged results are taken over from job {step.resume_from}; the master counts them when it divides "
+                "the input"
             )
     if since:
         answer["since"] = next((step.resume_from for step in job.steps if step.resume_from is not None), None)
@@ -122,7 +120,7 @@ def dry_create(
     document = make_document(loaded, job, answer, codes, python="", slots=None)
     if uploaded:
         keys = ", ".join(sorted({loaded.own_inputs[key] for key in uploaded}))
-        document["notes"].append(f"{keys}: data of this machine, which goes along to the master (once).")
+        document["notes"].append(f"{keys}: data of this machine, which is uploaded to the master once.")
     for place in kept:
         path = job.fetch.get(".".join(place))
         fills = f"`windrow job download` fills {path}" if path else "`windrow job download --to DIR` fetches it"
@@ -148,13 +146,7 @@ def packed(
     codes: dict[str, Code] = {}
     for folder in sorted(set(loaded.code_folders.values())):
         with tempfile.TemporaryFile() as archive:
-            try:
-                made = pack(folder, archive)
-            except ArchiveError as error:
-                raise UsageError(str(error)) from error
-            except OSError as error:
-                what = os.fsdecode(error.filename) if error.filename else folder
-                raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error
+            made = pack_code(loaded, folder, archive)
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, kept_outputs=kept_outputs, name=name, priority=priority), codes
@@ -173,17 +165,17 @@ def _name_uploads(job: EffectiveJob, uploaded: set[tuple[str, str]], answer: dic
 
 
 def _without_nodes(job: EffectiveJob, nodes: Iterable[Node]) -> Iterator[tuple[str, str]]:
-    """Steps that would wait with the present nodes, and why."""
+    """Steps that would wait with the current nodes, and why."""
     ready = [node for node in nodes if node.state == "ready" and not node.cordoned]
     for step in job.steps:
         if not ready:
-            yield step.name, "no node takes work at the moment; it would wait for one"
+            yield step.name, "no node takes work at the moment; the step would wait for one"
         elif step.compute and not any(not node.pools or step.compute in node.pools for node in ready):
-            yield step.name, f"no node of the pool {step.compute} takes work at the moment; it would wait for one"
+            yield step.name, f"no node of the pool {step.compute} takes work at the moment; the step would wait for one"
 
 
 def _slots() -> int | None:
-    """How many workers an agent on this machine would have; None if this machine does not tell."""
+    """How many workers an agent on this machine would have; None if that cannot be found out."""
     try:
         return int(ask_process("windrow_agent.node")["cpu_count"])
     except Unanswered:

@@ -1,4 +1,4 @@
-"""`windrow job explain`: why a job is in its present state, and what to do about it."""
+"""`windrow job explain`: why a job is in its current state, and what to do about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.sdk.job import Job, JobState, Step, StepReason
 
 @guarded
 def explain(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
-    """Explain why each step of a job stands where it stands.
+    """Explain the current state of each step of a job.
 
     For each step: the scheduler's reason, as of now, and what you can do about it.
     """
@@ -31,10 +31,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         return exit_codes.DONE
     out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
     if stands_still:
-        out(
-            "No run is live over this state folder, so nothing goes on. Continue with the `windrow run` that began "
-            "the job."
-        )
+        out("No process is running this job. Continue it with the `windrow run` command that started it.")
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")
@@ -65,7 +62,7 @@ def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any],
     commands: list[str] = []
     if job.parallel.mini_batches.failed:
         commands.append(f"windrow mb list {job.job_id} --only failed{options}")
-    # Of a node that was lost there is no traceback.
+    # A lost node leaves no traceback.
     if any(cause not in ("node_lost", "node_killer") for step in job.steps for cause in step.failed_attempts):
         commands.append(f"windrow job logs {job.job_id} --failed{options}")
     if job.state in (JobState.FAILED, JobState.CANCELLED, JobState.COMPLETED_WITH_FAILURES):

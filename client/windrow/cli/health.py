@@ -27,7 +27,7 @@ def health(
     state: Annotated[
         Path | None,
         typer.Option(
-            "--state", metavar="DIR", readable=False, help="The master of this state folder, by a file in it."
+            "--state", metavar="DIR", readable=False, help="Instead of an address: the master of this state folder."
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for an answer.")] = 5.0,
@@ -39,19 +39,19 @@ def health(
     serve now, 2 it refuses the token, 5 no answer.
     """
     if sum(place is not None for place in (master, folder, state)) > 1:
-        raise UsageError("Whose health? --master, --folder and --state exclude each other.")
+        raise UsageError("--master, --folder and --state are mutually exclusive. Give one of them.")
     for option, place in (("--folder", folder), ("--state", state)):
         if place is not None:
             return local_health(option, str(place))
     access = find_access(master, os.environ)
     if access is None:
         raise UsageError(
-            "Whose health? Give --master ADDRESS, or, on this machine, --folder DIR for an agent or --state DIR "
-            "for a master."
+            "Which master or agent? Give --master ADDRESS or, on this machine, --state DIR for a master or "
+            "--folder DIR for an agent."
         )
     if _serves(access, timeout):
         if access.token:
-            # Raises RequestRefused, with the master's own words on the token.
+            # Raises RequestRefused with the master's message about the token.
             from windrow.sdk.client import Client
 
             with Client(access=access, patience_s=timeout) as client:

@@ -161,7 +161,7 @@ def stream(
 ) -> int:
     """Follow a job until it ends.
 
-    The exit code is the job's. Ctrl-C stops following; the job goes on.
+    The exit code is the job's. Ctrl-C stops following, not the job.
     """
     with open_client(master, state) as client:
         return stream_job(client, job, output.value, strict=strict, options=master_options(master, state))
@@ -186,7 +186,7 @@ def cancel(
     elif found.state in (JobState.CANCELLED, JobState.CANCELLING):
         out(f"{found.job_id} is {found.state.value}.")
     else:
-        out(f"{found.job_id} had ended before: it is {found.state.value}.")
+        out(f"{found.job_id} has already ended: it is {found.state.value}.")
     return exit_codes.DONE
 
 
@@ -215,7 +215,7 @@ def download(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Download a job's outputs. A download that broke off goes on where it stopped."""
+    """Download a job's outputs. A download that broke off continues where it stopped."""
     with open_client(master, state) as client:
         return download_outputs(client, job, to, name or [], as_json=output is OutputForm.JSON)
 
@@ -251,14 +251,16 @@ def logs(
 
     choice = job_logs.make_choice(step, node, worker, mini_batch)
     if path is not None and (failed or choice.given):
-        raise UsageError("PATH names one file: leave it out, or --failed, --mini-batch, --worker, --node and --step.")
+        raise UsageError(
+            "PATH names one file. Leave it out, or leave out --failed, --mini-batch, --worker, --node and --step."
+        )
     if failed and follow:
-        raise UsageError("--failed shows what there is: leave out --follow.")
+        raise UsageError("--failed prints the failures so far and ends. Leave out --follow.")
     several = worker is not None or node is not None
     if path is None and tail is not None and not (follow or failed or several):
         raise UsageError(
-            f"--tail needs the name of a log file (`windrow job logs {job}` lists them), --follow, --failed, --worker "
-            "or --node."
+            f"--tail needs the name of a log file (`windrow job logs {job}` lists them), or --follow, --failed, "
+            "--worker or --node."
         )
     as_json = output is OutputForm.JSON
     with open_client(master, state) as client:

@@ -63,7 +63,7 @@ def download_outputs(client: Client, job_id: str, folder: Path | None, outputs: 
     if as_json:
         print_json({"job_id": job_id, "files": [str(file) for file in files], "bytes": received.bytes})
     elif not files:
-        out(f"The outputs of {job_id} are empty: there was nothing to fetch.")
+        out(f"The outputs of {job_id} are empty: there is nothing to fetch.")
     elif len(files) == 1:
         out(f"Fetched {shown(files[0])} ({size(received.bytes)})")
     else:

@@ -73,7 +73,7 @@ def make_choice(step: str | None, node: str | None, worker: str | None, mini_bat
         if found is None:
             raise UsageError(f"--worker {worker}: write NODE/process003, or process003 for any node.")
         if found["node"] and node and found["node"] != node:
-            raise UsageError(f"--worker {worker} is not of --node {node}: leave one of them out.")
+            raise UsageError(f"--worker {worker} is not on --node {node}. Leave one of them out.")
         node, process = found["node"] or node, f"process{int(found['number']):03d}"
     return Choice(step or "", node or "", process, mini_batch)
 
@@ -90,20 +90,20 @@ def print_failures(client: Client, job_id: str, choice: Choice, *, tail: int | N
     def matching() -> Iterator[Failure]:
         nonlocal total
         for failure in _failures(client, job_id, choice.files(client, job_id)):
-            if choice.mini_batch is None or _tells_of(failure.head, choice.mini_batch):
+            if choice.mini_batch is None or _mentions(failure.head, choice.mini_batch):
                 total += 1
                 yield failure
 
     found = sorted(heapq.nlargest(limit, matching()))
     if as_json:
         print_json([failure._asdict() for failure in found])
-        return exit_codes.DONE
-    for failure in found:
-        out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
-        _print_detail(failure.detail)
+    else:
+        for failure in found:
+            out(coloured(f"{failure.time} {failure.step} {failure.worker}: {failure.head}", RED, sys.stdout))
+            _print_detail(failure.detail)
     if total > len(found):
         say(f"These are the newest {len(found):,} of {total:,}; --tail N shows more.")
-    elif not total:
+    elif not total and not as_json:
         what = f"mini-batch {choice.mini_batch} of job {job_id}" if choice.mini_batch is not None else f"job {job_id}"
         out(f"The logs of {what} show no failure.")
     return exit_codes.DONE
@@ -116,17 +116,17 @@ def print_mini_batch(client: Client, job_id: str, choice: Choice, *, as_json: bo
     if not files:
         name = f"{choice.step}/{choice.mini_batch}" if choice.step else choice.mini_batch
         raise NotFound(
-            f"No log of job {job_id} mentions mini-batch {choice.mini_batch}: no worker has got it yet, or "
-            f"there is none of that number. `windrow mb show {job_id} {name}` shows its state."
+            f"The logs of job {job_id} do not mention mini-batch {choice.mini_batch}. It has not started, or does not "
+            f"exist. `windrow mb show {job_id} {name}` shows its state."
         )
     lines = [
         (file.path, line)
         for file in files
         if "/sys/node/" in file.path and file.path.endswith(".txt")
         for line in _lines(client, job_id, file)
-        if _tells_of(line, choice.mini_batch)
+        if _mentions(line, choice.mini_batch)
     ]
-    failures = [failure for failure in _failures(client, job_id, files) if _tells_of(failure.head, choice.mini_batch)]
+    failures = [failure for failure in _failures(client, job_id, files) if _mentions(failure.head, choice.mini_batch)]
     others = [file for file in files if "/user/" in file.path and "/user/error/" not in file.path]
     if as_json:
         print_json(
@@ -272,7 +272,7 @@ def _lines(client: Client, job_id: str, file: LogFile) -> Iterator[str]:
         yield rest.decode("utf-8", "replace")
 
 
-def _tells_of(line: str, mini_batch: int) -> bool:
+def _mentions(line: str, mini_batch: int) -> bool:
     return re.search(rf"\bmini-batch {mini_batch}, try \d", line) is not None
 
 

@@ -56,12 +56,12 @@ def report(
         target.write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     except OSError as error:
         raise UsageError(
-            f"The report cannot be written to {target}: {error.strerror}. Name another file: --to FILE"
+            f"The report cannot be written to {target}: {error.strerror}. Choose another file with --to FILE."
         ) from error
     out(str(target))
     if show:
         import webbrowser
 
         if not webbrowser.open(target.absolute().as_uri()):
-            say("No web browser was found here; open the file by hand.")
+            say("No web browser was found here; open the file yourself.")
     return exit_codes.DONE

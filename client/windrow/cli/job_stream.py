@@ -23,7 +23,7 @@ def tell_stands_still(job: Job) -> None:
     """Say that nothing runs the job, and what to do."""
     say(
         f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
-        "is live over its state folder. Continue it with the `windrow run` command that began it."
+        "is live over its state folder. Continue it with the `windrow run` command that started it."
     )
 
 
@@ -56,7 +56,7 @@ def stream_job(
         document = client.document(job_id)
     except KeyboardInterrupt:
         display.end()
-        say(f"The job goes on. Follow it again with: windrow job stream {job_id}{options}")
+        say(f"The job is still running. To follow it again: windrow job stream {job_id}{options}")
         return exit_codes.INTERRUPTED
     finally:
         follower.close()

@@ -12,12 +12,12 @@ from windrow.common.health_file import Silent, is_serving
 
 SERVES, SERVES_NOT, USAGE, NO_ANSWER = 0, 1, 2, 5
 """As in `windrow.cli.exit_codes`."""
-MASTER_SERVES_NOT = "not serving: its storage is full, or its state damaged; windrow job list tells more"
+MASTER_SERVES_NOT = "not serving: its disk is full, or its state is damaged; `windrow job list` says which"
 KINDS = {
     "--folder": ("agent", "not serving: it is not connected to a master"),
     "--state": ("master", MASTER_SERVES_NOT),
 }
-"""By option: whose folder it is, and what is said when that one does not serve."""
+"""By option: the role whose folder it is, and what to print if it does not serve."""
 
 
 def parse(arguments: list[str]) -> tuple[str, str] | None:
@@ -32,7 +32,7 @@ def parse(arguments: list[str]) -> tuple[str, str] | None:
 
 
 def local_health(option: str, folder: str) -> int:
-    """Print whether the process of a folder serves; return the exit code."""
+    """Print whether the process that uses a folder is serving; return the exit code."""
     role, serves_not = KINDS[option]
     try:
         _become_owner(folder)

@@ -16,7 +16,7 @@ def choose_master(master: str | None, state: Path | None) -> tuple[str | None, P
     if master and state is not None:
         typed = [name for name in ("--master", "--state") if any(f"{a}=".startswith(f"{name}=") for a in sys.argv)]
         if len(typed) == 2:
-            raise UsageError("--master and --state exclude each other: give the one that names where the job is.")
+            raise UsageError("--master and --state are mutually exclusive: give the one where the job is.")
         if typed == ["--master"]:
             state = None
         else:
@@ -25,7 +25,7 @@ def choose_master(master: str | None, state: Path | None) -> tuple[str | None, P
 
 
 def master_options(master: str | None, state: Path | None) -> str:
-    """The options by which a later command of this user finds the same master, with a leading blank."""
+    """The options by which a later command of this user finds the same master, with a leading space."""
     master, state = choose_master(master, state)
     if state is not None:
         named = os.environ.get("WINDROW_STATE")

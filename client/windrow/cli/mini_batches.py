@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 MiniBatchName = Annotated[
-    str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 where the job has several steps.")
+    str, typer.Argument(metavar="MB", help="Which mini-batch: 17, or STEP/17 if the job has several steps.")
 ]
 
 
@@ -202,7 +202,7 @@ def replay(
             prepared.bring(
                 client, job, index, step, item=item, pdb=pdb, python=python, code=code, write_outputs=write_outputs
             )
-        # The master, perhaps a private one of ours, is not needed while the script runs.
+        # The master, perhaps this command's own, is not needed while the script runs.
         return prepared.run()
 
 
@@ -210,7 +210,7 @@ def parse_name(text: str) -> tuple[str | None, int]:
     """`17` or `STEP/17` -> (step, index). Raises UsageError."""
     step, slash, number = text.rpartition("/")
     if not number.isdecimal() or (slash and not step):
-        raise UsageError(f"{text!r} names no mini-batch. Give its number, as in 17, or STEP/17 with the step's name.")
+        raise UsageError(f"{text!r} is not a mini-batch. Give its number, as in 17, or STEP/17 with the step's name.")
     return step or None, int(number)
 
 
@@ -267,7 +267,7 @@ def _print_details(
         out(f"  {item}")
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out
     if left > 0:
-        out(f"  … and {left:,} more (-o json tells the first 1,000)")
+        out(f"  … and {left:,} more (-o json lists the first 1,000)")
     recipe = found.recipe
     if not recipe.startswith('{"files"') and recipe != "{}":
         out(f"Recipe: {recipe if len(recipe) <= 2000 else recipe[:2000] + '…'}")
@@ -276,7 +276,7 @@ def _print_details(
         _print_attempt(number, attempt)
     if not found.attempts:
         out("")
-        out(f"Its result was taken over from job {earlier}: it did not run." if earlier else "No attempt yet.")
+        out(f"It did not run: its result was taken over from job {earlier}." if earlier else "No attempt yet.")
     out("")
     log = next((path for attempt in reversed(found.attempts) for path in attempt.logs), None)
     if log is not None:
@@ -291,7 +291,7 @@ def _print_details(
 
 def _items_line(one: MiniBatch) -> str:
     if not one.item_count and one.state != "succeeded":
-        return "not counted before they are loaded"
+        return "counted when they are loaded"
     ok = f", {one.ok_count:,} with a result" if one.ok_count or one.state == "succeeded" else ""
     return f"{one.item_count:,}{ok}"
 
@@ -311,7 +311,7 @@ def _print_attempt(number: int, attempt: Attempt) -> None:
         )
         fields.append(("  took", times))
         if attempt.peak_rss_bytes:
-            fields.append(("  memory", f"{size(attempt.peak_rss_bytes)} at most, of the process so far"))
+            fields.append(("  memory", f"peak {size(attempt.peak_rss_bytes)}, of the process so far"))
     if attempt.state == "succeeded":
         fields.append(("  results", f"{attempt.result_count:,} for {counted(attempt.item_count, 'item')}"))
     if attempt.message:

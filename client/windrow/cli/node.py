@@ -51,7 +51,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
         shared = {"master_certificate_good_until": ends.isoformat() if ends is not None else None}
         print_json([node.to_dict() | shared for node in nodes])
     elif not nodes:
-        out("No node is here. Start one with: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
+        out("This master has no nodes. Start one: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
         with_pools = any(node.pools for node in nodes)
         print_table(
@@ -97,7 +97,7 @@ def drain(
             try:
                 found, told = _wait_until_left(client, found)
             except KeyboardInterrupt:
-                say(f"{node} goes on leaving; `windrow node list` shows when it is gone.")
+                say(f"{node} is still draining; `windrow node list` shows when it has left.")
                 return exit_codes.INTERRUPTED
     _answer(found, told, output)
     return exit_codes.DONE
@@ -124,10 +124,10 @@ def uncordon(node: NodeName, master: Master = None, state: State = None, output:
     with open_client(master, state) as client:
         found = client.cordon_node(node, cordoned=False)
     told = {
-        "lost": f"{node} is not cordoned any more. It is gone, and its name is forgotten until it comes back.",
-        "draining": f"{node} is not cordoned any more. It is still leaving, and gets work when it comes back.",
+        "lost": f"{node} is no longer cordoned. It is gone, and its name is forgotten until it comes back.",
+        "draining": f"{node} is no longer cordoned. It is still draining, and gets work when it comes back.",
     }
-    _answer(found, told.get(found.state, f"{node} is not cordoned any more: it gets work."), output)
+    _answer(found, told.get(found.state, f"{node} is no longer cordoned: it gets work."), output)
     return exit_codes.DONE
 
 
@@ -143,16 +143,16 @@ def remove(node: NodeName, master: Master = None, state: State = None, output: O
     if output is OutputForm.JSON:
         print_json({"node_id": node, "removed": True})
     else:
-        out(f"{node} is forgotten. What it held runs elsewhere.")
+        out(f"{node} was removed. Its mini-batches run on other nodes.")
     return exit_codes.DONE
 
 
 def _drained(node: Node) -> str:
     if node.state == "lost":
-        return f"{node.node_id} is gone already. Its name stays cordoned."
+        return f"{node.node_id} is already gone. Its name stays cordoned."
     return (
         f"{node.node_id} is leaving: it hands back what it has not started, and finishes the rest. "
-        f"Its name stays cordoned."
+        "Its name stays cordoned."
     )
 
 
@@ -168,7 +168,7 @@ def _wait_until_left(client: Client, asked: Node) -> tuple[Node, str]:
         if found.node_incarnation != asked.node_incarnation:
             return (
                 found,
-                f"{name} has left. Another agent is here under its name; it gets no work while it is cordoned.",
+                f"{name} has left. Another agent has connected under its name; it gets no work while it is cordoned.",
             )
         if found.state == "lost":
             how = "has left" if found.message == "Left." else f"is gone: {found.message.rstrip('.')}"
@@ -187,7 +187,7 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
     state = f"{node.state},cordoned" if node.cordoned else node.state
     begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
     if node.state == "lost":
-        # Nobody is there to use or have anything.
+        # A lost node uses and offers nothing.
         return (*begin, *[""] * 7, node.windrow_version, _why(node))
     return (
         *begin,
@@ -207,7 +207,7 @@ def _why(node: Node) -> str:
     """Why the node is not ready, and what to do about it; empty if it is ready."""
     if node.builds and not node.message:
         longest = duration(max(node.builds.values()))
-        return f"Builds {'an environment' if len(node.builds) == 1 else 'environments'}, for {longest} already."
+        return f"Building {'an environment' if len(node.builds) == 1 else 'environments'}, for {longest} so far."
     if not node.cordoned:
         return node.message
     if node.state == "lost":

@@ -122,7 +122,7 @@ def warn_read_only(client: Client) -> FoundMaster:
     """Warn if the master accepts no changes at the moment. Returns the master."""
     master = client.master()
     if master.read_only_reason:
-        say(f"{coloured('warning:', YELLOW, sys.stderr)} the master stands still: {master.read_only_reason}")
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} the master accepts no changes: {master.read_only_reason}")
     return master
 
 
@@ -161,7 +161,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
         state = Path(state_folder.DEFAULT)
     if live and state is not None and state_folder.read_endpoint(str(state)) is None:
         raise UsageError(
-            f"No run is live over the state folder {state}, so nothing would run the job. "
+            f"No run is live over the state folder {state}, so the job would not run. "
             f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
         )
     with Client(master if state is None else None, state=state, new=make) as client:

@@ -62,7 +62,7 @@ class Replay:
         if done.returncode < 0:
             say(
                 f"The process was ended by {signal_name(-done.returncode)}. In a job this is a `crash` of the "
-                "mini-batch (`oom`, where memory ran out)."
+                "mini-batch (`oom` if memory ran out)."
             )
             return 1
         if was_running:
@@ -98,26 +98,32 @@ class Replay:
             raise UsageError(f"Step {spec.step_name} is a command, which has no items: leave --item out.")
         if code is not None:
             code = _checked_code(code, spec.entry_script)
-        self._make_folder()
-        archive = self._folder / "code" / f"{spec.code_digest}.tar"
-        if code is None:
-            archive.parent.mkdir()
-            client.download_code(spec.code_digest, archive)
-        document = {
-            "folder": str(self._folder),
-            "step": base64.b64encode(spec.SerializeToString()).decode(),
-            "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
-            "inputs": dict(found.inputs),
-            "archive": str(archive),
-            "code": str(code) if code is not None else None,
-            "python": python,
-            "item": item,
-            "pdb": pdb,
-            "write_outputs": write_outputs,
-            "kept": self._kept,
-            "master": "" if client.is_here else client.address,
-        }
-        self._config.write_text(json.dumps(document))
+        try:
+            self._make_folder()
+            archive = self._folder / "code" / f"{spec.code_digest}.tar"
+            if code is None:
+                archive.parent.mkdir()
+                client.download_code(spec.code_digest, archive)
+            document = {
+                "folder": str(self._folder),
+                "step": base64.b64encode(spec.SerializeToString()).decode(),
+                "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
+                "inputs": dict(found.inputs),
+                "archive": str(archive),
+                "code": str(code) if code is not None else None,
+                "python": python,
+                "item": item,
+                "pdb": pdb,
+                "write_outputs": write_outputs,
+                "kept": self._kept,
+                "master": "" if client.is_here else client.address,
+            }
+            self._config.write_text(json.dumps(document))
+        except OSError as error:
+            raise UsageError(
+                f"The replay cannot be written to {self._folder}: {error.strerror}. Free some space there, or choose "
+                "another folder with --keep DIR."
+            ) from error
         _introduce(job_id, found, code, write_outputs=write_outputs)
 
     def _remove(self) -> None:
@@ -131,9 +137,11 @@ class Replay:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if any(self._folder.iterdir()):
-                raise UsageError(f"--keep {self._folder} is not empty. Name a new or an empty folder.")
+                raise UsageError(f"--keep {self._folder} is not empty. Choose a new or empty folder.")
         except OSError as error:
-            raise UsageError(f"--keep {self._folder} cannot be used: {error.strerror}. Name another folder.") from error
+            raise UsageError(
+                f"--keep {self._folder} cannot be used: {error.strerror}. Choose another folder."
+            ) from error
 
 
 def _leave(number: int, frame: object) -> None:
@@ -143,11 +151,11 @@ def _leave(number: int, frame: object) -> None:
 
 def _checked_code(code: Path, entry_script: str) -> Path:
     if not code.is_dir():
-        raise UsageError(f"--code {code} is not a folder. Name the folder that holds the step's code.")
+        raise UsageError(f"--code {code} is not a folder. Give the folder with the step's code.")
     if entry_script.endswith(".py") and not (code / entry_script).is_file():
         raise UsageError(
-            f"--code {code} holds no {entry_script}, the step's entry script. Name the folder that the job file's "
-            "`code:` names."
+            f"--code {code} does not contain {entry_script}, the step's entry script. Give the folder that "
+            "is `code:` in the job file."
         )
     return code.absolute()
 
@@ -177,7 +185,7 @@ def _introduce(
     else:
         say("The job does not change: what the script writes to its outputs goes to a scratch folder.")
     if write_outputs and remote:
-        say(f"Nothing is uploaded: what it writes to {', '.join(remote)} goes to a scratch folder.")
+        say(f"Nothing is uploaded: what the script writes to {', '.join(remote)} goes to a scratch folder.")
     say("─" * min(80, _width()))
 
 

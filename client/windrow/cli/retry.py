@@ -37,12 +37,15 @@ def retry(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     python: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="On this machine: interpreter for the script [default: as before]."),
+        typer.Option(metavar="PATH", help="Interpreter for the script, for runs on this machine [default: as before]."),
     ] = None,
     slots: Annotated[
         int | None,
         typer.Option(
-            min=1, max=4096, metavar="N", help="On this machine: number of workers [default: one per processor]."
+            min=1,
+            max=4096,
+            metavar="N",
+            help="Number of workers, for runs on this machine [default: one per processor].",
         ),
     ] = None,
     master: Master = None,
@@ -61,7 +64,10 @@ def retry(
         return _here(job, file, sets, folder, python, slots, strict=strict, output=output)
     if python is not None or slots is not None:
         option = "--slots" if python is None else "--python"
-        raise UsageError(f"{option} is for runs on this machine; here the agents of the master decide. Leave it out.")
+        raise UsageError(
+            f"{option} applies only to runs on this machine. This job runs on a master, where each agent decides. "
+            "Leave it out."
+        )
     with open_client(master, state, live=True) as client:
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             found = client.retry(job, file, sets=sets or (), on_upload=display.show)
@@ -74,7 +80,7 @@ def retry(
         else:
             batches = found.mini_batches
             done = f"{batches.done:,} of {counted(batches.total, 'mini-batch')}"
-            out(f"{job} is {found.state.value} again: {done} were done.")
+            out(f"{job} is {found.state.value} again: {done} are already done.")
     return exit_codes.DONE
 
 
@@ -101,6 +107,6 @@ def _here(
     if before.environments == "own":
         options.environments = "own"
     if before.python and not python:
-        say(f"Scripts run in {before.python}, as in the run before; --python names another.")
+        say(f"Scripts run in {before.python}, as in the previous run; --python chooses another.")
     options.strict, options.output = strict, output.value
     return run_start.run(options)

@@ -11,6 +11,7 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
+from windrow.cli.run_start import open_run_session
 from windrow.common import garbage_collector
 from windrow.common.quantities import counted
 from windrow.storage.credentials import hide_credentials
@@ -118,13 +119,13 @@ class _Run:
         if self._job is not None and not attached:
             running = self._job.mini_batches.leased
             what = f" ({running:,} leased)" if running else ""
-            self._say(f"Stopping: mini-batches that run{what} are finished first. Ctrl-C again ends at once.")
+            self._say(f"Stopping when the running mini-batches{what} are finished. Ctrl-C again ends at once.")
         owner = self._session.owner_pid if self._session is not None else 0
         self.close()
         if self._job is not None and self._document is not None:
             return self._tell_end(self._job, self._document)
         if attached:
-            self._say(f"The run goes on in process {owner}; the same command shows it again.")
+            self._say(f"The run continues in process {owner}; the same command shows it again.")
         else:
             items = self._job.items if self._job is not None else None
             done = (
@@ -182,7 +183,7 @@ class _Run:
 
     def _opened(self) -> Session:
         if self._session is None:
-            self._session = self._open()
+            self._session = open_run_session(self._options)
         return self._session
 
     def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:
@@ -198,20 +199,7 @@ class _Run:
                 f"{', '.join(names)}; scripts run in {python}."
             )
 
-    def _open(self) -> Session:
-        from windrow.embedded.session import open_session
-
-        options = self._options
-        return open_session(
-            options.state,
-            with_agent=True,
-            python=options.python,
-            environments=options.environments,
-            slots=options.slots,
-            datastores=options.datastores,
-        )
-
-    def _remember_told(self, session: Session, job_id: str) -> None:
+    def _remember_options(self, session: Session, job_id: str) -> None:
         from windrow.embedded import remembered_options
 
         options = self._options
@@ -229,7 +217,7 @@ class _Run:
             try:
                 if self._job is None:
                     self._job = self._begin(client, session, loaded)
-                    self._remember_told(session, self._job.job_id)
+                    self._remember_options(session, self._job.job_id)
                 return self._watch(client, session, self._job.job_id, seq)
             except OwnerGone as gone:
                 self._say(str(gone))
@@ -260,9 +248,7 @@ class _Run:
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
-            self._say(
-                "This run ended while no command followed it, so nothing runs again. To run it anew, use --restart."
-            )
+            self._say("This run has already finished, while no command followed it. To run it again, use --restart.")
         for other in begun.others:
             self._say(
                 f"The unfinished run {other.job_id} ({other.display_name}) of this state folder continues as well."

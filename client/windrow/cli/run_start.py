@@ -36,18 +36,10 @@ def _run(options: RunOptions) -> int:
     error: Exception | None = None
     # A missing job file starts nothing.
     if os.path.isfile(options.job_file) or (options.retried and not options.job_file):
-        from windrow.embedded.session import open_session
         from windrow.errors import WindrowError
 
         try:
-            session = open_session(
-                options.state,
-                with_agent=True,
-                python=options.python,
-                environments=options.environments,
-                slots=options.slots,
-                datastores=options.datastores,
-            )
+            session = open_run_session(options)
         except WindrowError as raised:
             error = raised
         except KeyboardInterrupt:
@@ -59,3 +51,17 @@ def _run(options: RunOptions) -> int:
     from windrow.cli.run import run_command
 
     return run_command(options, session)
+
+
+def open_run_session(options: RunOptions) -> Session:
+    """Open the state folder of a run, with a private master and agent. Raises what `open_session` raises."""
+    from windrow.embedded.session import open_session
+
+    return open_session(
+        options.state,
+        with_agent=True,
+        python=options.python,
+        environments=options.environments,
+        slots=options.slots,
+        datastores=options.datastores,
+    )

@@ -25,7 +25,7 @@ Folder = Annotated[
     Path, typer.Argument(metavar="DIR", envvar="WINDROW_STATE", help="The state folder of runs, or of a master.")
 ]
 ADVICE = (
-    "Keep a copy of the folder as it is. Then bring the whole folder back from a backup, or save what can still be "
+    "Keep a copy of the folder as it is. Then restore the whole folder from a backup, or save what can still be "
     "read: windrow state salvage {folder} --to OUT"
 )
 
@@ -70,7 +70,7 @@ def salvage(
     1 something is.
     """
     if to is None:
-        raise UsageError("Where to? Name a new folder: --to OUT")
+        raise UsageError("--to OUT is required: a new folder for what can be read.")
     found = _asked("export", folder, to)
     lost = bool(found["notes"])
     if output is OutputForm.JSON:
@@ -86,7 +86,7 @@ def salvage(
     for note in found["notes"]:
         out(note)
     saved = f"{counted(len(found['jobs']), 'job')}, {counted(found['artifacts'], 'archive')}"
-    out(f"Saved in {to}: {saved}. A step's missing.csv lists the mini-batches without rows; salvage.json tells all.")
+    out(f"Saved in {to}: {saved}. A step's missing.csv lists the mini-batches without rows; salvage.json has it all.")
     return exit_codes.JOB_FAILED if lost else exit_codes.DONE
 
 
@@ -96,7 +96,7 @@ def _asked(what: str, folder: Path, *more: Path) -> dict[str, Any]:
         places = [str(path.absolute()) for path in (folder, *more)]
         found = ask("windrow_master.salvage", what, *places, patience_s=None)
     except Unanswered as error:
-        raise UsageError(f"The state folder could not be looked at: {error}") from error
+        raise UsageError(f"The state folder could not be checked: {error}") from error
     if found["trouble"]:
         raise UsageError(str(found["trouble"]))
     return found

@@ -1,1 +1,1 @@
-"""What all roles share: names, numbers in words, notes on disk, the log, the Python that runs scripts."""
+"""Shared by all roles: archives, notes on disk, the log, numbers in words, users, the Python that runs scripts."""

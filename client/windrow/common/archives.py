@@ -1,8 +1,8 @@
-"""Unpacking archives of code and of data. Who unpacks trusts nothing of what an archive says.
+"""Unpacks archives of code and of data, and trusts nothing that an archive says.
 
-Format: docs/contracts.md, sections 1 and 1a: a plain tar of regular files, whose names need PAX headers where they are
-long or no ASCII. The reader here knows that and nothing else of tar: links, devices, sparse files, folders and headers
-of any other kind are refused, and no header makes it take more than PAX_BYTES_MAX of memory.
+Format: docs/contracts.md, sections 1 and 1a: a plain tar of regular files, with PAX headers for names that are long or
+not ASCII. This reader knows nothing else of tar: it refuses links, devices, sparse files, folders and all other kinds
+of headers, and no header makes it use more than PAX_BYTES_MAX of memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 BLOCK_BYTES = 512
 PAX_BYTES_MAX = 64 * 1024
-"""Of one file's further headers: a path is the longest thing in them."""
+"""The limit for the further headers of one file. A path is the longest thing in them."""
 
 _CHUNK = 1024 * 1024
 _HEADER_BYTES_MAX = 8192
-"""Headers and padding of one file, names as long as systems allow included."""
+"""The limit for headers and padding of one file, even with the longest names that systems allow."""
 
 _REGULAR, _PAX = b"0", b"x"
 
@@ -44,11 +44,11 @@ class ArchiveLimits(NamedTuple):
 
 
 DATA_LIMITS = ArchiveLimits(files_max=1_000_000, bytes_max=16 << 30)
-"""Of a client's data for one input; the archive as a whole, headers included, is no longer than `bytes_max` either."""
+"""The limits for a client's data for one input. `bytes_max` also limits the whole archive, headers included."""
 
 
 CODE_LIMITS = ArchiveLimits(files_max=50_000, bytes_max=2 * 1024**3)
-"""Of a code folder."""
+"""The limits for a code folder."""
 
 _IMPORTED = (b".py", b".so")
 
@@ -75,7 +75,7 @@ class Member(NamedTuple):
 @cache
 def data_preamble() -> bytes:
     """How archives of data begin. Archives of code never begin like this, so no digest belongs to one of each."""
-    # Only who brings or takes data pays for the import.
+    # Imported here: only transfers of data need it.
     import tarfile
 
     return tarfile.TarInfo.create_pax_global_header({"comment": "windrow data"})
@@ -96,11 +96,11 @@ def unpack(
     """Unpacks an archive into `folder`, which must not exist yet or be empty.
 
     Only regular files with relative names are accepted, each once; anything else, and an archive beyond the limits,
-    raises ArchiveError, which calls it `what`. What was unpacked until then stays: the caller removes the folder.
-    Whether the archive is the one that its digest names is for the caller to verify. `preamble`: how it must begin;
-    `for_all`: everybody may read what is unpacked, whatever the umask; `on_bytes` is told again and again how many
-    bytes of the archive are done; `on_file` of each file, when it is written: its name, the digest of its content
-    (sha256, or what `make_hash` makes), and its status. Raises OSError.
+    raises ArchiveError, which calls it `what`. Files that were unpacked before that stay: the caller removes the
+    folder. The caller also verifies that the archive has its digest. `preamble`: how it must begin; `for_all`: all
+    users may read what is unpacked, whatever the umask; `on_bytes` is called again and again with the number of bytes
+    of the archive that are done; `on_file` is called with each written file: its name, the digest of its content
+    (sha256, or from `make_hash`), and its status. Raises OSError.
     """
     target = os.fsencode(folder)
     os.makedirs(target, exist_ok=True)
@@ -111,9 +111,9 @@ def unpack(
     with Path(archive).open("rb") as file:
         # Headers and padding of many small files come on top of the content.
         if os.fstat(file.fileno()).st_size > limits.bytes_max + limits.files_max * _HEADER_BYTES_MAX:
-            raise ArchiveError(f"the {what} {archive} is refused: it is larger than any that is packed.")
+            raise ArchiveError(f"the {what} {archive} is refused: it is larger than Windrow's archives can be.")
         if file.read(len(preamble)) != preamble:
-            raise OtherKind(f"the {what} {archive} is refused: it is an archive of another kind.")
+            raise OtherKind(f"the {what} {archive} is refused: it is a different kind of archive.")
         try:
             members = _members(file, len(preamble), what)
             _unpack_members(
@@ -128,7 +128,7 @@ def unpack(
                 make_hash=make_hash,
             )
         except ValueError as error:
-            raise ArchiveError(f"the {what} {archive} is damaged or no archive of Windrow's: {error}") from error
+            raise ArchiveError(f"the {what} {archive} is damaged or not a Windrow archive: {error}") from error
 
 
 def unpack_code(
@@ -170,11 +170,11 @@ def _unpack_members(
         shown = os.fsdecode(member.name[:500])
         parts = member.name.split(b"/")
         if b"\0" in member.name or any(part in (b"", b".", b"..") for part in parts):
-            raise ArchiveError(f"the {what} is refused: {shown!r} is no name of a file below the folder.")
+            raise ArchiveError(f"the {what} is refused: {shown!r} is not a valid relative file name.")
         try:
             if b"/".join([target, *parts[:-1]]) not in made:
                 _make_folders(target, parts[:-1], made, for_all=for_all)
-            # O_EXCL: a name that comes twice is refused, and nothing that lies there is ever followed or overwritten.
+            # O_EXCL: a name that appears twice is refused, and nothing that exists is followed or overwritten.
             descriptor = os.open(
                 target + b"/" + member.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -182,7 +182,7 @@ def _unpack_members(
             )
         except (FileExistsError, NotADirectoryError):
             raise ArchiveError(
-                f"the {what} is refused: {shown!r} comes twice, or is a file and a folder at once."
+                f"the {what} is refused: {shown!r} appears twice, or as both a file and a folder."
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL):
@@ -223,7 +223,7 @@ def _make_folders(target: bytes, parts: list[bytes], made: set[bytes], *, for_al
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
-            # Never through a link: nobody but us writes here, and we make none.
+            # Never through a link: only this process writes here, and it makes none.
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise
         else:
@@ -243,7 +243,7 @@ def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:
             raise ValueError("it ends too early")
         if not any(block):
             if pax:
-                raise ValueError("it ends behind a header that announces a file")
+                raise ValueError("it ends after a header that announces a file")
             return
         if _octal(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * ord(" "):
             raise ValueError("a header has a wrong checksum")
@@ -251,13 +251,13 @@ def _members(file: BinaryIO, at: int, what: str) -> Iterator[Member]:
         at += BLOCK_BYTES
         if kind == _PAX and not pax:
             if size > PAX_BYTES_MAX:
-                raise ArchiveError(f"the {what} is refused: a header of {size} bytes; none that is packed is so large.")
+                raise ArchiveError(f"the {what} is refused: a header has {size} bytes, more than Windrow ever writes.")
             pax = _pax_records(os.pread(file.fileno(), size, at), size)
         else:
             name, prefix = block[:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
             name = pax.get(b"path", prefix + b"/" + name if prefix else name)
             if kind not in (_REGULAR, b"\0") or any(block[157:257]) or not pax.keys() <= _PAX_KEYS:
-                raise ArchiveError(f"the {what} is refused: {os.fsdecode(name[:500])!r} is no regular file.")
+                raise ArchiveError(f"the {what} is refused: {os.fsdecode(name[:500])!r} is not a regular file.")
             if b"size" in pax:
                 size = _decimal(pax[b"size"])
             pax = {}
@@ -288,13 +288,13 @@ def _pax_records(data: bytes, size: int) -> dict[bytes, bytes]:
 def _octal(field: bytes) -> int:
     text = field.split(b"\0")[0].strip(b" ")
     if not all(0x30 <= digit <= 0x37 for digit in text):
-        raise ValueError("a header holds no number where one must be")
+        raise ValueError("a header lacks a number")
     return int(text or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
-        raise ValueError("a header holds no number where one must be")
+        raise ValueError("a header lacks a number")
     return int(text)
 
 

@@ -3,7 +3,7 @@
 For the client's container. What it fetches into a folder of the host must belong to that folder's owner, who may be the
 only one allowed to write there. The client token belongs to another user, so it is read before.
 
-As root, it needs no capabilities but SETUID and SETGID. As anybody else, it stays that user.
+As root, it needs only the capabilities SETUID and SETGID. Any other user stays the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> NoReturn:
     _, folder, *command = sys.argv
     missing = [file for name in SECRETS if (file := os.environ.get(name)) and not os.path.lexists(file)]
     if missing:
-        sys.exit(f"{missing[0]} is not there: no cluster has been started here yet. Start it: docker compose up -d")
+        sys.exit(f"{missing[0]} does not exist: no cluster has been started here yet. Start one: docker compose up -d")
     if os.geteuid() == 0:
         for name in SECRETS:
             if file := os.environ.get(name):

@@ -1,9 +1,9 @@
-"""Whether a master or an agent on this machine is well, read from the time stamp of a file in its folder.
+"""Says whether a master or an agent on this machine is healthy, from the time stamp of a file in its folder.
 
-The event loop of the process sets the time stamp; a thread would go on when the loop hangs. A check needs no import and
-no connection: container engines run one every few seconds, in each of many containers. Only the time stamp is written,
-which works even on a full disk. One second after the start of 1970 means: the process lives, but does not serve at the
-moment.
+The event loop of the process sets the time stamp, because a thread would continue if the loop hangs. A check needs no
+imports and no connection: container engines run one every few seconds, in each of many containers. Only the time stamp
+is written, which works even on a full disk. A time stamp of one second after the start of 1970 means that the process
+lives, but does not serve at the moment.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def is_serving(folder: str, now_s: float | None = None) -> bool:
     if told_s == _NOT_SERVING_S:
         return False
     age_s = (time.time() if now_s is None else now_s) - told_s
-    # A clock that was set back makes it lie in the future, until the process tells anew.
+    # If the clock was set back, the time stamp is in the future until the process sets it again.
     if not -FRESH_S < age_s < FRESH_S:
         raise Silent(f"it has given no sign of life for {abs(age_s):.0f} s: it hangs, or is gone")
     return True

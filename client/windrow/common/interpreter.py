@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 8)
 PROBE_S = 30.0
-"""One that has not answered by then (a slow disk) is left to the agent, which will tell."""
+"""An interpreter that takes longer to answer (on a slow disk) is left to the agent, which will report problems."""
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_probe.py")
 
 
@@ -84,7 +84,7 @@ def _check_version(python: str, version: str) -> None:
         )
 
 
-_OTHER = "Name another one with --python PATH"
+_OTHER = "Choose another one with --python PATH"
 
 
 def _checked(path: str, origin: str) -> str:

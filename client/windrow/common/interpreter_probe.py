@@ -2,7 +2,7 @@
 """Run by another interpreter, as `python interpreter_probe.py CODE_FOLDER LIBRARY...`: prints its version and which
 of the libraries it lacks.
 
-Written so that even Python 2 can read it, to tell an interpreter that is too old from one that is broken.
+Even Python 2 can read this file, so that an interpreter that is too old is distinguished from a broken one.
 """
 
 import sys

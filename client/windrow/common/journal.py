@@ -1,9 +1,9 @@
 """The log of a master or an agent: what happened, and the values that belong to it.
 
-Always: one JSON object a line in a file. Served (`windrow master`, `windrow agent`) also on stderr, where a container's
-log or a service manager picks it up: readable on a terminal (by structlog), JSON elsewhere. Where nobody reads along,
-structlog is not loaded: its import alone would be a fifth of the time to the first `run()`. Warnings of the embedded
-processes of `windrow run` reach their stderr in plain words.
+The log is always a file with one JSON object per line. Services (`windrow master`, `windrow agent`) also write it to
+stderr, for the log of a container or a service manager: readable on a terminal (with structlog), JSON elsewhere.
+Embedded processes of `windrow run` write only warnings to stderr, in plain words. They do not import structlog, which
+would take a fifth of the time to the first `run()`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _JsonFile(logging.Handler):
     """Appends to a file that is renamed to `<name>.1` when it has grown too large.
 
     A full disk never harms the process. The last KEPT_LINES_MAX lines that it did not take are written when there is
-    room again; earlier ones are lost.
+    space again; earlier ones are lost.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class _JsonFile(logging.Handler):
         try:
             if self._size > FILE_BYTES_MAX:
                 self._rotate()
-            # What a full disk did not take comes first: that it is full, say.
+            # Lines that a full disk did not take come first, such as the one that says so.
             while self._kept:
                 self._write(self._kept[0])
                 self._kept.popleft()
@@ -152,7 +152,7 @@ class Condition:
         self._from_times = from_times
         self._since_s = 0.0
         self.times = 0
-        """How often it has happened since it began; 0: it does not go on."""
+        """How often it has occurred since it began; 0 if it is over."""
 
     def goes_on(self, **fields: object) -> None:
         """Note that the condition has occurred, or occurred again."""
@@ -171,7 +171,7 @@ class Condition:
 
 
 class Repeated:
-    """Events that anybody can cause as often as they like. A few of each kind are logged each minute. The others are
+    """Events that others can cause as often as they like. A few of each kind are logged each minute. The others are
     counted, and the next one that is logged shows their number.
     """
 

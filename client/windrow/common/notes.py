@@ -1,7 +1,7 @@
-"""Notes: small JSON documents on disk, each whole or not there, and each with its own checksum.
+"""Notes: small JSON documents on disk, written atomically, each with its own checksum.
 
-A note is one JSON object whose last key is `crc32`, that of the text of the object without it. Every byte of the file
-is covered: one that was changed, cut off or added is noticed when the note is read.
+A note is one JSON object whose last key is `crc32`: the checksum of the object's text without that key. It covers every
+byte of the file: a byte that was changed, cut off or added is noticed when the note is read.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -43,20 +43,20 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
     if body.endswith(b", "):
         body = body[:-2]
     body += b"}"
-    # Compared as it was written: another spelling of the same number is damage, too.
+    # Compared as text: another spelling of the same number is also damage.
     if told != b"%d}\n" % crc32(body):
-        raise NoteDamaged(where, "its checksum does not fit its content" if text else "it is empty")
+        raise NoteDamaged(where, "its checksum does not match its content" if text else "it is empty")
     value: dict[str, Any] = json.loads(body)
     return value
 
 
 def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Write a note, whole or not at all. One call for a path at a time.
+    """Write a note atomically. Only one call at a time for a path.
 
     `durable`: its content is on the disk when this returns. Raises OSError.
     """
     folder, slash, name = os.fspath(path).rpartition("/")
-    # Hidden, and of this name: nobody who lists a folder of logs is to see it, and ask for it when it is gone.
+    # Hidden by this name: otherwise a client that lists a folder of logs may ask for it when it is gone.
     partial = f"{folder}{slash}.{name}.windrow-partial"
     with open(partial, "wb") as file:
         file.write(render(value))

@@ -1,7 +1,7 @@
-"""The limit of open files: raised as far as the system allows, and found too low before any work begins.
+"""The limit of open files: raised as far as the system allows, and checked before any work begins.
 
-Systems keep the soft limit low for the sake of programs that use select(); ours do not. Scripts may: workers get the
-soft limit back with which their agent was started.
+Systems keep the soft limit low for programs that use select(). Windrow's do not, but scripts may: workers get back the
+soft limit with which their agent was started.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -12,10 +12,10 @@ import resource
 from windrow.errors import UsageError
 
 BASE = 48
-"""What a master, or an agent without workers, opens at least, with some room."""
+"""The open files of a master, or of an agent without workers, and some more."""
 EACH_WORKER = 8
 _RAISED_MAX = 65536
-"""More would only make tables larger that the kernel goes through at each start of a process."""
+"""More would only enlarge tables that the kernel goes through at each start of a process."""
 
 
 class TooFewOpenFiles(UsageError):
@@ -31,7 +31,7 @@ def need_open_files(who: str, workers: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         fewer = " or use fewer --slots" if hard >= BASE + EACH_WORKER else ""
         raise TooFewOpenFiles(
-            f"{who} cannot begin: at most {hard} files may be open at a time here, and {needed} are needed. "
+            f"{who} cannot start: it needs {needed} open files, but the limit is {hard}. "
             "Raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of a systemd service; --ulimit nofile= of a "
             f"container){fewer}."
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 ASK_S = 60.0
 END_S = 5.0
-"""How long a process that was asked to end is waited for; it may go on by itself."""
+"""How long to wait for a process that was asked to end. It may run on."""
 
 
 class Unanswered(Exception):

@@ -1,4 +1,4 @@
-"""Becoming another user of this machine, for good."""
+"""Changes the user of this process, permanently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from windrow.errors import UsageError
 
 
 def become_user(name: str) -> None:
-    """Make this process one of another user, given by name or number, with that user's groups and home, for good. Does
-    nothing if it is that user's already. Refuses root, as whom scripts could read the join token. Raises UsageError.
+    """Make this process one of another user, given by name or number, with that user's groups and home, permanently.
+    Does nothing if it already is. Refuses root, as whom scripts could read the join token. Raises UsageError.
     """
     uid, gid, home = _find(name)
     if uid == 0:
         raise UsageError(
-            f"--user {name}: scripts that run as root could read the join token. Name another user (with Compose: "
+            f"--user {name}: scripts that run as root could read the join token. Choose another user (with Compose: "
             f"WINDROW_UID in .env)."
         )
     if os.getresuid() == (uid, uid, uid):
@@ -56,9 +56,9 @@ def look_as(name: str, look: Callable[[], list[str]]) -> list[str]:
     with open(reader, "rb") as answers:
         answer = answers.read()
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0:
-        # Raises the reason, for which the child failed.
+        # Raises the reason for which the child failed.
         become_user(name)
-        raise UsageError(f"--user {name}: what that user can read could not be found out.")
+        raise UsageError(f"--user {name}: could not find out what that user can read.")
     found: list[str] = json.loads(answer)
     return found
 
@@ -70,8 +70,7 @@ def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
         for found in filter(None, map(obstacle, paths)):
             kept.setdefault(found, []).append(what)
     return [
-        f"User {os.geteuid()}, as whom this agent runs, cannot read {', '.join(dict.fromkeys(listed))}: "
-        f"{_closed(found)}."
+        f"This agent runs as user {os.geteuid()}, who cannot read {', '.join(dict.fromkeys(listed))}: {_closed(found)}."
         for found, listed in kept.items()
     ]
 
@@ -92,7 +91,7 @@ def _closed(path: str) -> str:
     try:
         entry = Path(path).stat()
     except OSError as error:
-        return f"{path} cannot be looked at ({error.strerror})"
+        return f"{path} cannot be accessed ({error.strerror})"
     kind = "folder" if stat.S_ISDIR(entry.st_mode) else "file"
     return f"the {kind} {path} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to user {entry.st_uid}"
 
@@ -105,8 +104,6 @@ def _find(name: str) -> tuple[int, int, str]:
         entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
         if not name.isdecimal():
-            raise UsageError(
-                f"--user {name}: there is no such user here. Give a name of this machine, or a number."
-            ) from None
+            raise UsageError(f"--user {name}: this machine has no such user. Give another name, or a number.") from None
         return int(name), int(name), os.environ.get("HOME", "/")
     return entry.pw_uid, entry.pw_gid, entry.pw_dir

@@ -17,8 +17,8 @@ AREA = "Access"
 
 
 class Store(NamedTuple):
-    """Variables that open a store; `pairs`: those of which one is nothing without the other; `files`: variables that
-    name files, and files that are looked for.
+    """Environment variables with access to a store. `pairs`: variables of which the first needs the second.
+    `file_variables`: variables that name files. `files`: files that are looked for.
 
     Not the master's `Store`, which is its durable state.
     """
@@ -87,7 +87,7 @@ def _store(store: Store, environment: Mapping[str, str]) -> Iterator[Finding]:
     there = [name for name in store.variables if environment.get(name)]
     files = [file for file in store.files if Path(file).expanduser().is_file()]
     seen = ", ".join([*there, *files])
-    yield Finding(AREA, store.name, OK, seen if seen else "no credentials in the environment, nor in files")
+    yield Finding(AREA, store.name, OK, seen if seen else "no credentials in the environment or in files")
     for one, other in store.pairs:
         if environment.get(one) and not environment.get(other):
             advice = f"Set {other}, too, or unset {one}."

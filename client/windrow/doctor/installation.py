@@ -17,7 +17,7 @@ AREA = "Windrow"
 
 
 class Extra(NamedTuple):
-    """A part that is installed by itself: the modules it needs, and what for."""
+    """An optional part of Windrow: the modules that it needs, and its use."""
 
     name: str
     modules: tuple[str, ...]
@@ -44,7 +44,7 @@ def check() -> Iterator[Finding]:
     for extra in EXTRAS:
         missing = [module for module in extra.modules if find_spec(module) is None]
         if missing:
-            seen = f"not installed ({', '.join(missing)}); it is for {extra.use}"
+            seen = f"not installed ({', '.join(missing)}); needed for {extra.use}"
             yield Finding(AREA, extra.name, OK, seen, f"If you need that: pip install 'windrow[{extra.name}]'")
         else:
             versions = ", ".join(f"{module} {_version(module)}" for module in extra.modules)
@@ -71,5 +71,5 @@ def _uv() -> Finding:
         "uv",
         WARN,
         "not found; it builds the environments that steps ask for by a conda or pip list",
-        "Install it beside Windrow (pip install uv), or give scripts a Python of your own (--python PATH).",
+        "Install it (pip install uv), or choose a Python for the scripts yourself (--python PATH).",
     )

@@ -45,7 +45,7 @@ KERNEL = {
     "SOCK_SEQPACKET": (FAIL, "work cannot be handed to workers", "A Linux kernel with unix packet sockets is needed."),
     "memfd_create": (FAIL, "`windrow agent` cannot start", "Linux 3.17 or newer is needed."),
 }
-"""What agents ask of the kernel; where it is missing: how bad that is, what then happens, what to do."""
+"""What agents need from the kernel. If it is missing: the level, the effect, and what to do."""
 
 
 def check() -> Iterator[Finding]:
@@ -53,7 +53,7 @@ def check() -> Iterator[Finding]:
     try:
         node = ask("windrow_agent.node")
     except Unanswered as error:
-        yield Finding(AREA, "agent", FAIL, f"the agent's code does not run: {error}", "Install Windrow anew.")
+        yield Finding(AREA, "agent", FAIL, f"the agent's code does not run: {error}", "Reinstall Windrow.")
         return
     yield from _size(node)
     yield _open_files(node)
@@ -67,7 +67,7 @@ def _size(node: dict[str, Any]) -> Iterator[Finding]:
     slots, all_processors = node["cpu_count"], node["machine_cpu_count"]
     bound = f" of {all_processors} (bounded by the cgroup or by affinity)" if slots < all_processors else ""
     yield Finding(
-        AREA, "processors", OK, f"{slots}{bound}: {counted(slots, 'worker')} at a time, where --slots says no other"
+        AREA, "processors", OK, f"{slots}{bound}: {counted(slots, 'worker')} at a time, unless --slots says otherwise"
     )
     memory, machine = node["memory_bytes"], node["machine_memory_bytes"]
     each = memory // slots
@@ -115,7 +115,7 @@ def _shared_memory() -> Finding:
         usage = os.statvfs(SHARED_MEMORY)
     except OSError as error:
         advice = "Scripts that share memory between processes (data loaders) will fail. Mount a tmpfs there."
-        return Finding(AREA, "/dev/shm", WARN, f"not there: {error.strerror}", advice)
+        return Finding(AREA, "/dev/shm", WARN, f"not available: {error.strerror}", advice)
     total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
     seen = f"{size(free)} free of {size(total)}"
     if total <= SHARED_MEMORY_BYTES:
@@ -132,10 +132,10 @@ def _temporary() -> Finding:
         with tempfile.TemporaryFile(dir=place):
             free = shutil.disk_usage(place).free
     except OSError as error:
-        advice = "Set TMPDIR to a folder that this user may write."
+        advice = "Set TMPDIR to a folder that this user can write to."
         return Finding(AREA, "temporary files", FAIL, f"{place} cannot be written: {error.strerror}", advice)
     level = OK if free >= TEMPORARY_BYTES else WARN
-    advice = "" if level == OK else "Code is packed there. Make room, or set TMPDIR."
+    advice = "" if level == OK else "Code is packed there. Free some space, or set TMPDIR."
     return Finding(AREA, "temporary files", level, f"{place}, {size(free)} free", advice)
 
 
@@ -147,7 +147,7 @@ def _clock() -> Finding:
     except (OSError, AttributeError):
         state = -1
     if state == _UNSYNCHRONISED:
-        advice = "Let it be set by the network (chrony, systemd-timesyncd), or by the machine's host: certificates and "
-        advice += "times in logs go by it. Deadlines do not."
-        return Finding(AREA, "clock", WARN, f"{now}; the kernel does not know it as synchronised", advice)
+        advice = "Synchronise it by network time (chrony, systemd-timesyncd), or from the machine's host: certificates "
+        advice += "and times in logs depend on it. Deadlines do not."
+        return Finding(AREA, "clock", WARN, f"{now}; the kernel does not report it as synchronised", advice)
     return Finding(AREA, "clock", OK, f"{now}{', synchronised' if state >= 0 else ''}")

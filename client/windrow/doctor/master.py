@@ -58,7 +58,9 @@ def _reach(access: Access) -> Finding:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S).close()
     except OSError as error:
-        advice = "Is it running, is the address right, is there a firewall between? windrow master --help"
+        advice = (
+            "Check that it is running, that the address is right, and that no firewall blocks it. windrow master --help"
+        )
         return Finding(AREA, "address", FAIL, f"{access.address} cannot be reached: {error.strerror or error}", advice)
     return Finding(AREA, "address", OK, f"{access.address}, reached in {1000 * (time.monotonic() - begin):.0f} ms")
 
@@ -92,15 +94,17 @@ def _certificate(access: Access) -> Finding:
 
 def _ask(client: Client, access: Access) -> Iterator[Finding]:
     master = client.master()
-    yield Finding(AREA, "token", OK, "accepted" if access.token else "none is sent, and none asked for")
+    yield Finding(AREA, "token", OK, "accepted" if access.token else "none sent, and none required")
     if master.windrow_version == windrow.__version__:
-        yield Finding(AREA, "version", OK, f"{master.windrow_version}, as here; incarnation {master.incarnation}")
+        yield Finding(
+            AREA, "version", OK, f"{master.windrow_version}, the same as here; incarnation {master.incarnation}"
+        )
     else:
         advice = "Use the same version on both sides: install that one here, or upgrade the master."
         seen = f"{master.windrow_version}, and {windrow.__version__} here"
         yield Finding(AREA, "version", WARN, seen, advice)
     if master.read_only_reason:
-        advice = "It goes on by itself when that is over. Make room on the disk of its state folder."
+        advice = "Free some space on the disk of its state folder; the master then resumes automatically."
         yield Finding(AREA, "disk", FAIL, f"it accepts no changes: {master.read_only_reason}", advice)
     else:
         yield Finding(AREA, "disk", OK, "it accepts changes")
@@ -120,7 +124,7 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
         slots = sum(node.slots for node in nodes if node.state == "ready" and not node.cordoned)
         yield Finding(AREA, "nodes", OK, f"{seen}; {counted(slots, 'worker')} at a time")
     else:
-        advice = "Jobs wait. Start one (windrow agent --master ADDRESS), or look at those there are: windrow node list"
+        advice = "Jobs wait. Start one (windrow agent --master ADDRESS), or list the existing ones: windrow node list"
         yield Finding(AREA, "nodes", WARN, f"{seen}: none takes work", advice)
     for node in nodes:
         if node.state in ("quarantined", "disconnected"):
@@ -130,7 +134,7 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
         if node.disk_free_bytes is not None and node.disk_free_bytes < NODE_ROOM_BYTES:
             free = f"{size(node.disk_free_bytes)} free in its folder"
             yield Finding(
-                AREA, f"node {node.node_id}", WARN, free, "Make room there: fetched data and large rows lie in it."
+                AREA, f"node {node.node_id}", WARN, free, "Free some space there; it holds fetched data and large rows."
             )
         if node.ca_good_until is not None and days_left(node.ca_good_until.timestamp(), time.time()) < WARN_DAYS:
             seen = f"the authority by which it knows the master expires on {node.ca_good_until:%Y-%m-%d}"

@@ -38,7 +38,7 @@ def check(python: str | None) -> Iterator[Finding]:
     try:
         interpreter = find_interpreter(python, os.environ)
     except UsageError as error:
-        yield Finding(AREA, "python", FAIL, str(error), "Name the one for scripts: --python PATH.")
+        yield Finding(AREA, "python", FAIL, str(error), "Choose the one for scripts: --python PATH.")
         return
     try:
         done = subprocess.run(
@@ -52,7 +52,7 @@ def check(python: str | None) -> Iterator[Finding]:
         version, found = json.loads(lines[-1].removeprefix("windrow: "))
     except (OSError, subprocess.TimeoutExpired, IndexError, ValueError) as error:
         seen = f"{interpreter} does not answer ({error})"
-        yield Finding(AREA, "python", FAIL, seen, "Name one that works: --python PATH.")
+        yield Finding(AREA, "python", FAIL, seen, "Choose one that works: --python PATH.")
         return
     text = ".".join(map(str, version))
     if tuple(version[:2]) < OLDEST:

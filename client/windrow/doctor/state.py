@@ -26,11 +26,11 @@ def check(folder: str, *, deep: bool = False) -> Iterator[Finding]:
     try:
         found = ask("windrow_master.state_folder", folder)
     except Unanswered as error:
-        yield Finding(AREA, "master", FAIL, f"the master's code does not run: {error}", "Install Windrow anew.")
+        yield Finding(AREA, "master", FAIL, f"the master's code does not run: {error}", "Reinstall Windrow.")
         return
-    there = "is there" if found["is_there"] else "is made by the first run"
+    there = "exists" if found["is_there"] else "is created by the first run"
     if found["trials"] is None:
-        advice = "Name one that this user may write: --state DIR."
+        advice = "Choose one that this user can write to: --state DIR."
         yield Finding(AREA, "folder", FAIL, f"{found['folder']} cannot be written ({found['trouble']})", advice)
     else:
         yield Finding(AREA, "folder", OK, f"{found['folder']} {there}{_live(folder, found)}")
@@ -44,15 +44,19 @@ def check(folder: str, *, deep: bool = False) -> Iterator[Finding]:
 
 
 def _deep(folder: str) -> Iterator[Finding]:
-    found = ask("windrow_master.salvage", "check", folder, patience_s=None)
-    if found["trouble"]:
-        yield Finding(AREA, "content", WARN, f"was not checked: {found['trouble']}")
+    try:
+        found = ask("windrow_master.salvage", "check", folder, patience_s=None)
+        trouble = found["trouble"]
+    except Unanswered as error:
+        trouble = str(error)
+    if trouble:
+        yield Finding(AREA, "content", WARN, f"was not checked: {trouble}")
         return
-    advice = f"Bring the whole folder back from a backup, or: windrow state salvage {shlex.quote(folder)} --to OUT"
+    advice = f"Restore the whole folder from a backup, or: windrow state salvage {shlex.quote(folder)} --to OUT"
     for where, what in found["damage"]:
         yield Finding(AREA, "content", FAIL, f"{where}: {what}", advice)
     if not found["damage"]:
-        yield Finding(AREA, "content", OK, "every checksum fits")
+        yield Finding(AREA, "content", OK, "every checksum is correct")
 
 
 def _live(folder: str, found: dict[str, Any]) -> str:
@@ -61,8 +65,8 @@ def _live(folder: str, found: dict[str, Any]) -> str:
     except StateFolderError as error:
         return f"; {error}"
     if endpoint is not None:
-        return f"; `windrow run` (process {endpoint.get('pid')}) works over it now"
-    return "; a master works over it now" if found["locked"] else ""
+        return f"; `windrow run` (process {endpoint.get('pid')}) uses it now"
+    return "; a master uses it now" if found["locked"] else ""
 
 
 def _kind(found: dict[str, Any]) -> Finding:
@@ -70,8 +74,8 @@ def _kind(found: dict[str, Any]) -> Finding:
     if found["network"]:
         return Finding(AREA, "file system", FAIL, f"{kind}, a network file system: the master refuses it", _ELSEWHERE)
     if found["kind"] in VOLATILE:
-        advice = "Good for trying things out; elsewhere an interrupted run goes on after a reboot, too."
-        return Finding(AREA, "file system", WARN, f"{kind}: what is there is gone when the machine restarts", advice)
+        advice = "Good for trying things out. On a disk, an interrupted run also survives a reboot."
+        return Finding(AREA, "file system", WARN, f"{kind}: its content is lost when the machine restarts", advice)
     return Finding(AREA, "file system", OK, f"{kind}, local")
 
 
@@ -79,10 +83,12 @@ def _room(found: dict[str, Any]) -> Finding:
     free, needed = found["free_bytes"], found["needed_bytes"]
     seen = f"{size(free)} free"
     if free < needed:
-        advice = f"A master keeps {size(needed // 2)} back and stands still without it. Make room, or use another disk."
+        advice = f"A master reserves {size(needed // 2)}, and stops without it. Free space, or use another disk."
         return Finding(AREA, "room", FAIL, f"{seen}; at least {size(needed)} are needed", advice)
     if free < ROOM_BYTES:
-        return Finding(AREA, "room", WARN, seen, "The rows of a job lie there until it is done. Make room for them.")
+        return Finding(
+            AREA, "room", WARN, seen, "The rows of a job are there until it is done. Free enough space for them."
+        )
     return Finding(AREA, "room", OK, seen)
 
 
@@ -91,7 +97,13 @@ def _trials(trials: dict[str, Any]) -> Iterator[Finding]:
         if trials[name]:
             yield Finding(AREA, name, OK, what)
         else:
-            yield Finding(AREA, name, FAIL, "does not work on this file system; two masters could meet", _ELSEWHERE)
+            yield Finding(
+                AREA,
+                name,
+                FAIL,
+                "does not work on this file system; two masters could use the folder at once",
+                _ELSEWHERE,
+            )
     syncs = trials["sync_ms"]
     median = syncs[len(syncs) // 2]
     seen = f"a sync takes {median:.1f} ms (median of {len(syncs)}; {syncs[0]:.1f} to {syncs[-1]:.1f})"
@@ -106,7 +118,7 @@ def _database(found: dict[str, Any]) -> Iterator[Finding]:
     if not found["sqlite_ok"]:
         yield Finding(AREA, "SQLite", FAIL, f"{found['sqlite']} is too old", "Use a newer Python.")
     if found["damage"]:
-        advice = "Run windrow state check: it names all damage. Then: docs/how-to/repair-a-damaged-state.md."
+        advice = "Run windrow state check, which lists all damage. Then see docs/how-to/repair-a-damaged-state.md."
         yield Finding(AREA, "database", FAIL, found["damage"], advice)
         return
     schema, known = found["schema"], found["schema_known"]

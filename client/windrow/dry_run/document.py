@@ -24,7 +24,7 @@ _TOLD_ELSEWHERE = frozenset(
         "append_row_to",
     )
 )
-"""Fields of an effective step that are no settings, or have a place of their own in the plan."""
+"""Fields of an effective step that are not settings, or that the plan shows elsewhere."""
 _OF_PARALLEL = frozenset(
     (
         "input_data",
@@ -45,7 +45,7 @@ _OF_PARALLEL = frozenset(
         "may_shut_down",
     )
 )
-"""Settings that a command step has no use for, however they stand."""
+"""Settings that have no effect on a command step."""
 
 
 class Code:
@@ -199,7 +199,7 @@ def _meaning(name: str, value: Any, step: EffectiveStep) -> str:
 _MEANINGS: dict[tuple[str, Any], str] = {
     ("compute", ""): "any node",
     ("instance_count", -1): "all nodes",
-    ("max_concurrency_per_instance", None): "one worker a processor",
+    ("max_concurrency_per_instance", None): "one worker per processor",
     ("error_threshold", -1): "any number of failed items",
     ("mini_batch_error_threshold", -1): "any number of failed mini-batches",
     ("environment", None): "the node's own Python",

@@ -51,7 +51,7 @@ def ask(
             "recipes": RECIPES,
         },
     }
-    # Standard input stays open until the answer: when it ends, the process knows that nobody waits any more.
+    # Standard input stays open until the answer: when it ends, the process knows that its caller has gone.
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "windrow_master.dry_run"],
         stdin=subprocess.PIPE,

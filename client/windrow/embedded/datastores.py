@@ -60,7 +60,7 @@ def _kept(path: str) -> dict[str, str]:
         kept: dict[str, str] = (read_note(path) or {"datastores": {}})["datastores"]
     except (NoteDamaged, KeyError) as error:
         raise StateFolderError(
-            f"{error}. It keeps the datastores of the runs over this folder. Remove that file, and name all of them "
+            f"{error}. It keeps the datastores of the runs over this folder. Remove that file, and give all of them "
             "again: --datastore NAME=PLACE."
         ) from error
     except OSError as error:

@@ -32,7 +32,7 @@ def check_job_interpreter(python: str, loaded: LoadedJob, *, builds: bool = Fals
             raise NoInterpreter(
                 f"Step {step.name} {_what_for(step, missing)}, which needs {' and '.join(missing)} in the Python "
                 f"that runs the script, {python}: not installed there. Install what is missing "
-                f"({shlex.quote(python)} -m pip install {' '.join(missing)}), or let scripts run in another Python "
+                f"({shlex.quote(python)} -m pip install {' '.join(missing)}), or run scripts in another Python "
                 "(--python PATH)"
             )
     if not steps:

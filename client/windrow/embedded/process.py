@@ -103,7 +103,7 @@ def spawn(
         log_start = os.fstat(log_descriptor).st_size
         pid = os.posix_spawn(
             sys.executable,
-            # -P: a file of the user's in the current folder never shadows a module of ours.
+            # -P: a file in the current folder never shadows a module of Windrow.
             [sys.executable, "-P", "-m", "windrow.embedded.child", module, *arguments],
             {**os.environ, **(environment or {})},
             file_actions=[

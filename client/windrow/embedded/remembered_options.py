@@ -35,11 +35,9 @@ def recall(folder: str, job_id: str) -> RememberedOptions:
     """The options kept of a run; the defaults if nothing was kept. Raises StateFolderError if they are damaged."""
     try:
         found = read_note(_path(folder, job_id))
-        return (
-            RememberedOptions()
-            if found is None
-            else RememberedOptions(found["python"], found["environments"], tuple(found["datastores"]))
-        )
+        if found is None:
+            return RememberedOptions()
+        return RememberedOptions(found["python"], found["environments"], tuple(found["datastores"]))
     except (NoteDamaged, LookupError, TypeError) as error:
         raise StateFolderError(
             f"{error}. It holds the Python and the datastores of {job_id}, so the job is not retried. Run its job file "

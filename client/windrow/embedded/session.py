@@ -80,7 +80,7 @@ class Session:
                 if not self.supervisor.wait_ready(READY_S):
                     raise MasterFailed(
                         f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
-                        f"Is the disk very slow? Its log: {self.supervisor.log_of('master')}"
+                        f"Perhaps the disk is very slow. Its log: {self.supervisor.log_of('master')}"
                     )
             except WindrowError:
                 self.close(now=True)
@@ -147,7 +147,7 @@ class Session:
             if time.monotonic() > deadline:
                 raise StateFolderError(
                     f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
-                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or name another folder with "
+                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or choose another folder with "
                     "--state DIR."
                 )
             time.sleep(POLL_S)
@@ -199,7 +199,7 @@ class Session:
             raise UsageError(
                 f"The state folder {self.folder} is served by another windrow process ({self.owner_pid}), whose master "
                 f"has other datastores ({_listed(self.datastores)}, not {_listed(self._given_datastores)}). Wait for "
-                "its end, or name another folder with --state DIR."
+                "it to finish, or choose another folder with --state DIR."
             )
         if (
             self._with_agent
@@ -209,15 +209,15 @@ class Session:
         ):
             raise UsageError(
                 f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), which "
-                "builds environments. Wait for its end, name another folder with --state DIR, or leave --environments "
-                "own out."
+                "builds environments. Wait for it to finish, choose another folder with --state DIR, or leave out "
+                "--environments own."
             )
         if self._python is not None and endpoint.get("python") != self._python:
             python = endpoint.get("python") or "its default interpreter"
             raise UsageError(
                 f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), whose "
-                "workers "
-                f"use {python}, not {self._python}. Wait for its end, or name another folder with --state DIR."
+                f"workers use {python}, not {self._python}. Wait for it to finish, or choose another folder with "
+                "--state DIR."
             )
 
 
@@ -249,10 +249,10 @@ def open_session(
     if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in (STATE_MARK, "jobs")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "
-            f"Name the folder of a run with --state DIR, or a running master with --master ADDRESS."
+            "Give the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
     if environments not in ("build", "own"):
-        raise UsageError(f"environments is {environments!r}; allowed are build and own.")
+        raise UsageError(f"environments is {environments!r}; it must be build or own.")
     return Session(
         state,
         python=python,

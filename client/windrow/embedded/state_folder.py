@@ -68,13 +68,16 @@ def prepare(folder: str) -> str:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except FileExistsError:
-        raise StateFolderError(f"{folder} is a file; --state needs a folder. Name another one.") from None
+        raise StateFolderError(f"{folder} is a file; --state must be a folder. Choose another.") from None
     except OSError as error:
         raise StateFolderError(
-            f"The state folder {folder} cannot be made: {error.strerror}. Name one that you may write: --state DIR"
+            f"The state folder {folder} cannot be created: {error.strerror}. Choose a folder that you can write to: "
+            "--state DIR"
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise StateFolderError(f"The state folder {folder} cannot be written. Name one that you may write: --state DIR")
+        raise StateFolderError(
+            f"The state folder {folder} cannot be written. Choose a folder that you can write to: --state DIR"
+        )
     ignore = os.path.join(folder, ".gitignore")
     try:
         # Version control and code archives must leave a state folder out.
@@ -107,7 +110,7 @@ def claim(folder: str) -> Ownership | None:
             os.close(descriptor)
             raise StateFolderError(
                 f"The state folder {folder} is in use by a master or an agent that no `windrow run` started. "
-                f"Give that master's address with --master ADDRESS, or name another folder with --state DIR."
+                f"Give that master's address with --master ADDRESS, or choose another folder with --state DIR."
             )
         time.sleep(POLL_S)
     _clear(folder)
@@ -132,8 +135,8 @@ def read_endpoint(folder: str) -> dict[str, Any] | None:
         return None
     except NoteDamaged as error:
         raise StateFolderError(
-            f"{error}. It holds the address of the master over this folder. The run that started that master goes "
-            "on: follow it where it was started, and wait for its end."
+            f"{error}. It holds the address of the master over this folder. The run that started that master "
+            "continues: follow it in the terminal where it was started, and wait for it to finish."
         ) from error
     return endpoint if endpoint is not None and isinstance(endpoint.get("address"), str) else None
 
@@ -158,8 +161,8 @@ def make_run_folder(state: str) -> str:
             continue
         return folder
     raise StateFolderError(
-        "No folder for a socket can be made: none of $XDG_RUNTIME_DIR, $TMPDIR and /tmp can be written. Set TMPDIR to "
-        "a folder that you may write."
+        "A folder for the socket cannot be created: none of $XDG_RUNTIME_DIR, $TMPDIR and /tmp can be written. Set "
+        "TMPDIR to a folder that you can write to."
     )
 
 
@@ -224,6 +227,4 @@ def _is_locked(path: str) -> bool:
 
 
 def _unusable(folder: str, error: OSError) -> StateFolderError:
-    return StateFolderError(
-        f"The state folder {folder} cannot be used: {error.strerror}. Name another one: --state DIR"
-    )
+    return StateFolderError(f"The state folder {folder} cannot be used: {error.strerror}. Choose another: --state DIR")

@@ -2,11 +2,10 @@
 
 States of each process: starting -> ready -> (dead -> starting)* -> ended; states of the pair: up -> draining ->
 ended, or up -> failed -> ended. Edges: a death while `up` restarts the process after a pause; RESTARTS_MAX deaths
-within RESTART_WINDOW_S, or an end with exit code 2 (its own words for "I cannot begin like this") make the pair
-`failed`.
+within RESTART_WINDOW_S, or exit code 2 (it cannot start with this configuration) make the pair `failed`.
 
-1. There is at most one live master and one live agent of ours.
-2. Once draining or failed, nothing is started any more.
+1. At most one master and one agent of this supervisor run.
+2. Once draining or failed, it starts nothing.
 3. When the pair has ended, both processes have been reaped and the socket's folder is gone.
 4. Should this process die, both see the end of the lifeline and end by themselves (`windrow.embedded.child`).
 """
@@ -40,7 +39,7 @@ POLL_S = 0.2
 MASTER_END_S = 120.0
 HURRY_S = 2.0
 DRAIN_GRACE_S = 30.0
-"""How long mini-batches that run may go on after Ctrl-C before they are handed back."""
+"""How long running mini-batches may continue after Ctrl-C before they are handed back."""
 
 
 class _Role:
@@ -156,7 +155,7 @@ class Supervisor:
             self._unheard.clear()
 
     def watch(self) -> None:
-        """Keep both processes alive until `end` or a failure. Runs in a thread of its own."""
+        """Keep both processes alive until `end` or a failure. Runs in its own thread."""
         while not self._ending and self.failure is None:
             self.step(POLL_S)
 
@@ -198,7 +197,7 @@ class Supervisor:
         """End agent, then master, and remove the socket's folder.
 
         The agent first finishes what runs, within DRAIN_GRACE_S, or hands it back. When `hurry` returns True, or with
-        `now`, that stops at once. `drained` is called after it, while the master still answers. Repeatable.
+        `now`, that stops at once. `drained` is called after it, while the master still answers. May be called again.
         """
         self._ending = True
         if self._wake_end >= 0:
@@ -295,7 +294,7 @@ class Supervisor:
         else:
             pause = 0.0 if len(role.deaths) == 1 else RESTART_PAUSE_S * 4 ** (len(role.deaths) - 1)
             role.start_at = now + min(pause, RESTART_PAUSE_MAX_S)
-            self._tell(f"The {role.name} died by {how}; it is started again, nothing is lost.")
+            self._tell(f"The {role.name} died by {how}; it is restarted, and nothing is lost.")
 
     def _start_again(self, role: _Role) -> None:
         try:
@@ -310,7 +309,7 @@ class Supervisor:
             self._spawn(role)
             self.on_spawn()
         except OSError as error:
-            self._fail(f"The private {role.name} cannot be started again: {error.strerror}.", "", role)
+            self._fail(f"The private {role.name} cannot be restarted: {error.strerror}.", "", role)
 
     def _fail(self, what: str, said: str, role: _Role) -> None:
         message = f"{what}\n{said}" if said else what

@@ -29,6 +29,11 @@ _TIME_STEPS: Final = (
 )  # fmt: skip
 
 
+def shown_kinds(seconds: dict[str, int]) -> list[str]:
+    """The kinds of worker time to show; `running` only if something runs."""
+    return [kind for kind in KINDS if kind != "running" or seconds["running"]]
+
+
 def svg(height: float, content: Iterable[str], label: str, *, width: int = WIDTH, squeezed: bool = False) -> str:
     """A drawing as wide as its place. `label`: describes it for screen readers. `squeezed`: on a narrow screen, it is
     drawn narrower and without text instead of scrolled, since a bar that is only partly visible would show wrong

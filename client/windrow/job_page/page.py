@@ -26,7 +26,7 @@ _FAILED_ONLY_STEP = ("failed", "cancelled")
 
 def job_page(report: dict[str, Any], *, options: str = "") -> str:
     """The page as HTML. `report`: what `Client.report` gives; `options`: what commands need to reach the same master,
-    beginning with a blank."""
+    beginning with a space."""
     job, steps = report["job"], report["steps"]
     several = len(steps) > 1
     name = job["display_name"] or job["job_id"]
@@ -102,9 +102,9 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         figures.append(("retries", f"{retries:,}", ""))
     working = _working_s(job, steps)
     if working > 0 and (ran := items["ok"] - items["taken_over"]):
-        figures.append(("throughput", _rate(ran / working), "items a second"))
+        figures.append(("throughput", _rate(ran / working), "items per second"))
     elif working > 0 and batches["succeeded"] and not items["total"]:
-        figures.append(("throughput", _rate(batches["succeeded"] / working), "mini-batches a second"))
+        figures.append(("throughput", _rate(batches["succeeded"] / working), "mini-batches per second"))
     if peak:
         figures.append(("peak memory", size(peak * 1024), "of a worker"))
     return (
@@ -231,7 +231,7 @@ def _counts(step: dict[str, Any]) -> str:
     ]
     told += [f"{counted(items[name], 'item')} {name}" for name in ("ok", "failed", "cancelled") if items[name]]
     if step["retries"]:
-        told.append(f"{step['retries']:,} retries")
+        told.append(counted(step["retries"], "retry"))
     return f'<p class="quiet">{", ".join(told)}.</p>'
 
 

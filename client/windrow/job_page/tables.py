@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from windrow.common.quantities import counted
-from windrow.job_page.drawing import KIND_NAMES, KINDS, share, size, span
+from windrow.job_page.drawing import KIND_NAMES, share, shown_kinds, size, span
 
 Commands = Callable[[str], str]
 """Completes a command such as `mb show JOB 17` with the options that reach the same master."""
@@ -28,7 +28,7 @@ def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Comma
         first = name_of(failure["mini_batch"])
         detail = failure["detail"].strip()
         trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
-        # init() is no mini-batch's: what there is of it is in the logs.
+        # init() belongs to no mini-batch: its failures are only in the logs.
         of_init = failure["cause"] == "init_failed"
         if of_init:
             commands = [command(f"job logs {{job}} --failed --step {step['name']}")]
@@ -94,7 +94,7 @@ def _bar(row: dict[str, Any], longest: int) -> str:
 
 def nodes(figures: dict[str, Any]) -> str:
     """A row for each node; the rows of its workers are folded away."""
-    kinds = [kind for kind in KINDS if kind != "running" or figures["worker_us"]["running"]]
+    kinds = shown_kinds(figures["worker_us"])
     if not figures["nodes"]:
         return ""
     by_node = _table(

@@ -21,6 +21,7 @@ from windrow.job_page.drawing import (
     rect,
     share,
     short,
+    shown_kinds,
     span,
     svg,
     text,
@@ -43,11 +44,6 @@ MEANING = {
 }
 
 
-def present(seconds: dict[str, int]) -> list[str]:
-    """The kinds of worker time to show; `running` only if something runs."""
-    return [kind for kind in KINDS if kind != "running" or seconds["running"]]
-
-
 def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
     """The bar, and what each part of it means. `ended`: the job has ended, so the figures are final."""
     spent = figures["worker_us"]
@@ -56,7 +52,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         never = "No worker ran a mini-batch." if ended else "No worker has started a mini-batch yet."
         return f'<p class="quiet">{never}</p>'
     x, parts = 0.0, []
-    for kind in present(spent):
+    for kind in shown_kinds(spent):
         wide = WIDTH * spent[kind] / total
         if not wide:
             continue
@@ -69,7 +65,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         f'<tr><th scope="row"><i class="swatch {kind}"></i>{KIND_NAMES[kind]}</th>'
         f'<td class="n">{span(spent[kind] / 1e6)}</td><td class="n">{share(spent[kind], total)}</td>'
         f"<td>{escape(MEANING[kind])}</td></tr>"
-        for kind in present(spent)
+        for kind in shown_kinds(spent)
     )
     notes = []
     if figures["untimed_attempts"]:
@@ -85,7 +81,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         svg(
             34,
             parts,
-            "Worker-seconds: " + ", ".join(f"{KIND_NAMES[k]} {share(spent[k], total)}" for k in present(spent)),
+            "Worker-seconds: " + ", ".join(f"{KIND_NAMES[k]} {share(spent[k], total)}" for k in shown_kinds(spent)),
             squeezed=True,
         )
         + '<table class="meaning"><tbody>'
@@ -114,7 +110,7 @@ def over_time(figures: dict[str, Any]) -> str:
         *time_axis(seconds, top, bottom),
     ]
     base = [0.0] * bins
-    for kind in present(figures["worker_us"]):
+    for kind in shown_kinds(figures["worker_us"]):
         if kind == "idle":
             upper = [max(low, high) for low, high in zip(base, alive, strict=True)]
         else:
@@ -129,7 +125,7 @@ def over_time(figures: dict[str, Any]) -> str:
     items = any(series["items"])
     done = [value / wide_s for value in series["items" if items else "mini_batches"]]
     most = max(done, default=0.0) or 1.0
-    what = "items a second" if items else "mini-batches a second"
+    what = "items per second" if items else "mini-batches per second"
     parts += [text(0, top - 8, what, "caption"), *count_axis(most, top, bottom), *time_axis(seconds, top, bottom)]
     for number, value in enumerate(done):
         if value:
@@ -137,7 +133,7 @@ def over_time(figures: dict[str, Any]) -> str:
             tall = height * value / most
             parts.append(rect(LEFT + PLOT * number / bins, bottom - tall, PLOT / bins + 0.05, tall, "rate", tip))
     parts.append(line(LEFT, bottom, LEFT + PLOT, bottom, "axis"))
-    named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
+    named = [(kind, KIND_NAMES[kind]) for kind in shown_kinds(figures["worker_us"])]
     return legend([*named, ("rate", what)]) + svg(
         bottom + 22, parts, f"Workers at work, and {what}, over {span(seconds)}"
     )
@@ -187,7 +183,7 @@ def by_worker(figures: dict[str, Any]) -> str:
             f"Only the first {len(lanes):,} rows are drawn; all other figures include {counted(count, 'more worker')}."
         )
     note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
-    named = [(kind, KIND_NAMES[kind]) for kind in present(figures["worker_us"])]
+    named = [(kind, KIND_NAMES[kind]) for kind in shown_kinds(figures["worker_us"])]
     drawing = svg(
         y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {counted(len(lanes), 'row')}"
     )
@@ -234,7 +230,7 @@ def _runs(
             continue
         busy = {kind: value for kind, value in here.items() if kind != "idle"}
         if thin:
-            # Too small for parts: trouble shows where it is a good part of the time, else what there is most of.
+            # Too small for parts: show trouble if it is a good part of the time, else the largest part.
             bad = [kind for kind in ("lost", "retried") if busy.get(kind, 0.0) >= 0.2 * sum(busy.values())]
             kind = bad[0] if busy and bad and busy[bad[0]] else max(here, key=lambda one: here[one])
             boxes = [(kind, 0.0, 1.0)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from windrow.errors import UsageError
 
 _SPARK = (
-    "steps of type spark are not carried out; do the work in a command or parallel step with pandas, pyarrow "
+    "steps of type spark are not supported; do the work in a command or parallel step with pandas, pyarrow "
     "or DuckDB, or beforehand, and give steps that read its outputs a path."
 )
 _ENDPOINTS = (
@@ -20,16 +20,16 @@ _CODE_CONFIGURATION = (
 )
 _SCHEDULES = "Windrow has no schedules. Let cron, or another timer, run: windrow job create FILE"
 _WORKSPACES = (
-    "the workspace is a master, which is started by itself (docs/how-to/run-a-cluster.md). "
-    "MLClient(master=ADDRESS) names it, and client.workspaces.get() tells its names."
+    "the workspace is a master, which you start yourself (docs/how-to/run-a-cluster.md). "
+    "MLClient(master=ADDRESS) names it, and client.workspaces.get() returns its names."
 )
 _DATASTORES = (
     "datastores are named where the master is started (--datastore NAME=PLACE), or for jobs on this machine: "
     "MLClient(datastores={NAME: PLACE}). client.datastores lists them."
 )
-_CREDENTIALS = "agents read stores with credentials of their own (docs/how-to/use-object-storage.md). Take it out."
+_CREDENTIALS = "agents read stores with credentials of their own (docs/how-to/use-object-storage.md). Remove it."
 _MACHINES = (
-    "Windrow makes no machines: agents join a pool by their own start (docs/how-to/run-a-cluster.md). "
+    "Windrow does not create machines: agents join a pool when they start (docs/how-to/run-a-cluster.md). "
     "A step names a pool by compute=NAME."
 )
 _COMMAND_JOB = (
@@ -115,7 +115,7 @@ _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() fo
 def refuse_label(what: str, label: str | None) -> None:
     """Raise UsageError for a label other than `latest`. `what`: what has the label, such as `data asset images`."""
     if label not in (None, "latest"):
-        raise UsageError(f"The {what} has no label {label!r}: Windrow keeps none but latest. Name a version.")
+        raise UsageError(f"The {what} has no label {label!r}: the only label is latest. Name a version instead.")
 
 
 def refusing_all(module: str, instead: str) -> Callable[[str], object]:

@@ -6,6 +6,6 @@ from windrow.ml.absent import refusing_all
 
 __getattr__ = refusing_all(
     __name__,
-    "steps that search models are not carried out. Train in a command or parallel step with a script of your "
+    "steps that search models are not supported. Train in a command or parallel step with a script of your "
     "own, and give steps that read the model a path.",
 )

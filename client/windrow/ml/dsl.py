@@ -217,7 +217,7 @@ def _outputs(name: str, returned: Any) -> dict[str, StepOutput]:
     for key, value in returned.items():
         if not isinstance(value, StepOutput):
             raise TypeError(
-                f"the pipeline function {name} returned {type(value).__name__} as {key!r}; allowed is an output of a "
+                f"the pipeline function {name} returned {type(value).__name__} as {key!r}; it must be an output of a "
                 "step, as in step.outputs.x"
             )
         found[str(key)] = value

@@ -6,6 +6,6 @@ from windrow.ml.absent import refusing_all
 
 __getattr__ = refusing_all(
     __name__,
-    "steps that search hyperparameters are not carried out. Remove these imports and the calls of .sweep(), and "
+    "steps that search hyperparameters are not supported. Remove these imports and the calls of .sweep(), and "
     "give the step the values itself; or make a parallel step whose items are the values to try.",
 )

@@ -11,14 +11,14 @@ def grpc_target(address: str) -> str:
         path = address.removeprefix("unix:")
         if not path.startswith("/"):
             raise UsageError(
-                f'"{address}" is not an address of a master: after unix: comes an absolute path, '
-                f"as in unix:/run/windrow/master"
+                f'"{address}" is not a master address: unix: must be followed by an absolute path, '
+                "for example unix:/run/windrow/master"
             )
         return address
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536 or "/" in host:
         raise UsageError(
-            f'"{address}" is not an address of a master. Write host:port (as in 127.0.0.1:8470) or unix:/path; '
-            f"to look at a run on this machine, give its state folder with --state DIR."
+            f'"{address}" is not a master address. Write host:port (for example 127.0.0.1:8470) or unix:/path. '
+            "For a run on this machine, give its state folder with --state DIR."
         )
     return address

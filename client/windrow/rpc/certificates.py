@@ -21,7 +21,7 @@ WARN_DAYS = 30
 """A warning is logged when fewer days than this are left."""
 DAILY_DAYS = 7
 """A warning is logged daily when fewer days than this are left."""
-RENEW = "Run `windrow setup` again where the master is; the master takes the new certificate up by itself."
+RENEW = "Run `windrow setup` again where the master is; the master loads the new certificate automatically."
 NEW_AUTHORITY = (
     "If `windrow setup` made it: move its authority/authority.pem away, run `windrow setup` again, and take the new "
     "ca.pem to all nodes and clients."

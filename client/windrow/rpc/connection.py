@@ -205,7 +205,7 @@ def unreachable(connection: Connection, failure: Failure) -> MasterUnreachable:
     may_want_tls = not connection.secure and ("Socket closed" in why or not _is_number(host))
     hint = "If it uses TLS, add its context: windrow context add. " if may_want_tls else ""
     return MasterUnreachable(
-        f"No master answers at {connection.address} ({why}). Is it running, and is the address right? "
+        f"No master answers at {connection.address} ({why}). Check that it is running, and that the address is right. "
         f"{hint}Start one with: windrow master --state DIR --listen HOST:PORT"
     )
 
@@ -222,7 +222,7 @@ def refusal(failure: Failure, address: str) -> WindrowError:
     if failure.reason == errors.STORAGE_FULL:
         return WindrowError(
             f"{failure.message} The disk of the master at {address} is full; "
-            f"the master continues by itself once there is room.",
+            f"the master resumes automatically once space is available.",
             reason=failure.reason,
         )
     if failure.reason == errors.CLIENT_TOKEN_INVALID:
@@ -231,11 +231,13 @@ def refusal(failure: Failure, address: str) -> WindrowError:
         return RequestRefused(failure.message, reason=failure.reason)
     match failure.code:
         case grpc.StatusCode.UNIMPLEMENTED:
-            return WindrowError(f"What answers at {address} is no Windrow master, or an older one ({failure.message}).")
+            return WindrowError(f"The server at {address} is not a Windrow master, or is too old ({failure.message}).")
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
             return RequestRefused(f"The master at {address} refused the call: {failure.message}")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return RequestRefused(f"The master at {address} refused the call as too large: {failure.message}")
+            return RequestRefused(
+                f"The master at {address} refused the call because it is too large: {failure.message}"
+            )
         case grpc.StatusCode.CANCELLED:
             return WindrowError("The call was ended because its client was closed.")
     return WindrowError(

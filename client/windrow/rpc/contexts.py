@@ -39,14 +39,14 @@ class Access(NamedTuple):
 
         grpc_target(self.address)
         if self.ca:
-            check_certificates(self.ca, f"What vouches for the master at {self.address}")
+            check_certificates(self.ca, f"The CA certificate for the master at {self.address}")
         if self.token and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError(
-                f"The client token for {self.address} has characters that no token has. Copy it again, unchanged."
+                f"The client token for {self.address} contains invalid characters. Copy it again, unchanged."
             )
         if self.token and not self.ca and not self.address.startswith("unix:"):
             raise UsageError(
-                f"A token is sent over TLS only. Say what vouches for the master at {self.address}: give its ca.pem, "
+                f"A token is sent over TLS only. Give the CA certificate of the master at {self.address}, its ca.pem, "
                 f"in WINDROW_CA_FILE or by `windrow context add NAME --ca-file FILE`."
             )
         return self
@@ -64,7 +64,7 @@ def check_certificates(ca: str, what: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=ca)
     except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: not ASCII
         raise UsageError(
-            f"{what} is not a certificate, or damaged: it must be PEM, beginning with {PEM}. "
+            f"{what} is not a certificate, or is damaged: it must be PEM, beginning with {PEM}. "
             f"Copy the master's ca.pem again, unchanged."
         ) from error
 
@@ -76,7 +76,7 @@ def access_from_json(text: str | bytes) -> Access:
     except ValueError:
         document = None
     if not text.strip():
-        raise UsageError("The exported context is empty. Did the command before it fail?")
+        raise UsageError("The exported context is empty. The command that wrote it may have failed.")
     if not isinstance(document, dict) or not isinstance(document.get("address"), str):
         raise UsageError(
             "This is not an exported context. Make one with `windrow context export`, and give all of its output to "
@@ -108,7 +108,7 @@ def read_text(file: str | os.PathLike[str], who: str) -> str:
     try:
         text = Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it holds no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{who} {os.fspath(file)}, which cannot be read: {why}.") from error
     if not text:
         raise UsageError(f"{who} {os.fspath(file)}, which is empty.")
@@ -119,7 +119,7 @@ class Contexts:
     """The contexts of a user. The file is read once, and each change is written at once."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """Raises UsageError if the file cannot be read, or is not a file of contexts."""
+        """Raises UsageError if the file cannot be read, or is not a contexts file."""
         self.file = file or _default_file()
         self.current = ""
         self.all: dict[str, Access] = {}
@@ -128,14 +128,14 @@ class Contexts:
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"The file of contexts {self.file} cannot be read: {error}.") from error
+            raise UsageError(f"The contexts file {self.file} cannot be read: {error}.") from error
         try:
             document = json.loads(text)
             self.all = {str(name): _access(entry) for name, entry in document["contexts"].items()}
             self.current = str(document.get("current") or "")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"The file of contexts {self.file} is damaged ({error}). Repair it, or delete it and add the "
+                f"The contexts file {self.file} is damaged ({error}). Repair it, or delete it and add the "
                 "contexts again."
             ) from error
 
@@ -143,7 +143,7 @@ class Contexts:
         """The context of a name. Raises UsageError, with the hint, if there is none."""
         if name not in self.all:
             names = ", ".join(sorted(self.all)) or "none yet; add one with `windrow context add`"
-            raise UsageError(f"There is no context named {name!r}. There are: {names}.{hint}")
+            raise UsageError(f"There is no context named {name!r}. Existing contexts: {names}.{hint}")
         return self.all[name]
 
     def in_use(self) -> Access | None:
@@ -193,7 +193,7 @@ class Contexts:
             finally:
                 partial.unlink(missing_ok=True)
         except OSError as error:
-            raise UsageError(f"The file of contexts {self.file} cannot be written: {error.strerror}.") from error
+            raise UsageError(f"The contexts file {self.file} cannot be written: {error.strerror}.") from error
 
 
 def _default_file() -> Path:

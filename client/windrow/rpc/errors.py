@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 import grpc
 
 DOMAIN: Final = "windrow"
-"""`ErrorInfo.domain` of every error of ours."""
+"""`ErrorInfo.domain` of Windrow's errors."""
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Metadata key under which gRPC carries a serialised `google.rpc.Status`."""
@@ -68,7 +68,7 @@ class Failure(NamedTuple):
 
     code: grpc.StatusCode
     reason: str
-    """One of the constants above; "" when the error is not one of ours (the connection, a proxy, a deadline)."""
+    """One of the constants above; "" if Windrow did not raise the error (the connection, a proxy, a deadline)."""
     message: str
     metadata: Mapping[str, str] = MappingProxyType({})
 

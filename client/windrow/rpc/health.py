@@ -24,13 +24,13 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has no
         self._is_serving = is_serving
 
     async def Check(self, request: pb.HealthCheckRequest, context: Context) -> pb.HealthCheckResponse:
-        """Return the present status. Raises NOT_FOUND for an unknown service, as the protocol requires."""
+        """Return the current status. Raises NOT_FOUND for an unknown service, as the protocol requires."""
         if request.service not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"There is no service {request.service[:200]!r} here.")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"This server has no service {request.service[:200]!r}.")
         return self._response(request.service)
 
     async def Watch(self, request: pb.HealthCheckRequest, context: Context) -> AsyncIterator[pb.HealthCheckResponse]:
-        """Yield the present status, and each change."""
+        """Yield the current status, and each change."""
         told = None
         while True:
             response = self._response(request.service)

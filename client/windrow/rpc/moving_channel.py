@@ -12,7 +12,7 @@ _Make = Callable[[grpc.Channel], Any]
 
 
 class MovingChannel(grpc.Channel):
-    """Sends each call through the present channel. Any number of threads may share it."""
+    """Sends each call through the current channel. Any number of threads may share it."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -26,11 +26,11 @@ class MovingChannel(grpc.Channel):
             former.close()
 
     def is_at(self, channel: grpc.Channel) -> bool:
-        """Whether this is the present channel."""
+        """Whether this is the current channel."""
         return self._channel is channel
 
     def method(self, make: _Make) -> tuple[grpc.Channel, Any]:
-        """The present channel, and a method made of it. Raises ValueError if it is closed, as gRPC does."""
+        """The current channel, and a method made of it. Raises ValueError if it is closed, as gRPC does."""
         # A method that is made of a closed channel crashes the interpreter (seen with grpcio 1.85).
         with self._changing:
             if self._closed:
@@ -54,15 +54,15 @@ class MovingChannel(grpc.Channel):
         return _Method(self, lambda channel: channel.stream_stream(*args, **options))
 
     def subscribe(self, callback: Any, try_to_connect: bool = False) -> None:
-        """The same as for a gRPC channel, on the present channel."""
+        """The same as for a gRPC channel, on the current channel."""
         self._channel.subscribe(callback, try_to_connect)
 
     def unsubscribe(self, callback: Any) -> None:
-        """The same as for a gRPC channel, on the present channel."""
+        """The same as for a gRPC channel, on the current channel."""
         self._channel.unsubscribe(callback)
 
     def close(self) -> None:
-        """Close the present channel."""
+        """Close the current channel."""
         with self._changing:
             self._closed = True
             self._channel.close()
@@ -85,15 +85,15 @@ class _Method:
         self._made = owner.method(make)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._of_the_moment(lambda method: method(*args, **options))
+        return self._on_current(lambda method: method(*args, **options))
 
     def future(self, *args: Any, **options: Any) -> Any:
-        return self._of_the_moment(lambda method: method.future(*args, **options))
+        return self._on_current(lambda method: method.future(*args, **options))
 
     def with_call(self, *args: Any, **options: Any) -> Any:
-        return self._of_the_moment(lambda method: method.with_call(*args, **options))
+        return self._on_current(lambda method: method.with_call(*args, **options))
 
-    def _of_the_moment(self, invoke: Callable[[Any], Any]) -> Any:
+    def _on_current(self, invoke: Callable[[Any], Any]) -> Any:
         while True:
             channel, method = self._made
             if self._owner.is_at(channel):

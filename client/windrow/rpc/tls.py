@@ -8,13 +8,13 @@ def tls_fault(message: str, address: str) -> str:
     if "certificate has expired" in message or "certificate is not yet valid" in message:
         when = "has expired" if "expired" in message else "is not valid yet"
         return (
-            f"The certificate of the master at {address} {when}. Is this machine's clock right? "
-            f"Else renew it: run `windrow setup` again where the master is."
+            f"The certificate of the master at {address} {when}. Check this machine's "
+            f"clock. If it is right, renew the certificate: run `windrow setup` again where the master is."
         )
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return (
-            f"What answers at {address} is not the master that you know: another authority made its certificate. "
-            f"If the master was set up anew, add its context again (`windrow context add`), or copy its "
+            f"The server at {address} is not the master that you know: another authority made its certificate. "
+            f"If the master was set up again, add its context again (`windrow context add`), or copy its "
             f"ca.pem; if not, do not trust it."
         )
     if "Hostname Verification Check failed" in message:
@@ -24,5 +24,5 @@ def tls_fault(message: str, address: str) -> str:
             f"`windrow setup --name {host}` where the master is (with Compose: WINDROW_PUBLIC_HOST)."
         )
     if "WRONG_VERSION_NUMBER" in message:
-        return f"What answers at {address} does not speak TLS. Give the master's port, or connect without certificates."
+        return f"The server at {address} does not speak TLS. Give the master's port, or connect without certificates."
     return ""

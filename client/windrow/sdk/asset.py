@@ -181,5 +181,5 @@ def asset_from_message(message: pb.Asset) -> Asset:
 
 def _number(kind: str) -> Any:
     if kind not in KINDS[1:]:
-        raise UsageError(f"The kind of an asset is {kind!r}; allowed are data and model.")
+        raise UsageError(f"The kind of an asset is {kind!r}; it must be data or model.")
     return KINDS.index(kind)

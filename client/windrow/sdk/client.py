@@ -92,7 +92,7 @@ class Client:
         if access is None:
             raise UsageError(
                 "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, use a context "
-                "(windrow context use NAME), or name a state folder."
+                "(windrow context use NAME), or give a state folder."
             )
         self.connection = Connection(access.address, patience_s=patience_s, access=access)
         if self._private is not None:
@@ -155,7 +155,7 @@ class Client:
                 raise OwnerGone(
                     f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
                     f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
-                    "`windrow run` command that began it."
+                    "`windrow run` command that started it."
                 )
 
     def master(self) -> Master:
@@ -288,7 +288,7 @@ class Client:
             effective = as_before(self._prepared(job, sets, None, 0, 1, on_upload), self.document(job_id))
             document = effective._replace(name=job_id).to_json().encode()
         elif sets:
-            raise UsageError("`sets` change a job file; give that, too.")
+            raise UsageError("`sets` change a job file; give the job file, too.")
         request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
         return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
 
@@ -303,7 +303,7 @@ class Client:
         return document
 
     def explain(self, job_id: str) -> list[StepReason]:
-        """Return the reason for the present state of each step, in the order of the steps. Raises NotFound."""
+        """Return the reason for the current state of each step, in the order of the steps. Raises NotFound."""
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
         return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
 
@@ -333,7 +333,9 @@ class Client:
             self._need_runner(job_id, attached)
             left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
             if left <= 0:
-                raise DeadlinePassed(f"Job {job_id} has not ended within {timeout_s} s. It goes on; wait again.")
+                raise DeadlinePassed(
+                    f"Job {job_id} has not ended within {timeout_s} s. It is still running; wait again."
+                )
             request = pb.WatchJobRequest(job_id=job_id, after_seq=after_seq)
             try:
                 with self.connection.stream(self._stub.WatchJob(request, timeout=left)) as responses:
@@ -366,7 +368,7 @@ class Client:
         `step`, `node`: only of these. `mini_batch`: only of workers that ran it. Raises NotFound.
         """
         if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
-            return []  # no number of a mini-batch
+            return []  # not the number of a mini-batch
         request = pb.ListLogsRequest(job_id=job_id, step_name=step, node_id=node, mini_batch_index=mini_batch)
         pages = self.connection.pages(self._stub.ListLogs, request)
         return [LogFile(file.path, file.length) for page in pages for file in page.files]
@@ -405,9 +407,9 @@ class Client:
         """The mini-batches of a job as they are now, by step and index, fetched a page at a time.
 
         `state`: only those in these states (`queued`, `leased`, `succeeded`, `failed`, `cancelled`). `cause`: only
-        those with an attempt that ended by it (`exception`, `timeout`, …; `no_result`: `run()` returned fewer results
-        than items). `newest_first`: sort by start, without those that never started. Raises NotFound, and UsageError
-        for an unknown state or cause.
+        those with an attempt that failed for this cause (`exception`, `timeout`, …; `no_result`: `run()` returned fewer
+        results than items). `newest_first`: sort by start time, newest first, without those that never started. Raises
+        NotFound, and UsageError for an unknown state or cause.
         """
         from windrow.sdk.mini_batch import list_request, mini_batch_from_message
 
@@ -598,7 +600,7 @@ class Client:
 
 def _index(index: int) -> int:
     if index < 0:
-        raise UsageError(f"{index} is no mini-batch: they are counted from 0.")
+        raise UsageError(f"{index} is not a valid mini-batch index: indexes start at 0.")
     return min(index, (1 << 63) - 1)
 
 

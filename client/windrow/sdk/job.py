@@ -155,7 +155,7 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step is in its present state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
 
     step: str
     code: str
@@ -206,7 +206,7 @@ class Step(NamedTuple):
     is_command: bool = False
     """It runs a command once; its one mini-batch holds no items."""
     step_id: int = 0
-    """Its number, unique within one state folder for ever."""
+    """Its number, never used again within one state folder."""
     reused_from: str = ""
     """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
 

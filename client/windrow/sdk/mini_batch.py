@@ -84,7 +84,7 @@ class MiniBatch(NamedTuple):
     """Why its last attempt that failed did so; `no_result`: `run()` returned fewer results than items; empty: none."""
     item_first: int
     item_count: int
-    """Counted where it was loaded, else as planned; 0 where only loading tells."""
+    """Counted when it was loaded, else as planned; 0 if it is known only after loading."""
     ok_count: int
     row_count: int
     last_attempt: Attempt | None
@@ -132,9 +132,9 @@ def list_request(
     states = [state] if isinstance(state, str) else list(state)
     for one in states:
         if one not in STATES[1:]:
-            raise UsageError(f"There is no state {one!r} of mini-batches. The states: {', '.join(STATES[1:])}.")
+            raise UsageError(f"{one!r} is not a state of mini-batches. States: {', '.join(STATES[1:])}.")
     if cause is not None and cause not in CAUSES[1:] and cause != NO_RESULT:
-        raise UsageError(f"There is no cause {cause!r}. The causes: {', '.join((*CAUSES[1:], NO_RESULT))}.")
+        raise UsageError(f"{cause!r} is not a cause. Causes: {', '.join((*CAUSES[1:], NO_RESULT))}.")
     return pb.ListMiniBatchesRequest(
         job_id=job_id,
         step_name=step or "",

@@ -100,7 +100,7 @@ def rows_file(job: Job, document: Mapping[str, Any], output: str | None) -> Rows
             reason=OUTPUT_UNKNOWN,
         )
     if len(found) > 1:
-        raise UsageError(f"Job {job.job_id} has several outputs that hold rows: {names}. Name one.")
+        raise UsageError(f"Job {job.job_id} has several outputs that hold rows: {names}. Choose one.")
     return found[0]
 
 
@@ -113,7 +113,7 @@ def need_succeeded(job: Job) -> None:
         )
     if not job.state.succeeded:
         why = f": {job.message}" if job.message else ""
-        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. It has no complete outputs.")
+        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. Its outputs are not complete.")
 
 
 def download_outputs(
@@ -165,9 +165,7 @@ def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Yield lines without their ends. Only `
-    ` ends a line: rows may hold other line separators.
-    """
+    """Yield lines without their ends. Only `\\n` ends a line: rows may contain other line separators."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -224,8 +222,8 @@ def read_frame(chunks: Iterable[bytes], place: RowsFile, read_csv: Mapping[str, 
     if place.format in ("jsonl", "parquet"):
         if read_csv:
             raise UsageError(
-                f"{', '.join(read_csv)}: keywords of pandas.read_csv are for text and CSV; {place.output!r} is of "
-                f"format {place.format}. Leave them out."
+                f"{', '.join(read_csv)}: keywords of pandas.read_csv are for text and CSV; the format of "
+                f"{place.output!r} is {place.format}. Leave them out."
             )
         if place.format == "parquet":
             with _parquet(chunks) as parquet:

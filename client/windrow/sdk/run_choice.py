@@ -99,8 +99,8 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
             return Begun(ended, True, tuple(others))
         if keep_rows:
             raise UsageError(
-                f"--keep-rows: there is no unfinished run of {effective.job_file} to go on with. "
-                "Without --keep-rows a new run begins."
+                f"--keep-rows: {effective.job_file} has no unfinished run to continue. Leave out --keep-rows to start "
+                "a new one."
             )
     return Begun(_submit_new(client, effective), False, tuple(others))
 
@@ -150,9 +150,9 @@ def _changed(job: Job, job_file: str) -> RunChanged:
     items = job.items
     done = f"{items.done:,} of {counted(items.total, 'item')} done" if items.total else "nothing done yet"
     return RunChanged(
-        f"The unfinished run {job.job_id} of {job_file} ({done}) was begun with other settings, inputs "
+        f"The unfinished run {job.job_id} of {job_file} ({done}) was started with other settings, inputs "
         "(or MLTable files), code or --since. Choose:\n"
         f"  --restart    cancel that run and start a new one with what is there now\n"
-        f"  --keep-rows  finish that run as it was begun, with its own settings and code\n"
+        f"  --keep-rows  finish that run as it was started, with its own settings and code\n"
         f"or undo the change, and the same command continues it."
     )

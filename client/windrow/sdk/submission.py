@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from windrow.rpc.connection import Connection
     from windrow.spec import EffectiveJob, LoadedJob
+    from windrow.transfer.code_archive import CodeArchive
 
 
 def upload_code(
@@ -28,24 +32,14 @@ def upload_code(
     """
     import tempfile
 
-    from windrow.common.archives import ArchiveError
     from windrow.spec import build_effective
-    from windrow.transfer.code_archive import pack
     from windrow.transfer.upload import FileSource, upload_artifact
 
     digests: dict[str, str] = {}
     for code in sorted(set(loaded.code_folders.values())):
-        scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == code}
         # Without a name: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile() as archive:
-            try:
-                packed = pack(code, archive, required=sorted(name for name in scripts if name.endswith(".py")))
-            except ArchiveError as error:
-                raise UsageError(str(error)) from error
-            except OSError as error:
-                raise UsageError(
-                    f"The code folder {code} cannot be packed: {error.filename or code}: {error.strerror}."
-                ) from error
+            packed = pack_code(loaded, code, archive)
             digests[code] = packed.digest
             upload_artifact(connection, packed.digest, FileSource(archive))
     return build_effective(
@@ -57,3 +51,20 @@ def upload_code(
         priority=priority,
         weight=weight,
     )
+
+
+def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO) -> CodeArchive:
+    """Pack one code folder of a job, with the entry scripts of its steps. `archive`: an empty file that is open for
+    writing. Raises UsageError for a folder that cannot be packed.
+    """
+    from windrow.common.archives import ArchiveError
+    from windrow.transfer.code_archive import pack
+
+    scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == folder}
+    try:
+        return pack(folder, archive, required=sorted(name for name in scripts if name.endswith(".py")))
+    except ArchiveError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        what = os.fsdecode(error.filename) if error.filename else folder
+        raise UsageError(f"The code folder {folder} cannot be packed: {what}: {error.strerror}.") from error

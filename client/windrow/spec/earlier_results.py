@@ -17,14 +17,14 @@ def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
     """Raises UsageError if no step could take over results."""
     if not any(map(_reads_data, job.steps)):
         raise UsageError(
-            f"--since {wanted}: no step of {job.job_file} divides data that lies there before the job, so there are no "
-            "results to take over. Run it without --since."
+            f"--since {wanted}: no step of {job.job_file} divides data that exists before the job starts, so there are "
+            "no results to take over. Run it without --since."
         )
 
 
 def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
-    """The job that takes over the results of an earlier one. Steps that divide what another step of the job makes
-    stay as they are, since that is made anew.
+    """The job, set to take over the results of an earlier one. Steps that divide the output of another step stay as
+    they are: that output is made anew.
     """
     return job._replace(
         steps=tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)
@@ -32,8 +32,8 @@ def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
 
 
 def as_before(job: EffectiveJob, document: Mapping[str, Any]) -> EffectiveJob:
-    """A job file that was repaired for a job with this document. It takes over the results that the job takes over,
-    unless the file names an earlier job itself: `--since` is not in any file.
+    """The job of a repaired job file, set to take over the same results as the job with this `document`: no file holds
+    what `--since` said. Steps whose `resume_from` is in the file keep that.
     """
     before = {step["name"]: step.get("resume_from") for step in document["steps"]}
     return job._replace(

@@ -62,11 +62,13 @@ def _copy(url: StorageUrl, size: int, version: str) -> int:
         except StorageError:
             raise
         except Exception as error:
-            what = f"cannot be copied to {tempfile.gettempdir()}, as it must be where its server gives no parts of it"
+            what = (
+                f"cannot be copied to {tempfile.gettempdir()}, which is needed because its server has no range requests"
+            )
             if isinstance(error, OSError) and error.errno in _FULL:
-                advice = f"{error.strerror}. Make room there, or set TMPDIR to a folder that has more"
+                advice = f"{error.strerror}. Free some space there, or set TMPDIR to a folder with more"
                 raise StorageError(f"{url} {what}: {advice}.", Trouble.UNSUPPORTED) from error
             raise explained(error, what, str(url)) from error
         if file.tell() != size:
-            raise StorageError(f"{url} gave {file.tell()} bytes, where it has {size}")
+            raise StorageError(f"{url} returned {file.tell()} bytes instead of {size}")
         return os.dup(file.fileno())

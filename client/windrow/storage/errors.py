@@ -41,7 +41,7 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
         advice, trouble = "There is nothing at that address. Check it.", Trouble.MISSING
     elif kind == "PreconditionError":
         advice, trouble = (
-            "It has changed since it was listed. Submit the job again when it is at rest.",
+            "It has changed since it was listed. Submit the job again when it no longer changes.",
             Trouble.CHANGED,
         )
     elif kind in ("PermissionDeniedError", "UnauthenticatedError") or any(
@@ -54,8 +54,8 @@ def explained(error: BaseException, what: str, address: str) -> StorageError:
         trouble = Trouble.UNSUPPORTED
     elif "Content-Length Header missing" in text:
         advice = (
-            "The server does not tell its length (it sends it in chunks), without which it can neither be cut nor "
-            "known to be whole. Copy it to a folder or a bucket, or have the server send Content-Length."
+            "The server does not report its length (it sends it in chunks), so it cannot be divided, or checked for "
+            "completeness. Copy it to a folder or a bucket, or have the server send Content-Length."
         )
         trouble = Trouble.UNSUPPORTED
     elif kind == "NotSupportedError" or isinstance(error, NotImplementedError):

@@ -2,9 +2,8 @@
 
 Stores sort keys as whole texts, so `a-1.csv` comes before `a/z.csv`. Inputs are ordered by path component, so the
 folder `a` comes first (docs/reference/azure-ml/mltable.md#paths). The two orders differ only after a character that
-sorts before `/` (a blank, `-`, `.` …). When a
-name has such a character, the listing first yields what is in the folder named by the part before it: found in the
-present page, else by one request. Memory holds one page for each such folder.
+sorts before `/` (a space, `-`, `.` …). When a name has such a character, the listing first yields what is in the folder
+named by the part before it: found in the current page, else by one request. Memory holds one page for each such folder.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def _lists_unsorted(url: StorageUrl) -> bool:
 
 def _sorted_all(pages: _Pages, after: str) -> Iterator[Found]:
     least = component_order(after) if after else []
-    # Where an object and the mark of a folder have one name, the object, which may be empty too, comes first.
+    # If an object and the marker of a folder have the same name, the object, which may be empty too, comes first.
     everything = sorted(
         (found for page in pages.read("", "") for found in page),
         key=lambda found: (component_order(found.name), not found.size),
@@ -71,7 +70,7 @@ def _walk(pages: _Pages, after: str) -> Iterator[Found]:
     if not after:
         yield from _below(pages, "", "", [])
         return
-    # What is left: first what lies in a folder of the last name itself, then what follows in each folder above it.
+    # First the content of a folder with the last name itself, then what follows in each folder above it.
     yield from _below(pages, after + "/", "", [])
     while after:
         folder, slash, last = after.rpartition("/")
@@ -87,7 +86,7 @@ def _below(pages: _Pages, prefix: str, start: str, done: list[str]) -> Iterator[
     cursor = _Cursor(pages, prefix, start)
     while (found := cursor.peek()) is not None:
         name = found.name
-        # Only folders that are beginnings of the present name can still be met.
+        # Only folders that the current name starts with can still occur.
         done = [folder for folder in done if name.startswith(folder)]
         if covering := next((folder for folder in done if name.startswith(folder + "/")), ""):
             cursor.skip(covering + "/")
@@ -117,9 +116,9 @@ class _Cursor:
     def peek(self) -> Found | None:
         """The object at this place, None at the end. Raises StorageError if the store does not keep its order.
 
-        The mark of an empty folder stands where its key does, which ends with `/`: behind all objects whose names go on
-        with a character before that, and, of an object of the same name, behind that. So it is known where it does not
-        stand in the order of names; elsewhere it takes a look (`_Pages.real`).
+        The marker of an empty folder is at the position of its key, which ends with `/`: after all objects whose names
+        continue with a character before `/`, and after an object of the same name. So a marker that breaks the order of
+        names is recognised here; any other needs a request (`_Pages.real`).
         """
         while True:
             while self._at >= len(self._page):
@@ -134,8 +133,8 @@ class _Cursor:
                 self._at += 1
                 continue
             raise StorageError(
-                f"{self._source.url} lists {found.name!r} after {self._last!r}: this store does not sort what it "
-                "lists, and no dependable order of the input can be made of that. Copy the data to another store.",
+                f"{self._source.url} lists {found.name!r} after {self._last!r}: this store does not sort its "
+                "listings, so the order of the input would not be reliable. Copy the data to another store.",
                 Trouble.UNSUPPORTED,
             )
 
@@ -152,7 +151,7 @@ class _Cursor:
             self._pages = self._source.read(self._prefix, folder + _LAST)
 
     def may_hold(self, folder: str) -> bool:
-        """Whether an object that comes later lies in a folder. The present page answers if it reaches far enough,
+        """Whether an object that comes later lies in a folder. The current page answers if it reaches far enough,
         otherwise a request.
         """
         last = self._page[-1].name

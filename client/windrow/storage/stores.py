@@ -64,7 +64,7 @@ def open_store(root: str) -> Any:
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
         "read_timeout": timedelta(seconds=read_s),
-        # A whole request: a part of at most so many bytes has to come through in this time.
+        # For a whole request, such as the read of one part.
         "timeout": timedelta(seconds=max(60.0, 2 * read_s)),
     }
     retries: Any = {
@@ -97,8 +97,8 @@ def _azure_store(stores: Any, url: StorageUrl, common: Any) -> Any:
         return stores.AzureStore(container, account_name=account.partition(".")[0], **common)
     if not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and os.environ.get("AZURE_STORAGE_USE_EMULATOR") is None:
         raise StorageError(
-            f"{url.root} does not say which storage account is meant. Set AZURE_STORAGE_ACCOUNT_NAME for master and "
-            "agents, or write abfss://container@account.dfs.core.windows.net/path",
+            f"{url.root} does not say which storage account is meant. Set AZURE_STORAGE_ACCOUNT_NAME for the master "
+            "and the agents, or write abfss://container@account.dfs.core.windows.net/path",
         )
     return stores.AzureStore(container, **common)
 

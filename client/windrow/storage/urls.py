@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "az", "http", "https")
-"""What can be read."""
+"""Schemes that can be read."""
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?", re.DOTALL)
 _REMOTE = re.compile("(?:" + "|".join(SCHEMES) + r")://", re.IGNORECASE)
@@ -71,32 +71,32 @@ def parse_url(text: str) -> StorageUrl:
     found = _URL.fullmatch(text)
     scheme = found[1].lower() if found else ""
     if found is None or scheme not in SCHEMES:
-        raise BadUrl(f'"{text}" is no address of storage that Windrow can reach; known are {", ".join(SCHEMES)}')
+        raise BadUrl(f'"{text}" is not a supported storage address; supported schemes: {", ".join(SCHEMES)}')
     scheme = _NAMES.get(scheme, scheme)
     host, key = found[2], (found[3] or "").strip("/")
     form = _FORMS[scheme]
     if not host:
-        raise BadUrl(f'"{text}" names no {form.split("/")[2].split("@")[0]}; write {form}')
+        raise BadUrl(f'"{text}" has no {form.split("/")[2].split("@")[0]}; write {form}')
     if scheme == "abfss":
         azure = _AZURE_HOST.fullmatch(host)
         if azure is None:
-            raise BadUrl(f'"{text}" names no container and account; write {form}')
+            raise BadUrl(f'"{text}" has no container and account; write {form}')
         host = f"{azure[1]}@{azure[2].lower()}.dfs.{azure[3].lower()}"
     elif scheme in ("http", "https"):
         if "@" in host:
-            raise BadUrl("The address holds a user or password; credentials have no place in a job file")
+            raise BadUrl("The address contains a user or password; credentials must not be in a job file")
         if "?" in text or "#" in text:
             raise BadUrl(
-                f'"{text.partition("?")[0].partition("#")[0]}" has a query or fragment (? or #), which is not carried '
-                "out; name the object by its store's own address (s3://…, abfss://…)"
+                f'"{text.partition("?")[0].partition("#")[0]}" has a query or fragment (? or #), which is not '
+                "supported; use the store's own address for the object (s3://…, abfss://…)"
             )
     elif "@" in host or ":" in host:
-        raise BadUrl(f'"{text}" is no address of that kind; write {form}')
+        raise BadUrl(f'"{text}" is not a valid address of this kind; write {form}')
     parts = key.split("/") if key else []
     if any(part in ("", ".", "..") for part in parts):
         raise BadUrl(f'"{text}" has an empty part, "." or ".." in its path, which object stores do not resolve')
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
-        raise BadUrl("The address holds control characters")
+        raise BadUrl("The address contains control characters")
     return StorageUrl(scheme, f"{scheme}://{host}", key)
 
 

@@ -21,7 +21,7 @@ def check_same(url: StorageUrl, meta: Any, size: int, version: str) -> None:
     if meta["size"] != size or version_of(meta) != version:
         raise StorageError(
             f"{url} has changed since it was listed: it had {size} bytes ({version}) and now has {meta['size']} "
-            f"({version_of(meta)}). Submit the job again when it is at rest.",
+            f"({version_of(meta)}). Submit the job again when it no longer changes.",
             Trouble.CHANGED,
         )
 

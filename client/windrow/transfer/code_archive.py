@@ -97,7 +97,7 @@ def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path
 def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
-        raise ArchiveError(f"the code folder {root} is not there, or is no folder.")
+        raise ArchiveError(f"the code folder {root} does not exist, or is not a folder.")
     found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
@@ -132,15 +132,15 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):
-        raise ArchiveError(f"the link {path} leads nowhere; remove it, or list it in {IGNORE_FILES[0]}.") from None
+        raise ArchiveError(f"the link {path} is broken; remove it, or list it in {IGNORE_FILES[0]}.") from None
     if not target.is_relative_to(root):
         raise ArchiveError(
-            f"the link {path} leads out of the code folder, to {target}; copy the file in, or list "
+            f"the link {path} points outside the code folder, to {target}; copy the file in, or list "
             f"{name} in {IGNORE_FILES[0]}."
         )
     if not target.is_file():
         raise ArchiveError(
-            f"the link {path} leads to {target}, which is no file; only links to files are followed. "
+            f"the link {path} points to {target}, which is not a file; only links to files are followed. "
             f"List {name} in {IGNORE_FILES[0]}."
         )
     return target
@@ -169,7 +169,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ArchiveError(
-                f"{path} is no regular file any more; do not change the code folder while a job is submitted."
+                f"{path} is no longer a regular file; do not change the code folder while a job is submitted."
             )
         info = tarfile.TarInfo(name)
         info.size = status.st_size

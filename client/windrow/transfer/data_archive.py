@@ -20,7 +20,7 @@ from windrow.common.state_mark import STATE_MARK
 
 READ_BYTES = 1 << 20
 _END = 2 * BLOCK_BYTES
-_ENTRIES_TOLD = "put the data into a folder that is a datastore of the master, and name it by its absolute path there"
+_INSTEAD = "put the data into a datastore of the master, and give its absolute path there"
 
 
 class DataArchive:
@@ -59,7 +59,7 @@ class DataArchive:
             if at + _END + tarfile.RECORDSIZE > limits.bytes_max:
                 raise ArchiveError(
                     f"{self._shown} holds more than {limits.bytes_max / 2**30:g} GiB, too much to be uploaded; "
-                    f"{_ENTRIES_TOLD}."
+                    f"{_INSTEAD}."
                 )
         self.content_bytes = content_bytes
         """Of all files, without headers."""
@@ -141,7 +141,7 @@ class DataArchive:
         return self._root + b"/" + self._names[index]
 
     def _names_in(self, root: bytes) -> list[bytes]:
-        """Relative names of all files below a folder, sorted by bytes, without state folders."""
+        """Relative names of all files below a folder, in byte order, without state folders."""
         real_root = os.path.realpath(root)
         names: list[bytes] = []
         folders = [b""]
@@ -162,7 +162,7 @@ class DataArchive:
             if len(names) > self._limits.files_max:
                 raise ArchiveError(
                     f"{self._shown} holds more than {self._limits.files_max:,} files, too many to be uploaded; "
-                    f"{_ENTRIES_TOLD}."
+                    f"{_INSTEAD}."
                 )
         names.sort()
         return names
@@ -186,16 +186,16 @@ def _check_link(path: bytes, root: bytes) -> None:
     try:
         target = os.path.realpath(path, strict=True)
     except OSError:
-        raise ArchiveError(f"the link {shown} leads nowhere; remove it, and submit again.") from None
+        raise ArchiveError(f"the link {shown} is broken; remove it, and submit again.") from None
     if not target.startswith(root.rstrip(b"/") + b"/"):
         raise ArchiveError(
-            f"the link {shown} leads out of the folder, to {os.fsdecode(target)}, and is not uploaded; "
-            f"copy the file in, or {_ENTRIES_TOLD}."
+            f"the link {shown} points outside the folder, to {os.fsdecode(target)}, and is not uploaded; "
+            f"copy the file in, or {_INSTEAD}."
         )
     if not os.path.isfile(target):
         raise ArchiveError(
-            f"the link {shown} leads to {os.fsdecode(target)}, which is no file; only links to files are followed. "
-            f"Replace it by what it leads to, or {_ENTRIES_TOLD}."
+            f"the link {shown} points to {os.fsdecode(target)}, which is not a file; only links to files are followed. "
+            f"Replace it with its target, or {_INSTEAD}."
         )
 
 
@@ -209,5 +209,5 @@ def _special(path: bytes) -> ArchiveError:
 def _changed(path: bytes) -> ArchiveError:
     return ArchiveError(
         f"{os.fsdecode(path)} was changed while it was read for an upload. "
-        "Submit the job again when its data is at rest."
+        "Submit the job again when nothing writes to the data."
     )

@@ -90,7 +90,7 @@ def safe_parts(path: bytes) -> list[str]:
     if b"\0" in path or any(part in (b"", b".", b"..") for part in parts):
         raise TransferFailed(
             f"The master names an output file {os.fsdecode(path)!r}, which could be written outside the target folder. "
-            f"It was not written; the files before it were."
+            "It was not written; the files before it were."
         )
     return [os.fsdecode(part) for part in parts]
 
@@ -140,7 +140,7 @@ class Download:
         except OSError as error:
             raise TransferFailed(
                 f"The output {self._output} of job {self._job_id} cannot be written to {self._folder}: "
-                f"{error.strerror}. Repeat the command when that is mended: it goes on where it stopped."
+                f"{error.strerror}. Fix the problem and repeat the command, which continues where it stopped."
             ) from error
 
     def _receive(self, patience: Patience) -> None:
@@ -203,7 +203,7 @@ class Download:
             if folder.is_symlink():
                 raise TransferFailed(
                     f"{folder} is a link; a download does not write through links. "
-                    f"Move it away, or choose another folder."
+                    "Move it away, or choose another folder."
                 )
             folder.mkdir(exist_ok=True)
 
@@ -238,5 +238,5 @@ def _changed(job_id: str, output: str, path: bytes) -> TransferFailed:
     name = os.fsdecode(path) if path else "its file"
     return TransferFailed(
         f"The output {output} of job {job_id} changed while it was read, or was damaged on the way ({name}): its "
-        f"length or its checksum is not the master's. Repeat the command to read it anew."
+        f"length or its checksum does not match the master's. Repeat the command to read it again."
     )

@@ -184,7 +184,7 @@ class _Uploads:
                 raise UsageError(
                     f"{key}: {given.path} is data of this machine, and the master at {self.address} takes no uploads: "
                     f"it has no datastore named {DEFAULT_DATASTORE} (its datastores: {self.datastores}). Start it with "
-                    f"--datastore {DEFAULT_DATASTORE}=PATH, or name data by its absolute path in a datastore."
+                    f"--datastore {DEFAULT_DATASTORE}=PATH, or give the data's absolute path in a datastore."
                 )
             root, below = _archived(given)
             if given.type == "mltable":
@@ -212,7 +212,7 @@ class _Uploads:
             sent += upload_artifact(self._connection, digest, archive, on_bytes=told(UPLOADING))
         raise TransferFailed(
             f"{key}: the master at {self.address} lost the data {UPLOAD_TRIES} times after it was uploaded. "
-            "Its log, master.log in its state folder, may tell why; then submit again."
+            "Its log, master.log in its state folder, may show the reason. Then submit again."
         )
 
     def _unpacked(self, digest: str, on_bytes: Callable[[int], None]) -> str:
@@ -227,7 +227,9 @@ class _Uploads:
                         if response.path:
                             return str(response.path)
                         on_bytes(response.bytes_done)
-                raise TransferFailed(f"The master at {self.address} did not tell where it put the data; submit again.")
+                raise TransferFailed(
+                    f"The master at {self.address} did not report where it put the data. Submit again."
+                )
             except grpc.RpcError as error:
                 failure = errors.read_failure(error)
                 if failure.reason == errors.ARTIFACT_MISSING:
@@ -274,8 +276,8 @@ def _check_table(folder: str, key: str) -> None:
             problems.error(
                 entry.place,
                 f"paths[{index}].{entry.kind}",
-                f'"{entry.text}" leads out of the folder of the MLTable file ({folder}), of which only what lies in it '
-                f"is uploaded for {key}. Move the data into that folder, or put both into a datastore of the master "
-                f"and name the MLTable by its absolute path there.",
+                f'"{entry.text}" points outside the folder of the MLTable file ({folder}). Only the content of that '
+                f"folder is uploaded for {key}. Move the data into it, or put both into a datastore of the "
+                "master and give the absolute path of the MLTable there.",
             )
     problems.raise_errors()

@@ -91,7 +91,7 @@ def _check_script(code: StepCode, python: str, found: CodeFindings, *, own_packa
                 package = DISTRIBUTIONS.get(text, text)
                 message = (
                     f"imports {text}, which is neither in the code folder nor in the Python that runs it ({python}). "
-                    f"Install it there ({shlex.quote(python)} -m pip install {package}), or let scripts run in another "
+                    f"Install it there ({shlex.quote(python)} -m pip install {package}), or run scripts in another "
                     "Python (--python PATH)."
                 )
                 found.warnings.append(Problem(*place, message))
@@ -115,7 +115,7 @@ def _look(code: StepCode, python: str) -> list[Any]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    # A `sitecustomize` may print as well: ours is the last line.
+    # A `sitecustomize` may print as well: the probe's answer is the last line.
     lines = [line for line in done.stdout.decode(errors="replace").splitlines() if line.startswith("windrow: ")]
     if done.returncode != 0 or not lines:
         return []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILES_MAX = 200
-"""Of the modules beside a script, so many are read."""
+"""At most this many modules beside a script are read."""
 SOURCE_BYTES_MAX = 4 * 1024 * 1024
 _FORGIVING = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
@@ -59,7 +59,7 @@ class Look:
             with open(path, "rb") as file:
                 source = file.read(SOURCE_BYTES_MAX + 1)
         except OSError:
-            return None  # packing the code folder tells
+            return None  # packing the code folder reports that
         if len(source) > SOURCE_BYTES_MAX:
             return None
         try:
@@ -67,7 +67,7 @@ class Look:
             compile(source, path, "exec", dont_inherit=True)
             return ast.parse(source, path)
         except SyntaxError as error:
-            # Of bytes that are no text, Python tells no line.
+            # For bytes that are not text, Python gives no line.
             self._note("syntax", path, error.lineno or 1, error.offset or 1, error.msg)
         except (ValueError, RecursionError, MemoryError) as error:
             self._note("syntax", path, 1, 1, str(error) or "it is nested too deeply")
@@ -95,8 +95,8 @@ class Look:
                     path,
                     1,
                     1,
-                    f"defines no run() function{hint}. Define run(mini_batch), which is called with each mini-batch "
-                    "and returns a list or a pandas DataFrame",
+                    f"does not define a run() function{hint}. Define run(mini_batch), which is called with each "
+                    "mini-batch and returns a list or a pandas DataFrame",
                 )
             return
         for name in ("init", "run", "shutdown"):
@@ -107,7 +107,7 @@ class Look:
                     path,
                     function.lineno,
                     function.col_offset + 1,
-                    f"{name}() is defined with async def, and nobody would await it. Define it with def, and call "
+                    f"{name}() is defined with async def, which Windrow does not await. Define it with def, and call "
                     "asyncio.run() in it",
                 )
         if isinstance(run, ast.FunctionDef) and not run.decorator_list:
@@ -178,7 +178,7 @@ def _statements(body: list[Any], everything: bool) -> list[Any]:
                     found += _statements(handler.body, everything)
             found += _statements(node.finalbody, everything)
         elif isinstance(node, ast.With):
-            # Of `with suppress(ImportError)` nothing is known.
+            # Whether `with suppress(ImportError)` runs its body to the end is not known.
             if everything:
                 found += _statements(node.body, everything)
         elif everything and isinstance(node, (ast.If, ast.For, ast.While)):
@@ -209,7 +209,7 @@ def _names_bound(node: ast.stmt) -> list[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        # Where names are made in such a way, nobody can say that one is not there.
+        # These may define any name, so none can be called missing.
         called = {part.id for part in ast.walk(node.value.func) if isinstance(part, ast.Name)}
         return ["*"] if called & {"exec", "setattr", "globals"} else []
     return []
@@ -225,7 +225,7 @@ def _lacks(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    # As in a worker: the code folder is searched first, and no folder of ours.
+    # As in a worker: the code folder is searched first, and no folder of Windrow.
     sys.path[:1] = [sys.argv[1]]
     _look = Look(sys.argv[1], sys.argv[3:])
     _look.script(sys.argv[2])

@@ -20,7 +20,7 @@ from windrow.spec.tables.table_files import check_table
 COMPONENT_TYPES = ("parallel", "command")
 _STEP = "component"
 _STAND_IN = "/windrow-stand-in"
-"""Stands for data and text that only a step would give. No message may speak of it."""
+"""Stands for data and text that only a step would give. No message may mention it."""
 _FROM_STEPS = ("input_data", "task", "command")
 """What a component may leave to the steps that use it."""
 

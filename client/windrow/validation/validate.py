@@ -21,7 +21,7 @@ from windrow.spec.reading.yaml_files import read_yaml
 from windrow.validation.code import check_codes
 from windrow.validation.standalone import is_component, is_table, read_component, read_table
 
-_NAME = "Name a job file, a component file, or a folder with an MLTable file."
+_WANTED = "Give a job file, a component file, or a folder with an MLTable file."
 JOB, V1_JOB, COMPONENT, TABLE = "job file", "job file of Azure ML v1", "component", "table"
 
 
@@ -73,7 +73,7 @@ def validate(
         why = (
             f"is a folder without an MLTable file.{_files_in(file)}"
             if os.path.isdir(file)
-            else f"does not exist. {_NAME}"
+            else f"does not exist. {_WANTED}"
         )
         return Findings(label, JOB, (Problem(label, 0, 0, "", why),), ())
     root = read_yaml(file, "component", Problems())
@@ -124,7 +124,7 @@ def _with_code(
     loaded: LoadedJob | None,
     python: str | None,
 ) -> Findings:
-    # Of a job with errors it is not known in which Python its steps run: of packages nothing is said then.
+    # If a job has errors, it is not known in which Python its steps run, so their packages are not checked.
     elsewhere = {code.step for code in codes} if loaded is None else steps_with_environment(loaded)
     found = check_codes(codes, python, elsewhere)
     return Findings(label, kind, (*problems.errors, *found.errors), (*problems.warnings, *found.warnings))
@@ -152,6 +152,4 @@ def _files_in(folder: str) -> str:
     except OSError:
         names = []
     shown = ", ".join(names[:8])
-    return (
-        f" Name a file: {shown}" if names else " Name a job file, a component file, or a folder with an MLTable file."
-    )
+    return f" Give one of its files: {shown}" if names else f" {_WANTED}"

@@ -17,7 +17,8 @@ from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
-from windrow_master.core.budgets import budget_left, count_failure, known_cause
+from windrow_master.core.budgets import budget_left, count_failure
+from windrow_master.core.causes import reported_cause
 from windrow_master.core.commands import (
     UNANSWERED,
     CompleteAttempts,
@@ -129,7 +130,7 @@ def _complete_attempt(
         _fail_attempt(
             state, node, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt were said to be in {staged_segment[:80]!r}, which is not where they were "
-            f"uploaded. Look into the agent's log on {node.node_id}.",
+            f"uploaded. See the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
     if len(rows) != rows_length and not staged_segment:
@@ -242,7 +243,7 @@ def _fail_attempt(
     message: str = "",
 ) -> None:
     """Record a failed attempt: try the mini-batch again, or give it up."""
-    cause = known_cause(result.cause) if cause is None else cause
+    cause = reported_cause(result.cause) if cause is None else cause
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None

@@ -30,7 +30,8 @@ from itertools import chain
 
 from windrow.common.quantities import counted
 
-from windrow_master.core.budgets import known_cause, uncount_failure
+from windrow_master.core.budgets import uncount_failure
+from windrow_master.core.causes import SYSTEM_ERROR, USER_ERROR, reported_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
@@ -39,7 +40,6 @@ from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PE
 from windrow_master.core.standing import EVIDENCE_MAX, EVIDENCE_MIN, Evidence, Standing
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import Cause, MiniBatchState, NodeState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR, USER_ERROR
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, warn_of
 
 CHANCE = 1e-4
@@ -47,7 +47,8 @@ CHANCE = 1e-4
 
 
 def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now: Moment) -> None:
-    """Count a worker that could not be made ready. The step fails once every node has given it up.
+    """Count a worker that could not be made ready, once: a node sends it again until it is acknowledged. The step fails
+    once every node has given it up.
 
     Reference: docs/reference/azure-ml/parallel-job.md#lost-workers-and-nodes.
     """
@@ -55,7 +56,9 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     node = state.nodes.get(command.node_id)
     if step is None or node is None or step.state != StepState.RUNNING:
         return
-    cause = known_cause(command.cause)
+    if not step.counters.hear_worker_failure(node.node_id, node.node_incarnation, command.number):
+        return
+    cause = reported_cause(command.cause)
     message = command.message[:MESSAGE_CHARS_MAX]
     step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
     step.workers.init_failures[command.node_id] = step.workers.init_failures.get(command.node_id, 0) + 1
@@ -171,7 +174,7 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
         return
     node.become(NodeState.QUARANTINED)
     node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
-    node.message = f"{node.faults} attempts in a row met a fault of this node, the last: {message}"
+    node.message = f"{node.faults} attempts in a row failed because of this node, the last: {message}"
     node.faults = 0
     state.touch_node(node)
     state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
@@ -345,8 +348,9 @@ def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> No
         warn_of(
             state,
             step,
-            f"Step {step.settings.name!r}: node {node_id} was set aside: {what}, while other nodes do well. What "
-            f"failed there runs elsewhere. The last: {last.cause.name.lower()}: {last.message.rstrip('.')}.",
+            f"Step {step.settings.name!r}: node {node_id} was set aside: {what}, while other nodes do well. Its "
+            f"failed mini-batches run on other nodes. The last: {last.cause.name.lower()}: "
+            f"{last.message.rstrip('.')}.",
         )
     state.add_event(now, step.job_key, "node_set_aside", f"{node_id}: {text}")
     node = state.nodes.get(node_id)

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from windrow_master.core.attempt_result import AttemptResult
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.records import Snapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.states import Cause
-from windrow_master.core.statuses import SYSTEM_ERROR
 
 
 class Moment(NamedTuple):
@@ -152,6 +152,8 @@ class ConfirmStepEnd(NamedTuple):
     """Workers whose `shutdown()` failed, or did not come to its end."""
     shutdown_failure: str = ""
     """What the first of them says."""
+    asked_generation: int = 0
+    """The generation of the EndStep that this answers; 0: unknown."""
 
 
 class CompleteAttempts(NamedTuple):
@@ -175,7 +177,7 @@ class ReleaseLeases(NamedTuple):
 
 
 class ReportWorkerFailure(NamedTuple):
-    """A worker could not be made ready. Reply: None."""
+    """A worker could not be made ready. `number` counts these in one incarnation of the node. Reply: None."""
 
     node_id: NodeId
     step_id: StepId
@@ -183,6 +185,7 @@ class ReportWorkerFailure(NamedTuple):
     message: str
     detail: str
     process_number: int
+    number: int
 
 
 class DrainNode(NamedTuple):

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.states import Cause
-from windrow_master.core.statuses import USER_ERROR, category_of
+from windrow_master.core.statuses import category_of
 from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
@@ -50,6 +51,9 @@ class Counters:
     failed_uncounted: int = 0
     taken_over: int = 0
     items_taken_over: int = 0
+    worker_failures: dict[str, list[Any]] = field(default_factory=dict)
+    """Node -> [incarnation, number of the last failure of a worker]. Stored with the counts, so that a failure which is
+    sent again after a restart is not counted twice."""
 
     @property
     def queued(self) -> int:
@@ -68,7 +72,7 @@ class Counters:
 
     @property
     def items_failed_at_least(self) -> int:
-        """Items that failed, at least: a mini-batch whose items were never counted has one or more."""
+        """The least number of failed items. A failed mini-batch whose items were never counted adds one."""
         return self.items_failed + self.failed_uncounted
 
     def check(self) -> None:
@@ -108,6 +112,14 @@ class Counters:
                 "process_number": process,
                 "phase": phase,
             }
+
+    def hear_worker_failure(self, node_id: str, node_incarnation: str, number: int) -> bool:
+        """Note the number of a worker's failure; False if it was heard before."""
+        incarnation, last = self.worker_failures.get(node_id, ("", 0))
+        if incarnation == node_incarnation and number <= last:
+            return False
+        self.worker_failures[node_id] = [node_incarnation, number]
+        return True
 
     def main_failure(self) -> str:
         """The most frequent cause of failure with its first message, for people; empty if nothing failed."""

@@ -48,6 +48,8 @@ class EndStep(NamedTuple):
     node_id: NodeId
     stream: int
     step_id: StepId
+    generation: int
+    """The generation that has ended. 0: all of them, since the step is unknown here."""
 
 
 class SendDrain(NamedTuple):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
+from windrow_master.core.causes import DEPENDENCY_ERROR
 from windrow_master.core.commands import ConfirmStepEnd, Moment
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import StepState
-from windrow_master.core.statuses import DEPENDENCY_ERROR
 from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, settle_job, warn_of
 
 ENDING_ANNOUNCED_AFTER_S = 3.0
@@ -37,13 +37,16 @@ def on_confirm_step_end(state: CoreState, command: ConfirmStepEnd, now: Moment) 
     node = state.nodes.get(command.node_id)
     if step is None or node is None or node.stream != command.stream:
         return
+    generation = state.jobs[step.job_key].generation
+    if command.asked_generation not in (0, generation):
+        return  # the answer to an earlier EndStep: the node may have been offered the step again since
     if step.state in ENDED_STEPS:
         _forget_node(state, step, node, now)
         return
     if command.node_id not in step.workers.ending_on:
         return
-    # A node that has had an earlier generation alone tells how that one ended.
-    if command.generation == state.jobs[step.job_key].generation:
+    # A node that had only an earlier generation reports how that one ended.
+    if command.generation == generation:
         if command.unsaved:
             message = f"node {command.node_id}: {command.unsaved[:MESSAGE_CHARS_MAX]}"
             fail_step(state, step, message, now, DEPENDENCY_ERROR)
@@ -76,10 +79,10 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
         what = (
             f"was lost while it ended its workers of step {name}"
             if node.has_reported
-            else f"has not come back since the master was started anew, and may have had workers of step {name}"
+            else f"has not come back since the master was restarted, and may have had workers of step {name}"
         )
         message = (
-            f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
+            f"Node {node.node_id} {what}: what their shutdown() does may be missing. The results of run() are complete."
         )
         warn_of(state, step, message)
         state.add_event(now, step.job_key, "shutdown_lost", message)

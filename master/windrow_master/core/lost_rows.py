@@ -5,12 +5,12 @@ from __future__ import annotations
 from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import count_failure
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.commands import LostRows, Moment, RequeueLostRows
 from windrow_master.core.records import AttemptRow, OutcomeRow
 from windrow_master.core.settings import ROWS_LOSSES_MAX
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.steps import fail_step, settle_step
 
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 import re
 import struct
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 
+from windrow_master.core.causes import Budget
 from windrow_master.core.ids import NodeId
 from windrow_master.core.splitting import Split
 from windrow_master.core.states import MiniBatchState
@@ -34,13 +36,8 @@ QUEUED_RUN = re.compile(re.escape(bytes([MiniBatchState.QUEUED])) + b"+")
 class Tries:
     """What has gone wrong with one mini-batch so far. Kept only for mini-batches with trouble."""
 
-    charged: int = 0
-    """Failures that use up max_retries."""
-    crashes: int = 0
-    ooms: int = 0
-    node_losses: int = 0
-    changes: int = 0
-    """How many nodes have found its input changed."""
+    failures: Counter[Budget] = field(default_factory=Counter)
+    """Charged to each budget."""
     nodes: list[NodeId] = field(default_factory=list)
     """Where it failed, in order; a node that was lost with it is not among them."""
     lease_ids: set[int] = field(default_factory=set)

@@ -36,7 +36,7 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
 
     If their number is limited, they stay the same for as long as they can serve (`StepNodes.chosen`): a node that holds
     leases of the step counts even while it is away. When one has gone or has given the step up, another takes its
-    place, the emptiest first.
+    place: the one with the fewest leases, then with the fewest steps.
     """
     nodes = [node for node in serving if is_in_pool(node, step)]
     count = step.settings.instance_count
@@ -46,7 +46,7 @@ def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list
     chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
     chosen.update(node.node_id for node in able if node.node_id in step.nodes.chosen)
     others = [node for node in able if node.node_id not in chosen]
-    others.sort(key=lambda node: (len(node.lease_ids), _steps_of(state, node)))
+    others.sort(key=lambda node: (len(node.lease_ids), len(node.offered)))
     chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
     return [node for node in nodes if node.node_id in chosen]
 
@@ -64,8 +64,3 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
         and node.node_id not in failed_on
         for node in state.nodes.values()
     )
-
-
-def _steps_of(state: CoreState, node: Node) -> int:
-    """How many steps with a limited number of nodes have chosen a node."""
-    return sum(node.node_id in step.nodes.chosen for step in state.steps.values())

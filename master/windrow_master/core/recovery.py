@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from windrow_master.core.budgets import CHARGED_CAUSES, count_failure
+from windrow_master.core.budgets import count_failure
+from windrow_master.core.causes import TRAITS
 from windrow_master.core.commands import AdoptJob, Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, NodeId
@@ -25,9 +26,6 @@ from windrow_master.core.steps import (
     prepare_step,
     settle_step,
 )
-
-WORKER_CAUSES = CHARGED_CAUSES | {Cause.CRASH, Cause.OOM, Cause.INPUT_CHANGED, Cause.INPUT_MISREAD}
-"""Causes of failures that only a worker meets which was ready."""
 
 SettingsOf = Callable[[bytes], JobSettings]
 """Reads the settings of a job and its steps from its stored document."""
@@ -137,7 +135,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
     )
     step.counters.leased = 0  # leases are volatile; those written down are entered below
     step.workers.is_ready = bool(step.counters.ran) or any(
-        Cause(int(cause)) in WORKER_CAUSES for cause in step.counters.failed_attempts
+        TRAITS[Cause(int(cause))].needs_worker for cause in step.counters.failed_attempts
     )
     if step.state not in ENDED_STEPS:
         step.progress.started_s = step.progress.last_s = now.monotonic_s
@@ -186,7 +184,7 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
 
 def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
     """Note on which node an attempt failed, whether or not that was charged to the mini-batch."""
-    if Cause(cause) in WORKER_CAUSES or cause == Cause.NODE_FAULT:
+    if TRAITS[Cause(cause)].needs_worker or cause == Cause.NODE_FAULT:
         step.tries_of(mini_batch).nodes.append(NodeId(node_id))
 
 

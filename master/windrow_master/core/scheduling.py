@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
@@ -276,7 +277,8 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
             lease.attempt += attempts[mini_batch]
         if mini_batch in troubles:
             trouble = troubles[mini_batch]
-            lease.exclusive, lease.split = trouble.node_losses >= NODE_LOSSES_UNTIL_EXCLUSIVE, trouble.split
+            lease.exclusive = trouble.failures[Budget.NODE_LOSSES] >= NODE_LOSSES_UNTIL_EXCLUSIVE
+            lease.split = trouble.split
         leases.append(lease)
     if node_id in step.nodes.doubted:
         _put_on_trial(step, node_id, leases, now)

@@ -18,10 +18,10 @@ INPUT_CHANGED_TRIES = 2
 it was. On the same node a retry would read the same wrong thing."""
 
 NODE_LOSSES_UNTIL_EXCLUSIVE = 3
-"""After so many lost nodes a mini-batch runs alone on its node."""
+"""After this many lost nodes, a mini-batch runs alone on its node."""
 
 NODE_LOSSES_UNTIL_FAILED = 10
-"""After so many lost nodes a mini-batch is taken for their killer."""
+"""After this many lost nodes, a mini-batch counts as the one that kills them."""
 
 SPLIT_TRIES = 2
 """Tries more of a mini-batch that is split and fails otherwise than by its items."""
@@ -63,7 +63,7 @@ class StepSettings:
     compute: str = ""
     """The pool of nodes that it runs on; "" any node."""
     instance_count: int | None = None
-    """At most so many nodes work on it at a time; None: all."""
+    """The number of nodes that may work on it at a time; None: all."""
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0

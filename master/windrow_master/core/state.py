@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
@@ -118,7 +119,7 @@ class Step:
     def past_of(self, mini_batch: int) -> Past:
         """Where a mini-batch has failed."""
         tries = self.mini_batches.tries.get(mini_batch)
-        return Past(()) if tries is None else Past(tuple(tries.nodes), tries.ooms > 0)
+        return Past(()) if tries is None else Past(tuple(tries.nodes), tries.failures[Budget.OOMS] > 0)
 
 
 @dataclass(slots=True)
@@ -300,7 +301,7 @@ class CoreState:
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     raised: dict[StepId, Exception] = field(default_factory=dict)
-    """What the command in hand raised at steps, for `Core.handle` to tell (`contained`)."""
+    """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
     scheduling_wanted: bool = False
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
@@ -370,7 +371,7 @@ class CoreState:
             return
         entered = {lease.lease_id: lease for lease in leases}
         if step.state != StepState.RUNNING or not self.leases.keys().isdisjoint(entered):
-            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) gets leases that it must not get: {leases}")
+            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) must not be given these leases: {leases}")
         self.leases.update(entered)
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
@@ -390,7 +391,7 @@ class CoreState:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
             if node.held[lease.step_id] < 0:
-                raise InvariantBroken(f"node {node.node_id} gives up more leases of step {step.step_id} than it held")
+                raise InvariantBroken(f"node {node.node_id} gives back more leases of step {step.step_id} than it held")
 
     def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
         """Ask a node to return everything that it has not started, of one step or of all."""

@@ -20,6 +20,7 @@ from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.agreement import disagreement, misread
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
@@ -36,14 +37,13 @@ from windrow_master.core.commands import (
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
 MESSAGE_CHARS_MAX = 4096
 WARNINGS_MAX = 100
 """Kept of a job: they are written with each of its commits, and sent to all who watch it."""
 MORE_WARNINGS = "… and more warnings, which are not kept."
-ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+ENDING = "Nodes end their workers: shutdown() is called, and outputs that go to a store are uploaded."
 """What a step says while that lasts (`core/endings.py`)."""
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
@@ -55,7 +55,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         if known.request_id == command.request_id:
             return known.job_key
     if command.job_id in state.job_keys:
-        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Give this one another name.")
+        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Choose another name.")
     state.job_key_last += 1
     job = Job(
         JobKey(state.job_key_last),
@@ -179,9 +179,9 @@ def make_output(state: CoreState, step: Step) -> None:
         warn_of(
             state,
             step,
-            f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
-            f"{step.workers.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
-            "tracebacks.",
+            f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. "
+            f"First: {step.workers.shutdown_failure}. The results of run() are complete; `windrow job logs "
+            f"{job_id} --failed` has the tracebacks.",
         )
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 
@@ -338,10 +338,11 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
 
 def _ask_to_end(state: CoreState, step: Step, node_ids: set[NodeId]) -> None:
     """Have these nodes confirm that they have no worker of a step (any more)."""
+    generation = state.jobs[step.job_key].generation
     for node_id in sorted(node_ids):
         node = state.nodes[node_id]
         if node.stream:
-            state.effects.append(fx.EndStep(node_id, node.stream, step.step_id))
+            state.effects.append(fx.EndStep(node_id, node.stream, step.step_id, generation))
 
 
 def _nodes_with_workers(state: CoreState, step: Step) -> set[NodeId]:
@@ -380,6 +381,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     step.nodes.doubted.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
+    step.workers.may_be_on |= step.workers.ending_on
     step.workers.ending_on.clear()
     _leave_nodes(state, step)
 
@@ -418,6 +420,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 
 def _leave_nodes(state: CoreState, step: Step) -> None:
     """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
+    generation = state.jobs[step.job_key].generation
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
@@ -430,7 +433,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
             state.touch_node(node)
         if node.stream:
             # Also where it was not offered: the agent may have started workers for it on an earlier stream.
-            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id))
+            state.effects.append(fx.EndStep(node.node_id, node.stream, step.step_id, generation))
 
 
 def _revoke_all(state: CoreState, step: Step, now: Moment) -> None:

@@ -79,8 +79,8 @@ def sample_document(step: Sample, number: int) -> dict[str, object]:
 
 
 def salt_of(name: bytes, base: bytes) -> int:
-    """The bytes that decide whether a file is in a sample: its name, relative to `base` if it lies below. So a folder
-    that is moved gives the same sample."""
+    """A number that identifies a file in samples, from its name, relative to `base` if it is below. So a folder that is
+    moved gives the same sample."""
     relative = name.removeprefix(os.path.join(base, b""))
     return int.from_bytes(hashlib.blake2b(relative, digest_size=8).digest(), "little")
 

@@ -12,7 +12,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StepFiles
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class DividedInput(NamedTuple):
 class Request(NamedTuple):
     """A step to plan. Source: docs/contracts.md, section 3.
 
-    - `inputs`: what is divided, one after the other. A step without any needs no planner (`no_input`).
+    - `inputs`: the inputs to divide, in this order. A step without inputs needs no planner (`no_input`).
     - `mini_batch_size`: files for a file list, bytes for a table. `mini_batch_rows`: records, if `file_format` is
       jsonl.
     - `exact_row_index`: count the records of tables.

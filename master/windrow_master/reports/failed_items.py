@@ -36,7 +36,7 @@ class Describer(NamedTuple):
 
 
 def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
-    """Write the file, whole or not at all; return the number of its rows (0: the file is removed).
+    """Write the file atomically and return the number of its rows. If there are none, remove the file.
 
     Raises OSError.
     """

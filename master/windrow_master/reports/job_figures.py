@@ -26,6 +26,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from windrow_master.core.causes import TRAITS
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.log_bins import Distribution
@@ -41,12 +42,10 @@ WORKERS_MAX: Final = 20_000
 SLOWEST: Final = 15
 LEVELS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-_NOBODYS_FAULT = frozenset(
-    (Cause.NODE_LOST, Cause.NODE_KILLER, Cause.NODE_FAULT, Cause.PREEMPTED, Cause.ROWS_LOST, Cause.CANCELLED)
-)
+_LOSES_TIME = frozenset(cause for cause, traits in TRAITS.items() if traits.loses_time)
 _NODE_IS_GONE = frozenset((Cause.NODE_LOST, Cause.NODE_KILLER))
 _SUCCEEDED, _ABANDONED, _RUNNING = map(int, (AttemptState.SUCCEEDED, AttemptState.ABANDONED, AttemptState.RUNNING))
-_ENDS_PROCESS = frozenset((Cause.TIMEOUT, Cause.CRASH, Cause.OOM, Cause.NODE_LOST, Cause.NODE_KILLER))
+_ENDS_PROCESS = frozenset(cause for cause, traits in TRAITS.items() if traits.ends_process)
 
 
 class RunningAttempt(NamedTuple):
@@ -94,7 +93,7 @@ class StepFigures:
         cause, elapsed = row.cause, row.elapsed_us
         kind = USEFUL
         if row.state != _SUCCEEDED:
-            kind = LOST if row.state == _ABANDONED or cause in _NOBODYS_FAULT else RETRIED
+            kind = LOST if row.state == _ABANDONED or cause in _LOSES_TIME else RETRIED
             if cause in _NODE_IS_GONE:
                 self._lost_incarnations.add(row.node_incarnation)
         self._counts[kind] += 1

@@ -72,7 +72,7 @@ def write_script_errors(
         target.unlink(missing_ok=True)
         return 0
     with whole_file(target) as file:
-        file.write(f"{counted(total, 'attempt')} failed, in {counted(len(kinds), 'way')}; the most frequent first.\n")
+        file.write(f"{counted(total, 'attempt')} failed in {counted(len(kinds), 'way')}, the most frequent first.\n")
         file.write("Full traces: user/error/<node>/processNNN.txt.\n")
         for kind in sorted(kinds.values(), key=lambda kind: -kind.attempts):
             named = ", ".join(map(str, kind.mini_batches)) + (", ..." if kind.more else "")

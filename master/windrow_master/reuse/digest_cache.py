@@ -3,7 +3,7 @@
 A file whose marks have not changed is not read again. Marks are noted only for a file that had not changed for a while
 when it was read: a file that changes twice within a tick of the file system's clock keeps its marks.
 
-A cache that is torn, damaged or gone, or cannot be written, costs only time: files that it does not know are read.
+A cache that is torn, damaged or gone, or cannot be written, costs only time: files that it does not contain are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 class Marks(NamedTuple):
     """The marks by which a changed file is recognized.
 
-    Not the `Marks` of `planning.journal`, which tell where a path leads.
+    Not the `Marks` of `planning.plan_files`, which tell where a path leads.
     """
 
     size: int
@@ -52,7 +52,7 @@ class Marks(NamedTuple):
 
 
 _PARTIAL = re.compile(r"\..+\.(\d+)")
-"""The name of a listing that is being written: that of the listing, and the process that writes it."""
+"""The name of a cache that is being written: its own, and the id of the process that writes it."""
 
 NO_MARKS = Marks(0, 0, 0, 0, 0)
 

@@ -140,7 +140,7 @@ def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
 
 
 def _read(path: bytes) -> tuple[bytes, Marks]:
-    """The digest of a file, and its marks; NO_MARKS if it was not at rest before it was read.
+    """The digest of a file, and its marks; NO_MARKS if it had changed shortly before it was read.
 
     Raises OSError, NoDigest.
     """
@@ -149,7 +149,7 @@ def _read(path: bytes) -> tuple[bytes, Marks]:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise NoDigest(f"{shown(path)} is no file")
+            raise NoDigest(f"{shown(path)} is not a file")
         before = Marks.of(status)
         at_rest = before.at_rest
         content = hashlib.sha256(os.read(file, _READ_BYTES))
@@ -174,7 +174,9 @@ def _remote(address: str) -> str:
 
     def add(found: Found) -> None:
         if not found.version:
-            raise NoDigest(f"{address}: its store gives {found.name} no version, so a change would not be noticed")
+            raise NoDigest(
+                f"{address}: its store does not report a version of {found.name}, so a change would not be noticed"
+            )
         whole.update(f"{found.name}\0{found.size}\0{found.version}\0".encode())
 
     try:

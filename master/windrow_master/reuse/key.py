@@ -1,4 +1,4 @@
-"""The key of a step: a digest of all settings that decide what the step makes."""
+"""The key of a step: a digest of all settings that affect the step's output."""
 
 from __future__ import annotations
 

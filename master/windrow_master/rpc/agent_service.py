@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ from windrow_master.shell.writer import Writer
 from windrow_master.threads import in_thread
 
 CREDENTIAL_KEY = "windrow-credential"
-CREDENTIAL_REFUSED = "The call brings no valid node credential. The agent registers again by itself."
+CREDENTIAL_REFUSED = "The call carries no valid node credential. The agent registers again automatically."
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
 """How many messages with completions may wait for their commit before a stream is read on."""
@@ -99,7 +100,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "NODE_INVALID",
-                f"{request.node_id[:80]!r} is no node name: letters, digits, '_', '.', '-', at most 64 in all.",
+                f"{request.node_id[:80]!r} is not a valid node name: use at most 64 letters, digits, '_', '.' and '-'.",
             )
         node_id = NodeId(request.node_id)
         reply = await self._writer.submit(
@@ -124,8 +125,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         if foreign:
             say(
                 logging.WARNING,
-                "a node works on steps of which this state knows nothing: it was brought back from a backup, or is "
-                "another one. What the node has of them is dropped",
+                "a node has steps that this state does not know: the state was restored from a backup, or "
+                "belongs to another master. The node drops these steps",
                 node=node_id,
                 steps=foreign,
             )
@@ -249,7 +250,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         if request.released_lease_ids:
             submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids)))
         for failure in request.worker_failures:
-            submit(
+            counted = submit(
                 commands.ReportWorkerFailure(
                     node_id,
                     StepId(failure.step_id),
@@ -257,8 +258,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     failure.message,
                     failure.detail,
                     failure.process_number,
+                    failure.number,
                 )
             )
+            counted.add_done_callback(partial(_acknowledge_worker_failure, session, failure.number))
         for ended in request.ended_steps:
             submit(
                 commands.ConfirmStepEnd(
@@ -266,6 +269,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     session.stream,
                     StepId(ended.step_id),
                     generation=ended.generation,
+                    asked_generation=ended.asked_generation,
                     unsaved=ended.unsaved,
                     shutdown_failures=ended.shutdown_failures,
                     shutdown_failure=ended.shutdown_failure,
@@ -293,7 +297,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 ):
                     lost.append(lease_id)
         if lost:
-            say(logging.WARNING, "staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
+            say(logging.WARNING, "staged rows are missing; their mini-batches run again", node=node_id, leases=lost)
             self._writer.submit(commands.ReleaseLeases(node_id, lost))
 
     async def UploadRows(
@@ -314,7 +318,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                             context,
                             grpc.StatusCode.FAILED_PRECONDITION,
                             "LEASE_NOT_LIVE",
-                            f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
+                            f"Lease {lease_id:#x} does not belong, or no longer belongs, to node {node_id}. "
+                            "Drop its rows.",
                         )
                     staged = await in_thread(StagedSegment, folder, lease_id)
                     step_id = lease.step_id
@@ -327,7 +332,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     await in_thread(staged.write, request.chunk)
             if staged is None:
                 await errors.abort(
-                    context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
+                    context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload does not name a lease."
                 )
             await in_thread(staged.finish)
         except RowsFileUnreadable as error:
@@ -335,7 +340,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.ROWS_UNREADABLE,
-                f"The file of large rows cannot be taken: {error}. Their mini-batch must run again.",
+                f"The file of large rows cannot be used: {error}. Their mini-batch must run again.",
             )
         except OSError as error:
             await errors.abort(
@@ -393,3 +398,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 CREDENTIAL_REFUSED,
             )
         return owner
+
+
+def _acknowledge_worker_failure(session: WorkSession, number: int, counted: asyncio.Future[Any]) -> None:
+    # After a bug in the core (reported there), there is no acknowledgement, and the next stream brings it again.
+    if not counted.cancelled() and counted.exception() is None:
+        session.acknowledge_worker_failures(number)

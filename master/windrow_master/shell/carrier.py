@@ -17,12 +17,12 @@ from windrow.rpc.v1 import work_pb2
 from windrow_master.assets import rows_of_outputs
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.state import ENDED_STEPS, Step
 from windrow_master.core.states import JobState, StepState
-from windrow_master.core.statuses import SYSTEM_ERROR
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.recipes import Recipes
@@ -68,8 +68,8 @@ class Carrier:
         self._sessions: dict[NodeId, WorkSession] = {}
         self._recipes: dict[StepId, Recipes] = {}
         self._reporter = reporter
-        self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
-        """Running tasks that list the failed items of a job. Not listings of inputs."""
+        self._failure_lists: dict[JobKey, list[asyncio.Task[Any]]] = {}
+        """Running tasks that list the failed items of a job."""
         self._keeping: dict[StepId, asyncio.Task[Any]] = {}
         """Tasks that digest the inputs and outputs of a finished step, so that later jobs can reuse it."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -227,7 +227,7 @@ class Carrier:
     def _end_step(self, effect: fx.EndStep) -> None:
         session = self._session(effect.node_id, effect.stream)
         if session is not None:
-            session.end_step(effect.step_id)
+            session.end_step(effect.step_id, effect.generation)
 
     def _send_drain(self, effect: fx.SendDrain) -> None:
         session = self._session(effect.node_id, effect.stream)
@@ -271,7 +271,7 @@ class Carrier:
         step = self._core.state.steps[effect.step_id]
         generation = self._core.state.jobs[step.job_key].generation
         listing = asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation)))
-        self._listings.setdefault(step.job_key, []).append(listing)
+        self._failure_lists.setdefault(step.job_key, []).append(listing)
         self._keep(listing)
 
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
@@ -342,7 +342,7 @@ class Carrier:
         if self._reporter is not None and not effect.ended:
             self._reporter.running(effect.job_key)
         elif self._reporter is not None:
-            self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
+            self._reporter.end_job(effect.job_key, self._failure_lists.pop(effect.job_key, ()))
         if effect.ended:
             self._jobs.forget(effect.job_key)
             job = self._core.state.jobs.get(effect.job_key)
@@ -357,4 +357,4 @@ class Carrier:
     def _let_go(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("work beside the event loop failed: please report this", exc_info=task.exception())
+            log.error("work outside the event loop failed: please report this", exc_info=task.exception())

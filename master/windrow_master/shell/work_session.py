@@ -48,6 +48,10 @@ class WorkSession:
         for verdict, lease_ids in verdicts.items():
             last.acknowledgements.add(verdict=verdict, lease_ids=lease_ids)
 
+    def acknowledge_worker_failures(self, number: int) -> None:
+        """Acknowledge all failures of workers up to a number."""
+        self._last.worker_failures_acknowledged = number
+
     def revoke(self, lease_ids: list[int]) -> None:
         """Revoke leases: the node stops them."""
         self._last.revoked_lease_ids.extend(lease_ids)
@@ -56,9 +60,10 @@ class WorkSession:
         """Ask the node to give back this many leases of a step that have not started."""
         self._last.recalls.add(step_id=step_id, count=count)
 
-    def end_step(self, step_id: int) -> None:
-        """Tell the node that a step has ended."""
+    def end_step(self, step_id: int, generation: int) -> None:
+        """Tell the node that a generation of a step has ended; 0: all of them."""
         self._last.ended_step_ids.append(step_id)
+        self._last.ended_step_generations.append(generation)
 
     def drain(self) -> None:
         """Ask the node to drain."""

@@ -122,7 +122,7 @@ class DataFrameWriter:
         advice = (
             CLEANING
             if is_surrogate(error)
-            else f'Set another "encoding" in {_SETTINGS_FILE}, or say with "errors" what becomes of such characters'
+            else f'Set another "encoding" in {_SETTINGS_FILE}, or use "errors" to set how such characters are handled'
         )
         return (
             f"The returned DataFrame holds {unwritable_character(error)}{place}, which text in {self._encoding} cannot "

@@ -20,7 +20,7 @@ def is_dataframe(value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-CLEANING = 'Clean such texts, for example by text.encode("utf-8", "replace").decode()'
+CLEANING = 'Clean such strings, for example with text.encode("utf-8", "replace").decode()'
 """Advice for texts that no file can hold."""
 
 
@@ -36,7 +36,7 @@ def is_surrogate(error: UnicodeEncodeError) -> bool:
 
 
 def encode_text(text: str, index: int) -> bytes:
-    """The text in UTF-8; bytes of file names that are not UTF-8 are restored."""
+    """Encodes a text as UTF-8. Surrogate escapes, as in file names that are not UTF-8, become the original bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:

@@ -266,7 +266,7 @@ class RowWriter:
             hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and hasattr(kind, "__iter__")
         ):
             raise BadReturn(
-                _wrong_type(value, "Return a list of what it holds: list(...)" if isinstance(value, _UNLISTED) else "")
+                _wrong_type(value, "Return a list of its elements: list(...)" if isinstance(value, _UNLISTED) else "")
             )
         try:
             return len(value)
@@ -321,7 +321,7 @@ class RowWriter:
     def _checked(self, header: bytes) -> bytes:
         if len(header) > self._most:
             raise BadReturn(
-                f"The header of what run() returned is {len(header)} bytes long; at most {self._most} are allowed. "
+                f"The header of the rows that run() returned is {len(header)} bytes long; the limit is {self._most}. "
                 "Return fewer columns"
                 + ("" if self._format is not None else ", or set --append_row_dataframe_header False")
             )
@@ -331,7 +331,7 @@ class RowWriter:
 def _wrong_type(value: Any, advice: str = "") -> str:
     # The first and third sentence are worded like the vendor's, so that people find what was written about them.
     advice = advice or (
-        "Return one element for each processed item, for example a list of texts; an empty list if there is none"
+        "Return one element for each processed item, for example a list of strings; an empty list if there is none"
     )
     return (
         "The run() method in the entry script should return a list or a pandas DataFrame. The length of the result is "
@@ -396,7 +396,7 @@ def _text_of(element: Any, index: int) -> str:
     except Exception as error:
         raise BadReturn(
             f"str() of element {index} of what run() returned, of type {type(element).__name__}, raised "
-            f"{failures.describe(error)}. Return texts, or objects that can be written as text"
+            f"{failures.describe(error)}. Return strings, or objects that can be written as text"
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Checks every import from the code folder against what was submitted: no worker runs code that its disk has changed.
+"""Checks the modules of the submitted code when they are imported, so that no worker runs a module changed on disk.
 
 While the agent unpacks the verified archive, it records the crc32 of every source file and extension module
 (docs/contracts.md, section 4). This module checks them when they are imported, in the worker and in children that
-`multiprocessing` starts. Compiled files are not used, since nothing vouches for them. Changed code ends the worker at
+`multiprocessing` starts. Compiled files are not used, since they have no checksums. Changed code ends the worker at
 once, so that no `except ImportError` of a script runs something else instead; the agent then unpacks it again.
 
 Files that a script opens itself are not checked, nor files that it writes beside its code and then imports.
@@ -97,7 +97,7 @@ class CheckedCode:
                 file.write(os.fsencode(name))
         except OSError:
             pass
-        process.warn(f"{name} has changed since the code was unpacked into {self._roots[0]}. This worker leaves.")
+        process.warn(f"{name} has changed since the code was unpacked into {self._roots[0]}. This worker exits.")
         if _getpid() != self._host_pid:
             # If only the child ended, nobody but its parent would notice.
             os.kill(self._host_pid, signal.SIGKILL)

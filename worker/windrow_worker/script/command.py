@@ -48,8 +48,8 @@ def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Scr
         for name, path in output_files.items():
             if not os.path.exists(path):
                 raise CommandFailed(
-                    f"The command ended with exit code 0, but did not write its output {name!r}: there is no {path}. "
-                    "Have it write there, or leave the output out",
+                    f"The command ended with exit code 0, but did not write its output {name!r}: {path} does not "
+                    "exist. Make it write there, or remove the output",
                     "",
                 )
         return ()
@@ -117,7 +117,7 @@ def _ended(code: int) -> str:
         hint = {126: " (not executable)", 127: " (no such program)"}.get(code, "")
         return f"ended with exit code {code}{hint}"
     why = " (perhaps for lack of memory)" if -code == signal.SIGKILL else ""
-    return f"was ended by {_SIGNALS.get(-code, f'signal {-code}')}{why}"
+    return f"was killed by {_SIGNALS.get(-code, f'signal {-code}')}{why}"
 
 
 _SIGNALS = {int(number): number.name for number in signal.Signals}

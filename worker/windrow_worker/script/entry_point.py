@@ -102,7 +102,7 @@ def locate(code_folder: str, entry_script: str) -> EntryPoint:
         return EntryPoint(PACKAGE + "." + letters, os.path.abspath(path))
     if entry_script.endswith(".py") or os.sep in entry_script or not _is_dotted_name(entry_script):
         raise BadScript(
-            f"The entry script {entry_script!r} is not in the code folder, which holds {_some_names(code_folder)}. "
+            f"The entry script {entry_script!r} is not in the code folder, which contains {_some_names(code_folder)}. "
             "Correct task.entry_script (a path relative to task.code, or a dotted module), or add the file there"
         )
     return EntryPoint(entry_script, None)
@@ -169,8 +169,8 @@ def examine(module: ModuleType, name: str) -> Script:
                 hint = f" (it has {other}; the name must be run)"
                 break
         raise BadScript(
-            f"The entry script {name!r} defines no run() function{hint}. Define run(mini_batch), which is called with "
-            "each mini-batch and returns a list or a pandas DataFrame"
+            f"The entry script {name!r} does not define a run() function{hint}. Define run(mini_batch), which is "
+            "called with each mini-batch and returns a list or a pandas DataFrame"
         )
     return Script(_function(module, "init", name), run, _function(module, "shutdown", name), _takes_context(run, name))
 
@@ -185,7 +185,7 @@ def _function(module: ModuleType, attribute: str, name: str) -> Optional[Callabl
     flags = getattr(getattr(found, "__code__", None), "co_flags", 0)
     if flags & (_CO_COROUTINE | _CO_ASYNC_GENERATOR):
         raise BadScript(
-            f"{attribute}() in the entry script {name!r} is defined with async def, and nobody would await it. "
+            f"{attribute}() in the entry script {name!r} is defined with async def, which Windrow does not await. "
             "Define it with def, and call asyncio.run() in it"
         )
     return found

@@ -19,7 +19,7 @@ _values: Dict[str, str] = {}
 
 
 class EntryScript:
-    """Tells a script about the process that runs it. There is only one object, however often it is made.
+    """Information about the process that runs the script. A singleton.
 
     `logger`: writes to `<log_dir>/<agent_name>.log.txt` from `logging_level` up. `log_dir`: the folder of script logs
     on this node. `agent_name`: this worker, as in process000. `output_dir`: the folder for files that the script

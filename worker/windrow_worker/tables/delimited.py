@@ -93,7 +93,7 @@ class DelimitedLoader:
             text = to_text(data, self._encoding, where["begin"])
             exact = _read_exact(text, self._text, columns, is_last=where["end"] == where["size"])
         except OpenQuote:
-            raise misread(where, "ends within quotes that something behind it closes") from None
+            raise misread(where, "ends within quotes that are closed after it") from None
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         check_records(where, exact.rows)
@@ -128,7 +128,7 @@ class DelimitedLoader:
         found = []
         for one in table.misfits:
             place = self._place(where, one.row, data)
-            example = "%s: %.200r is no %s" % (place, one.value, columns[one.position].type)
+            example = "%s: %.200r is not of type %s" % (place, one.value, columns[one.position].type)
             found.append((columns[one.position].name, one.number, example))
         if table.wide_rows:
             place = self._place(where, table.first_wide_row, data)

@@ -41,7 +41,7 @@ def to_text(data: bytes, encoding: str, offset: int = 0) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise ValueError(
-            "byte %d (0x%02x) is no valid %s text; give the file's encoding in its MLTable file"
+            "byte %d (0x%02x) is not valid %s text; give the file's encoding in its MLTable file"
             % (offset + error.start, data[error.start], encoding.upper())
         ) from None
 

@@ -24,8 +24,9 @@ def open_listed(name: str, buffering: int = -1) -> BinaryIO:
         return open(os.fsencode(name), "rb", buffering)
     except OSError as error:
         raise OSError(
-            "%s was there when the input was listed, but cannot be read on this node: %s. Was it removed, is its place "
-            "not mounted here, or may the agent's user not read it?" % (printable(name), error.strerror)
+            "%s was there when the input was listed, but cannot be read on this node: %s. It may have been removed, "
+            "its folder may not be mounted here, or the agent's user may lack read permission."
+            % (printable(name), error.strerror)
         ) from error
 
 
@@ -35,12 +36,12 @@ def check_unchanged(file: BinaryIO, name: str, size: int, mtime_ns: int) -> None
     if now.st_size != size:
         raise InputChanged(
             "%s has changed since it was listed: it had %d bytes and now has %d. "
-            "Submit the job again when it is at rest." % (printable(name), size, now.st_size)
+            "Submit the job again when the file no longer changes." % (printable(name), size, now.st_size)
         )
     if now.st_mtime_ns != mtime_ns:
         raise InputChanged(
             "%s has been written to since it was listed: its modification time differs. "
-            "Submit the job again when it is at rest." % printable(name)
+            "Submit the job again when the file no longer changes." % printable(name)
         )
 
 
@@ -80,8 +81,8 @@ def check_records(recipe: Dict[str, Any], found: int) -> None:
     if "row_group" not in recipe:
         raise misread(recipe, what)
     raise InputMisread(
-        "Row group %d of %s %s, and none of it was run. Was the file replaced? Run the job again when it does not "
-        "change; if that fails too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
+        "Row group %d of %s %s, and none of it was run. The file may have been replaced. Run the job again when it "
+        "no longer changes; if that fails too, report it." % (recipe["row_group"], printable(recipe["file"]), what)
     )
 
 

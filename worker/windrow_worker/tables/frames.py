@@ -15,11 +15,10 @@ _NOT_A_TIME = -(2**63)
 
 
 def frame(columns: Sequence[Tuple[str, str, List[Any]]], rows: int, exact_integers: bool = False) -> pandas.DataFrame:
-    """A DataFrame of (name, type, values) columns; types as in `windrow_worker.tables.columns.Column`, or
-    `any`.
+    """A DataFrame of (name, type, values) columns; types as in `windrow_worker.tables.columns.Column`, or `any`.
 
-    With nulls an int column is float64 (`exact_integers`: holds objects) and a bool column holds objects. Datetimes
-    come as nanoseconds.
+    With nulls, an int column becomes float64 (object if `exact_integers`), and a bool column becomes object. Datetimes
+    are given as nanoseconds.
     """
     made = {name: series(kind, values, exact_integers) for name, kind, values in columns}
     return pandas.DataFrame(made, index=pandas.RangeIndex(rows))

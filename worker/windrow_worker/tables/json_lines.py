@@ -19,7 +19,7 @@ class InvalidLine(ValueError):
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError("%s is no JSON" % constant)
+    raise ValueError("%s is not valid JSON" % constant)
 
 
 _OF_TABLES = json.JSONDecoder(parse_constant=_refuse)
@@ -121,7 +121,8 @@ class JsonLinesLoader:
             values, count, first = _pinned(given, kind)
             made.append((name, kind, values))
             if count:
-                misfits.append((name, count, "%s: %.200r is no %s" % (place % (first + 1), rows[first][name], kind)))
+                example = "%s: %.200r is not of type %s" % (place % (first + 1), rows[first][name], kind)
+                misfits.append((name, count, example))
         misfits += _new_keys(rows, {name for name, _ in self._columns}, place)
 
         def places() -> Any:

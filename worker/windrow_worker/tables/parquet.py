@@ -97,7 +97,7 @@ class ParquetLoader:
                 if count:
                     place = "%s, row group %d: row %d" % (printable(name), where["row_group"], first + 1)
                     value = table.column(at)[first]
-                    misfits.append((field.name, count, "%s: %.200s is no %s" % (place, value, field.type)))
+                    misfits.append((field.name, count, "%s: %.200s is not of type %s" % (place, value, field.type)))
         # Without the metadata of pandas: an index that was stored is a column like the others.
         value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas(integer_object_nulls=self._exact_integers)
         for column in self._mixed:

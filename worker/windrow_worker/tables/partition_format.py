@@ -10,8 +10,8 @@ files by it, and the worker fills columns from it. It means:
 * `*`: any text within one path part. `/`: `/` or `\\`. `{{` and `}}`: braces.
 * Other text is part of a regular expression, but a dot is a dot.
 
-The end of a format is the end of the path; where it begins in the path is found by searching from the left. Source:
-docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
+The end of a format is the end of the path; where it begins in the path is found by searching from the left.
+Reference: docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PathColumns:
         return tuple(found[key] for key in keys)
 
     def key_value(self, path: str, keys: Sequence[str]) -> Dict[str, Any]:
-        """The columns `keys` as a script gets them: text, dates as `datetime`, None."""
+        """The values of the columns `keys`, as passed to a script: text, `datetime` for dates, or None."""
         found = self.values(path)
         return {
             key: date_of(found[key]) if key in self.dates and found[key] is not None else found[key] for key in keys
@@ -102,7 +102,7 @@ def compile_format(text: str) -> PartitionFormat:
             continue
         name, colon, form = braces.partition(":")
         if not name.strip():
-            raise FormatError("{%s} has no name of a column; write {name}" % braces)
+            raise FormatError("{%s} has no column name; write {name}" % braces)
         if not colon:
             if name in names:
                 regex += _PART
@@ -125,8 +125,8 @@ def compile_format(text: str) -> PartitionFormat:
         pattern = re.compile("(?:%s)\\Z" % regex, re.DOTALL)
     except re.error as error:
         raise FormatError(
-            "text outside of braces is read as a regular expression, and this is none (%s); put a \\ before each of "
-            "( ) [ ] + ? ^ $ | that stands for itself" % error
+            "text outside of braces is read as a regular expression, and this is not a valid one (%s); put a \\ "
+            "before each of ( ) [ ] + ? ^ $ | that stands for itself" % error
         ) from None
     return PartitionFormat(text, (*names, *([date] if date is not None else [])), date is not None, pattern)
 

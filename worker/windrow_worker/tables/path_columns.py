@@ -39,7 +39,7 @@ def with_path_columns(
     at = rows.shape[1] if plan.at is None else plan.at
     joined = pandas.concat([rows.iloc[:, :at], made, rows.iloc[:, at:]], axis=1)
     misfits = [
-        (column.name, len(rows), "%s: %.200r is no %s" % (printable(file), misfit, column.type))
+        (column.name, len(rows), "%s: %.200r is not of type %s" % (printable(file), misfit, column.type))
         for column, _, misfit in values
         if misfit and len(rows)
     ]

@@ -16,10 +16,10 @@ class Display(Protocol):
         """Begin the display. `continued`: whether the run was begun before; None for a job of another process."""
 
     def show(self, job: Job) -> None:
-        """Take in the present state of the job."""
+        """Take in the current state of the job."""
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """Take in the present state of the nodes."""
+        """Take in the current state of the nodes."""
 
     def notice(self, message: str) -> None:
         """Show a message beside the progress."""

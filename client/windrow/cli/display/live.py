@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REFRESH_S = 0.2
 BAR_WIDTH = 28
 NARROW = 100
-"""Below so many columns there is one line a step, and the figures stand beneath as text."""
+"""In fewer columns than this, each step has one short line, and the figures are below as text."""
 
 
 class LiveDisplay:

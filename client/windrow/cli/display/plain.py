@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from windrow.cli.display.figures import Figures, first_line, progress_line
 from windrow.cli.messages import say
+from windrow.common.quantities import counted
 from windrow.sdk.job import Job
 from windrow.sdk.node import Node
 
 INTERVAL_S = 5.0
+STEPS_NAMED = 5
+"""A line names at most this many active steps, and counts the others."""
 
 
 class PlainDisplay:
@@ -42,10 +45,7 @@ class PlainDisplay:
         if not job.mini_batches.done or line == self._shown:
             return
         self._shown, self._shown_at = line, now
-        running = ", ".join(
-            f"{step.name} {step.state}" for step in job.steps if step.state in ("running", "concatenating")
-        )
-        say(f"{line} ({running or job.state.value})")
+        say(f"{line} ({_active_steps(job) or job.state.value})")
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
         """Not shown."""
@@ -59,3 +59,10 @@ class PlainDisplay:
 
     def end(self) -> None:
         """Do nothing: the output needs no cleaning up."""
+
+
+def _active_steps(job: Job) -> str:
+    """The steps at work with their states, `a running, b concatenating, 200 more steps`; empty if there are none."""
+    active = [f"{step.name} {step.state}" for step in job.steps if step.state in ("running", "concatenating")]
+    left = len(active) - STEPS_NAMED
+    return ", ".join(active[:STEPS_NAMED] + ([counted(left, "more step")] if left > 0 else []))

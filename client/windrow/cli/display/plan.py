@@ -47,14 +47,14 @@ def print_plan(document: dict[str, Any], *, where: str) -> None:
     for problem in problems:
         out(f"{coloured('would fail:', RED, sys.stdout)} {problem}")
     if not problems:
-        out("Nothing was found that would keep the job from running.")
+        out("No problem was found: the job can run.")
 
 
 def _unfinished(found: dict[str, Any] | None) -> None:
     if found is None:
         return
     if found["equal"]:
-        out(f"It has begun already: `windrow run` would continue the unfinished run {found['job_id']}.")
+        out(f"It has already started: `windrow run` would continue the unfinished run {found['job_id']}.")
     else:
         out(
             f"Another run of this job file is unfinished ({found['job_id']}), with other settings, inputs or code: "
@@ -71,14 +71,14 @@ def _graph(document: dict[str, Any]) -> None:
     for index, step in enumerate(steps):
         first = index == 0 or steps[index - 1]["level"] != step["level"]
         number = f"{step['level'] + 1}." if first else ""
-        waits = f"waits for {', '.join(step['waits_for'])}" if step["waits_for"] else "begins at once"
+        waits = f"waits for {', '.join(step['waits_for'])}" if step["waits_for"] else "starts at once"
         beside = f"; side by side with {', '.join(step['beside'])}" if step["beside"] else ""
         out(f"  {number:<3} {step['name']:<{width}}  {step['type']:<8}  {waits}{beside}")
     if len(steps) > 1:
         fails = (
-            "those that wait for it are left out, all others go on"
+            "the steps that depend on it are left out, and all others continue"
             if document["continue_on_step_failure"]
-            else "the job fails, and what runs is ended"
+            else "the job fails, and its running steps are ended"
         )
         out(f"  When a step fails, {fails}.")
 
@@ -125,7 +125,7 @@ def _output_text(value: dict[str, Any]) -> str:
         return f"{text}, the rows of all mini-batches" + (
             "" if value["rows"] == value["place"] else f": {value['rows']}"
         )
-    return f"{text}, written on the node and brought there" if value["brought"] else text
+    return f"{text}, written on the node and then uploaded" if value["brought"] else text
 
 
 def _division(division: dict[str, Any]) -> None:
@@ -140,13 +140,13 @@ def _division(division: dict[str, Any]) -> None:
         out(_line("division", f"fails: {division['error']}"))
         return
     if not division["complete"] and not division["mini_batches"]:
-        out(_line("division", f"not known: no mini-batch was there yet ({division['stopped']})"))
+        out(_line("division", f"not known: the planning stopped before the first mini-batch ({division['stopped']})"))
         return
     least = "" if division["complete"] else "at least "
     items = division["items"]
     known = f" with {least}{counted(items, 'item')}" if items is not None else ""
     if items is None:
-        known = "; how many items, only loading them tells (--exact-row-index counts them before)"
+        known = "; the number of items is known only after loading (--exact-row-index counts them first)"
     text = f"{least}{counted(division['mini_batches'], 'mini-batch')}{known}"
     stopped = f" ({division['stopped']})" if division["stopped"] else ""
     out(_line("division", f"{text}{stopped}"))

@@ -143,7 +143,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
             what = _failed_of(job)
             if not batches.failed:
-                what = f"{what}, since run() returned fewer results than it was given items"
+                what = f"{what}, because run() returned fewer results than it was given items"
             output = _where(places, job, document, options, here) or "(none)"
             _out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
         case JobState.CANCELLED:
@@ -170,7 +170,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             if any(map(_script_ran, job.steps)):
                 _out(f"What the script printed, and its errors: windrow job logs {job.job_id}{options}")
             if job.state is JobState.FAILED:
-                _out(f"After repairing the cause, run what is not done: {retry_command(job, document, options)}")
+                _out(f"When the cause is fixed, run the rest with: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 

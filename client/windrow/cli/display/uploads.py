@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REDRAW_S: Final = 0.1
 QUIET_S: Final = 0.3
-"""What is over sooner is not worth a bar."""
+"""An upload that ends sooner gets no bar."""
 
 
 class UploadDisplay:
@@ -71,7 +71,7 @@ class UploadDisplay:
         if changed:
             if self._task is not None:
                 self._progress.remove_task(self._task)
-            # The rate is that of what is done here: an upload may begin in the middle.
+            # An upload may begin in the middle: the rate counts only what is sent now.
             self._task = self._progress.add_task(
                 f"{moment.phase} {moment.key}", total=moment.total, completed=moment.done
             )
@@ -87,7 +87,7 @@ class UploadDisplay:
 
 
 def _there(moment: UploadMoment) -> str:
-    return f"The master has {moment.key} already ({size(moment.total)})"
+    return f"The master already has {moment.key} ({size(moment.total)})"
 
 
 def _bar() -> Progress:

@@ -21,8 +21,7 @@ from windrow.spec.load import is_v1
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain
 from windrow.spec.reading.nodes import Mapping as MappingNode
-from windrow.spec.reading.nodes import Node, Place, Scalar, Source, source_label, to_plain
-from windrow.spec.reading.nodes import Sequence as SequenceNode
+from windrow.spec.reading.nodes import Scalar, Source, source_label, to_plain
 from windrow.spec.reading.yaml_files import read_yaml
 
 
@@ -50,7 +49,7 @@ def load_job(
     written_type = root.entries.get("type")
     if not isinstance(written_type, Scalar) or written_type.text.strip().casefold() != "pipeline":
         context.problems.error(
-            written_type or root, "type", 'is no pipeline; load_job reads files with "type: pipeline" (or v1 ones).'
+            written_type or root, "type", 'is not a pipeline; load_job reads files with "type: pipeline", or v1 files.'
         )
     job = pipeline_from_tree(root, path, context)
     if context.problems.errors:
@@ -113,8 +112,8 @@ def load_environment(
 
 
 def _read(source: Any, kind: str, relative_origin: str | os.PathLike[str] | None) -> tuple[MappingNode, str, Context]:
-    """Read a file. Returns its tree, its path (below `relative_origin`, if that is given), and the context for reading
-    it.
+    """Read a file. Returns its tree, its path (in the folder of `relative_origin`, if that is given), and the context
+    for reading it.
     """
     if source is None:
         raise TypeError("name the YAML file: source=PATH")
@@ -129,32 +128,12 @@ def _read(source: Any, kind: str, relative_origin: str | os.PathLike[str] | None
         origin = os.path.abspath(relative_origin)
         folder = origin if os.path.isdir(origin) else os.path.dirname(origin)
     context = Context(Source(kind, source_label(path), folder), embedded=True)
-    root = read_yaml(path, kind, context.problems, content)
+    root = read_yaml(path, kind, context.problems, content, folder)
     if root is not None and not isinstance(root, MappingNode):
-        context.problems.error(root, "", "is no mapping of settings; is it the right file?")
+        context.problems.error(root, "", "is not a mapping of settings; is it the right file?")
     if not isinstance(root, MappingNode) or context.problems.errors:
         raise job_file_error(context)
-    if folder != os.path.dirname(path):
-        moved = _moved(root, folder)
-        assert isinstance(moved, MappingNode)
-        root = moved
-        path = os.path.join(folder, os.path.basename(path))
-    return root, path, context
-
-
-def _moved(node: Node, folder: str) -> Node:
-    """Return a tree whose relative paths start at `folder`."""
-
-    def moved(place: Place) -> Place:
-        return place._replace(source=place.source._replace(folder=folder))
-
-    if isinstance(node, MappingNode):
-        entries = {key: _moved(value, folder) for key, value in node.entries.items()}
-        places = {key: moved(place) for key, place in node.key_places.items()}
-        return MappingNode(moved(node.place), entries, places)
-    if isinstance(node, SequenceNode):
-        return SequenceNode(moved(node.place), tuple(_moved(item, folder) for item in node.items))
-    return node._replace(place=moved(node.place))
+    return root, os.path.join(folder, os.path.basename(path)), context
 
 
 def _overridden(root: MappingNode, overrides: Sequence[Mapping[str, Any]], context: Context) -> MappingNode:

@@ -85,7 +85,7 @@ def pipeline_from_tree(root: MappingNode, path: str, context: Context, around: t
         if isinstance(node, MappingNode):
             steps[name] = step_from_tree(node, context, around=around)
         else:
-            context.problems.error(node, f"jobs.{name}", "is no step; a step is a mapping.")
+            context.problems.error(node, f"jobs.{name}", "is not a step; a step must be a mapping.")
     end_pipeline()
     inputs, outputs = root.entries.get("inputs"), root.entries.get("outputs")
     job = PipelineJob(

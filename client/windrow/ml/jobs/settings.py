@@ -41,60 +41,55 @@ class PipelineJobSettings(Attributes):
 
 class _Typed(Attributes):
     _is_copied = True
-    kind = ""
+    _type: str | None = None
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(type=self.kind, **more)
+    def __init__(self, *, type: str | None = None, **more: Any) -> None:
+        """`type`: by default, the type that the class is for."""
+        super().__init__(type=type or self._type, **more)
 
 
 class UserIdentityConfiguration(_Typed):
     """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
-    kind = "user_identity"
+    _type = "user_identity"
 
 
 class ManagedIdentityConfiguration(_Typed):
     """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
-    kind = "managed"
+    _type = "managed"
 
 
 class AmlTokenConfiguration(_Typed):
     """`identity` of a step. It has no effect: a script runs with the rights of its agent."""
 
-    kind = "aml_token"
+    _type = "aml_token"
 
 
 class MpiDistribution(_Typed):
     """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
-    kind = "mpi"
+    _type = "mpi"
 
 
 class PyTorchDistribution(_Typed):
     """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
-    kind = "pytorch"
+    _type = "pytorch"
 
 
 class TensorFlowDistribution(_Typed):
     """`distribution` of a command. It has no effect: the command runs once, on one node."""
 
-    kind = "tensorflow"
+    _type = "tensorflow"
 
 
-class JobService(Attributes):
-    """One of the `services` of a step. It has no effect: none is started.
+class JobService(_Typed):
+    """One of the `services` of a step, of type jupyter_lab, ssh, tensor_board, vs_code or custom. It has no effect:
+    none is started.
 
     Not the RPC service of that name, which the master serves.
     """
-
-    _is_copied = True
-    _type: str | None = None
-
-    def __init__(self, *, type: str | None = None, **more: Any) -> None:
-        """`type`: jupyter_lab, ssh, tensor_board, vs_code, custom."""
-        super().__init__(type=type or self._type, **more)
 
 
 class JupyterLabJobService(JobService):

@@ -42,7 +42,7 @@ class ComponentOperations:
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
         if not fitting:
             raise NotFound(
-                f"This client keeps no component {name}{f':{version}' if version else ''}. Load it from its file: "
+                f"This client has no component {name}{f':{version}' if version else ''}. Load it from its file: "
                 "load_component(source=PATH)."
             )
         return fitting[-1]

@@ -1,4 +1,4 @@
-"""Compute targets. Windrow makes no machines: a target is the name of a pool, which agents give themselves."""
+"""Compute targets. Windrow does not create machines: a target is the name of a pool, which agents give themselves."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ComputeOperations:
     def begin_create_or_update(self, compute: Compute) -> Finished:
         """Note the pool. Agents join a pool when they start (docs/how-to/run-a-cluster.md)."""
         warnings.warn(
-            f"Windrow makes no machines: {compute['name']} is the pool of the agents that are started with that name. "
-            "Without a master, jobs run on this machine.",
+            f"Windrow does not create machines: {compute['name']} is the pool of the agents that are started with that "
+            "name. Without a master, jobs run on this machine.",
             stacklevel=2,
         )
         self._known[str(compute["name"])] = compute
@@ -66,9 +66,9 @@ class ComputeOperations:
         return Finished()
 
     def begin_start(self, name: str, **more: Any) -> Finished:
-        """Do nothing, and warn: Windrow starts and stops no machines. The noted pool stays."""
+        """Do nothing, and warn: Windrow does not start or stop machines. The noted pool stays."""
         warnings.warn(
-            f"Windrow starts and stops no machines: the agents of the pool {name} stay as they are. Start and end "
+            f"Windrow does not start or stop machines: the agents of the pool {name} stay as they are. Start and end "
             "agents where they run (docs/how-to/run-a-cluster.md).",
             stacklevel=2,
         )

@@ -39,7 +39,7 @@ class EnvironmentOperations:
         found = find_environment(f"{name}:{version}" if version else f"{name}@latest", self.known)
         if found is None:
             raise NotFound(
-                f"This client knows no environment {name}{f':{version}' if version else ''}. Make it with "
+                f"This client has no environment {name}{f':{version}' if version else ''}. Make it with "
                 "environments.create_or_update, or name it in the job as it is: scripts then run in the interpreter of "
                 "the agent."
             )

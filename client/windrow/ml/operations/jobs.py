@@ -184,7 +184,7 @@ class JobOperations:
     def archive(self, name: str) -> None:
         """Do nothing, and warn: Windrow has no archive, so the job stays in the list."""
         self.get(name)
-        warnings.warn(f"Job {name} stays in the list: Windrow keeps no archive of jobs.", stacklevel=2)
+        warnings.warn(f"Job {name} stays in the list: Windrow has no archive of jobs.", stacklevel=2)
 
     def restore(self, name: str) -> None:
         """Do nothing: the job never left the list."""

@@ -250,7 +250,7 @@ class SubmittedStep(_Submitted):
 def _ports(what: str, owner: str, members: Mapping[str, Any]) -> Ports:
     def refuse(name: str, value: Any) -> NoReturn:
         raise AttributeError(
-            f"{owner} was submitted: its {what} {name!r} cannot be set any more. Set it in the pipeline job, and "
+            f"{owner} was submitted: its {what} {name!r} can no longer be set. Set it in the pipeline job, and "
             "submit that one."
         )
 

@@ -3,7 +3,8 @@
 Replace `azureml` by `windrow.ml.v1` in the imports. Pipelines are translated as v1's YAML is. Reference:
 docs/reference/azure-ml/parallel-job.md#version-1, #reserved-arguments. What is not here: docs/reference/python.md.
 
-`windrow.ml.v1.core`, `.data`, `.pipeline` and the like are no files: `names` lists them, and `finder` makes them.
+`windrow.ml.v1.core`, `.data`, `.pipeline` and the like are not files: `names` lists them, and `finder` makes them. For
+type checkers and editors there are stubs (`*.pyi`), made from the same list.
 """
 
 from __future__ import annotations

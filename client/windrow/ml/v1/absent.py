@@ -11,21 +11,21 @@ from windrow.ml.exceptions import JobWarning
 from windrow.spec.reading.problems import did_you_mean, listed
 
 _PUBLISH = (
-    "pipelines are not published. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
+    "Windrow does not publish pipelines. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
     "pipeline.yml`, or Experiment.submit"
 )
 _SCHEDULE = "Windrow has no schedules. Let cron, or another timer, run `windrow job create FILE`"
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
-_CONTAINERS = "workers are no containers. Give the Environment its conda_dependencies, and leave this out"
+_CONTAINERS = "workers do not run in containers. Give the Environment its conda_dependencies, and leave this out"
 _SEARCH = (
-    "hyperparameters and models are not searched. Give a PythonScriptStep the values itself, or make a ParallelRunStep "
-    "whose items are the values to try"
+    "Windrow does not search hyperparameters or models. Give a PythonScriptStep the values itself, or make a "
+    "ParallelRunStep whose items are the values to try"
 )
-_ELSEWHERE = "this work is not given to other services. Do it in a PythonScriptStep with a library of your own"
-_DISTRIBUTED = "scripts are not started on several nodes at once. Divide the data by a ParallelRunStep"
-_SERVICES = "models are not deployed. Score data in a ParallelRunStep"
+_ELSEWHERE = "Windrow does not use other services for this work. Do it in a PythonScriptStep with a library of your own"
+_DISTRIBUTED = "Windrow does not start a script on several nodes at once. Divide the data with a ParallelRunStep"
+_SERVICES = "Windrow does not deploy models. Score data in a ParallelRunStep"
 _TABLE_OUTPUT = (
-    "outputs are files. Take OutputFileDatasetConfig, and its read_delimited_files() or read_parquet_files() where the "
+    "outputs are files. Use OutputFileDatasetConfig, and its read_delimited_files() or read_parquet_files() where the "
     "table is read"
 )
 
@@ -35,7 +35,7 @@ _INSTEAD: dict[str, str] = {
     ),
     **dict.fromkeys(("Schedule", "ScheduleRecurrence", "ScheduleStatus", "TimeZone"), _SCHEDULE),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
-    "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or take windrow.ml.command",
+    "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or use windrow.ml.command",
     "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",
     **dict.fromkeys(("DockerConfiguration", "DockerSection", "ContainerRegistry", "ContainerInstance"), _CONTAINERS),
     **dict.fromkeys(
@@ -63,8 +63,8 @@ _INSTEAD: dict[str, str] = {
     ),
     "HDFSOutputDatasetConfig": _TABLE_OUTPUT,
     "TrainingOutput": _SEARCH,
-    "filter": "expressions of datasets are not read. Write an MLTable file with `filter`, or choose rows in the script",
-    "random_split": "data is not split at random. Write the parts in a step before, or take take_sample(p, seed)",
+    "filter": "filter expressions are not supported. Write an MLTable file with `filter`, or select rows in the script",
+    "random_split": "data is not split at random. Write the parts in an earlier step, or use take_sample(p, seed)",
 }
 
 

@@ -133,7 +133,7 @@ class OutputFileDatasetConfig(Output):
         name = name or f"output_{next(self._unnamed)}"
         super().__init__(name, None, name, "mount")
         if partition_format:
-            tell_no_effect(f"{name}: partition_format", "let the script write a file MLTable that holds it, too")
+            tell_no_effect(f"{name}: partition_format", "let the script also write an MLTable file that contains it")
         self.path_on_compute = source
         if isinstance(destination, tuple):
             self.datastore, self.path_on_datastore = (*destination, None)[:2]
@@ -224,9 +224,9 @@ def _as_table(output: Output, names: tuple[str, ...], arguments: tuple[Any, ...]
         if value is None or getattr(value, "name", value) in _READ_BY_DEFAULT.get(name, (False, {}, "")):
             continue
         raise UsageError(
-            f"{output.name}: {name}={value!r} is not carried out for the files of an output: they are read by their "
+            f"{output.name}: {name}={value!r} is not supported for the files of an output: they are read by their "
             "names (.csv, .tsv, .jsonl, .parquet), with the columns of their headers. Let the step that writes them "
-            "also write a file MLTable beside them, which says how they are read, and leave this out."
+            "also write an MLTable file beside them, which says how they are read, and leave this out."
         )
     return OutputTable(output.name, output)
 

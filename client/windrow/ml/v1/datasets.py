@@ -71,8 +71,8 @@ class _Dataset(Refusing):
         same = known is None or self._is_as(known)
         if not same and not create_new_version:
             raise UsageError(
-                f"The workspace has another dataset {name!r} (version {known.version}): say create_new_version=True to "
-                "make this one its next version, or take another name."
+                f"The workspace has another dataset {name!r} (version {known.version}): pass create_new_version=True "
+                "to make this one its next version, or take another name."
             )
         # A dataset that was registered before is a version already, and versions never change.
         made = self if self.name is None or known is self else copy.copy(self)
@@ -158,8 +158,8 @@ class FileDataset(_Dataset):
         files = local_files(self.paths, self.steps)
         if not files:
             raise UsageError(
-                f"download: there is no local file at {', '.join(self.paths)}. What is elsewhere is fetched with the "
-                "tools of its store, or read by a step."
+                f"download: there is no local file at {', '.join(self.paths)}. Fetch remote data with the tools "
+                "of its store, or read it in a step."
             )
         return copy_files(files, target_path, overwrite=overwrite)
 
@@ -193,7 +193,7 @@ class TabularDataset(_Dataset):
         if partition_as_file_dataset:
             raise UsageError(
                 "partition_by copies nothing, so there are no files for partition_as_file_dataset=True: leave it out, "
-                "and give partition_keys to the ParallelRunConfig, whose script then gets a DataFrame a group."
+                "and give partition_keys to the ParallelRunConfig, whose script then gets a DataFrame for each group."
             )
         made = copy.copy(self)
         made.partition_keys = list(partition_keys)
@@ -219,7 +219,7 @@ class TabularDataset(_Dataset):
         for key in keys:
             if key not in self.partition_keys:
                 raise UsageError(
-                    f"{key!r} is no partition key of the dataset.{did_you_mean(key, self.partition_keys)} Its keys: "
+                    f"{key!r} is not a partition key of the dataset.{did_you_mean(key, self.partition_keys)} Its keys: "
                     f"{listed(self.partition_keys)}"
                 )
         if not keys:
@@ -250,7 +250,7 @@ class _Files:
             found = [os.path.join(folder, name) for folder, _, names in os.walk(src_dir) for name in names]
             wanted = [file for file in sorted(found) if fnmatch.fnmatchcase(os.path.abspath(file), pattern)]
             if not wanted:
-                raise UsageError(f"upload_directory: no file below {src_dir} has a path like {pattern!r}.")
+                raise UsageError(f"upload_directory: no path of a file below {src_dir} matches {pattern!r}.")
             store.upload_files(wanted, src_dir, path, overwrite)
         return FileDataset([store.place_of(path)])
 
@@ -355,8 +355,7 @@ def _header(header: Any) -> str:
     found = known.get(str(getattr(header, "name", header)).lower())
     if found is None:
         raise UsageError(
-            f"header={header!r} says not which files have a header; allowed are True, False and the members of "
-            "PromoteHeadersBehavior."
+            f"header={header!r} is not known; it must be True, False or a member of PromoteHeadersBehavior."
         )
     return found
 
@@ -381,8 +380,8 @@ def _paths(path: Any) -> list[str]:
     if isinstance(path, Output):
         raise UsageError(f"{path.name} is the output of a step: give it to the next step, not to a dataset.")
     raise UsageError(
-        f"a dataset's path is {type(path).__name__}; allowed are text, (datastore, path), datastore.path(...), "
-        "and lists."
+        f"a dataset's path is {type(path).__name__}; it must be text, (datastore, path), "
+        "datastore.path(...), or a list of these."
     )
 
 

@@ -127,9 +127,9 @@ class Datastore:
     def _folder(self, path: str) -> str:
         if not self.is_folder:
             raise UsageError(
-                f"The datastore {self.name} is no folder of this machine "
-                f"({self.root or 'its master knows where it is'}); copy data there with the tools of its store, and "
-                "name it by its path."
+                f"The datastore {self.name} is not a folder of this machine "
+                f"({self.root or 'only its master knows where it is'}); copy data there with the tools of its store, "
+                "and name it by its path."
             )
         folder = os.path.join(self.root, path.strip("/"))
         os.makedirs(folder, exist_ok=True)

@@ -141,7 +141,7 @@ class Environment:
         self.name = name
         self.version: str | None = None
         self.earlier: Environment | None = None
-        """The version before it of its name, where it is registered."""
+        """The version that was registered before it under its name."""
         self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
         self.docker = _Section(base_image=None, base_dockerfile=None, enabled=True)
         self.spark = _Section()
@@ -255,7 +255,7 @@ class Environment:
                 return Environment.get(workspace, name, version or None, label or None)
             except (NotFound, UsageError) as error:
                 # The file may name a version of another workspace; this one counts its own.
-                warnings.warn(f"{node.place}: {node.text}: {error} The newest one is taken.", JobWarning, stacklevel=3)
+                warnings.warn(f"{node.place}: {node.text}: {error} The newest one is used.", JobWarning, stacklevel=3)
                 return Environment.get(workspace, name)
         if not isinstance(node, MappingNode):
             return None

@@ -1,7 +1,7 @@
 """Makes the modules that notebooks import, such as `windrow.ml.v1.core.compute`, from the table of names.
 
-The finder comes before that of files: a folder without modules, which an earlier version may have left behind, is a
-package to Python, and would hide the module of its name.
+Their folders hold only stubs, which `make docs` writes for type checkers and editors. To Python, such a folder is a
+package, and would hide the module of its name. So this finder comes before that of files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import ModuleType
 
 _PREFIX = "windrow.ml.v1."
 FIRST_NAMES = frozenset({"contrib", "core", "data", "exceptions", "pipeline", "train", "widgets"})
-"""How the names in the table begin. All others are files, and the table itself is made of these."""
+"""The first parts of the names in the table. All other modules are files; the table itself imports them."""
 
 
 def install() -> None:

@@ -196,8 +196,8 @@ class Graph:
             entry = data.reference(self._folder)
         else:
             raise TypeError(
-                f"the input {wanted} is {type(data).__name__}; allowed are datasets, data references and outputs of "
-                "steps"
+                f"the input {wanted} is {type(data).__name__}; it must be a dataset, a data reference or an output of "
+                "a step"
             )
         self._references[name] = from_plain(entry, place)
         self._referenced[id(key)] = name

@@ -26,7 +26,7 @@ class LocalFile(NamedTuple):
 def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -> list[LocalFile]:
     """The files of local paths and patterns, by path, after the `take` and `skip` of `steps`.
 
-    Raises UsageError for steps that only a job carries out.
+    Raises UsageError for steps that only a job supports.
     """
     found: list[LocalFile] = []
     for path in paths:
@@ -43,7 +43,7 @@ def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -
             elif name == "skip":
                 found = found[value:]
             elif name != "extract_columns_from_partition_format":
-                raise UsageError(f"{name} of a dataset is carried out by jobs only: give the dataset to a step.")
+                raise UsageError(f"{name} of a dataset works only in jobs: give the dataset to a step.")
     return found
 
 
@@ -65,15 +65,15 @@ def copy_files(files: Sequence[LocalFile], target: str | None, *, overwrite: boo
 
 
 def read_frame(files: Sequence[str], steps: Sequence[Mapping[str, Any]]) -> Any:
-    """The rows of files. `steps`: as in an MLTable file. Raises UsageError for steps that only a job carries out."""
+    """The rows of files. `steps`: as in an MLTable file. Raises UsageError for steps that only a job supports."""
     import pandas as pd
 
     read, *further = [next(iter(step.items())) for step in steps]
     undone = [name for name, _ in further if name not in ("take", "skip", "keep_columns", "drop_columns")]
     if undone:
         raise UsageError(
-            "to_pandas_dataframe reads files, and carries out take, skip, keep_columns and drop_columns; this table "
-            f"has other steps: {', '.join(undone)}. Run it through a step."
+            "to_pandas_dataframe supports the steps take, skip, keep_columns and drop_columns; this table has others: "
+            f"{', '.join(undone)}. Read it in a step of a pipeline."
         )
     name, options = read[0], read[1] or {}
     frames: list[Any] = []
@@ -137,20 +137,20 @@ def _json_lines(file: str, options: Mapping[str, Any]) -> list[Any]:
                 rows.append(row)
             elif row is not None and options.get("invalid_lines") != "drop":
                 raise UsageError(
-                    f"{file}: line {number} is no JSON object; invalid_lines='drop' leaves such lines out."
+                    f"{file}: line {number} is not a JSON object; invalid_lines='drop' leaves such lines out."
                 )
     return rows
 
 
 @contextmanager
 def _opened(file: str, options: Mapping[str, Any]) -> Iterator[TextIO]:
-    """Open a file as text, without the byte order mark. Its encoding means what it means in a job: `latin1` is
+    """Open a file as text, without the byte order mark. Encodings mean the same as in a job: `latin1` is
     windows-1252, for instance. Raises UsageError for an encoding that a job does not read.
     """
     written = str(options.get("encoding") or "utf8")
     encoding = ENCODINGS.get(written)
     if encoding is None:
-        raise UsageError(f"encoding={written!r} is not read here or in a job; known are: {', '.join(ENCODINGS)}.")
+        raise UsageError(f"encoding={written!r} is not supported; it must be one of {', '.join(ENCODINGS)}.")
     with open(file, encoding=encoding, newline="") as text:
         if text.read(1) != "\ufeff":
             text.seek(0)

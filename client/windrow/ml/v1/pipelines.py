@@ -121,7 +121,7 @@ class Pipeline(Refusing):
         """
         refuse_unknown("Pipeline.submit", more, _SUBMIT)
         if parent_run_id:
-            tell_no_effect("parent_run_id", "jobs have no parents; give them one experiment")
+            tell_no_effect("parent_run_id", "jobs have no parents; give them the same experiment")
         if credential_passthrough:
             tell_no_effect("credential_passthrough", "nodes read storage with their own credentials")
         said = {"continue_on_step_failure": continue_on_step_failure, "force_rerun": regenerate_outputs}
@@ -219,8 +219,8 @@ def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
         else:
             what = f"{item.name}, which no step writes" if isinstance(item, Output) else type(item).__name__
             raise UsageError(
-                f"Among the steps of a pipeline is {what}; allowed are ParallelRunStep, PythonScriptStep, outputs of "
-                "them, StepSequence, and lists."
+                f"Among the steps of a pipeline is {what}; steps must be ParallelRunStep, PythonScriptStep, their "
+                "outputs, StepSequence, or lists of these."
             )
 
 

@@ -112,8 +112,8 @@ class RunFiles:
         known: Mapping[str, tuple[str, int]] = self._files()
         if name not in known:
             raise NotFound(
-                f"{self!r} has no file {name!r}.{did_you_mean(name, known)} get_file_names() tells which there are; "
-                "outputs are fetched by get_output_data(name).download(folder)."
+                f"{self!r} has no file {name!r}.{did_you_mean(name, known)} get_file_names() lists the files; "
+                "get_output_data(name).download(folder) fetches an output."
             )
         return known[name][0]
 

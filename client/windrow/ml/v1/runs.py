@@ -74,7 +74,7 @@ class PipelineRun(RunFiles, Refusing):
             if raise_on_error:
                 raise
         except DeadlinePassed:
-            print(f"Run {self.id} has not ended after {timeout_seconds} seconds; it goes on.")
+            print(f"Run {self.id} has not ended after {timeout_seconds} seconds; it continues.")
         return self.get_status()
 
     def get_steps(self) -> list[StepRun]:
@@ -152,9 +152,9 @@ class StepRun(RunFiles):
     tags = property(get_tags)
 
     def cancel(self) -> NoReturn:
-        """Raises UsageError: a step cannot be cancelled by itself."""
+        """Raises UsageError: a step cannot be cancelled alone."""
         raise UsageError(
-            f"The step {self.name} is not cancelled by itself: cancel the run, step_run.parent.cancel(); steps that "
+            f"The step {self.name} cannot be cancelled alone: cancel the run, step_run.parent.cancel(); steps that "
             "have ended keep their outputs, and a later run takes over what allow_reuse=True lets it."
         )
 

@@ -214,7 +214,7 @@ class PipelineStep:
     def _write(self, output: Any) -> None:
         if not isinstance(output, Output):
             raise UsageError(
-                f"An output of the step {self.name} is {type(output).__name__}; allowed are PipelineData and "
+                f"An output of the step {self.name} is {type(output).__name__}; it must be PipelineData or "
                 "OutputFileDatasetConfig."
             )
         if any(other.output_name == output.output_name for other in self.outputs):

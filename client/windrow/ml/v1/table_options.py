@@ -32,7 +32,7 @@ class DataType:
         """
         if decimal_mark != ".":
             raise UsageError(
-                f"to_float(decimal_mark={decimal_mark!r}) is not carried out: numbers are read with a point. Read the "
+                f"to_float(decimal_mark={decimal_mark!r}) is not supported: numbers need a decimal point. Read the "
                 "column as text, with to_string(), and convert it in the script."
             )
         return DataType("float")

@@ -25,5 +25,5 @@ def find_version(what: str, newest: V, version: int | str | None) -> V:
     while found is not None and version is not None and str(found.version) != str(version):
         found = found.earlier
     if found is None:
-        raise NotFound(f"The {what} has no version {version} in this workspace object, but 1 to {newest.version}.")
+        raise NotFound(f"The {what} has no version {version} in this workspace object; it has 1 to {newest.version}.")
     return found

@@ -40,9 +40,11 @@ class _LogKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     LOG_KIND_ENTRY_SCRIPT: _LogKind.ValueType  # 4
     """EntryScript().logger."""
     LOG_KIND_PROCESS: _LogKind.ValueType  # 5
-    """What the worker did, by the agent: sys/node/<node>/processNNN.txt."""
+    """What the worker did, written by the agent: sys/node/<node>/processNNN.txt."""
     LOG_KIND_RUNTIME_ERROR: _LogKind.ValueType  # 6
-    """Failed attempts and deaths of the worker, by the agent, a JSON object a line: sys/error/<node>/processNNN.txt."""
+    """Failed attempts and deaths of the worker, written by the agent, one JSON object per line:
+    sys/error/<node>/processNNN.txt.
+    """
     LOG_KIND_PROFILE: _LogKind.ValueType  # 7
     """The worker's profile, pushed when it has ended: sys/node/<node>/processNNN.profile."""
     LOG_KIND_NODE_RESOURCES: _LogKind.ValueType  # 8
@@ -54,7 +56,7 @@ class _LogKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     LOG_KIND_PROCESS_LIST: _LogKind.ValueType  # 11
     """A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
     LOG_KIND_ENVIRONMENT: _LogKind.ValueType  # 12
-    """What building the step's environment said; the process number is 0."""
+    """The output of building the step's environment; the process number is 0."""
 
 class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
     """The logs of a worker, or of a node."""
@@ -70,9 +72,11 @@ LOG_KIND_ERROR: LogKind.ValueType  # 3
 LOG_KIND_ENTRY_SCRIPT: LogKind.ValueType  # 4
 """EntryScript().logger."""
 LOG_KIND_PROCESS: LogKind.ValueType  # 5
-"""What the worker did, by the agent: sys/node/<node>/processNNN.txt."""
+"""What the worker did, written by the agent: sys/node/<node>/processNNN.txt."""
 LOG_KIND_RUNTIME_ERROR: LogKind.ValueType  # 6
-"""Failed attempts and deaths of the worker, by the agent, a JSON object a line: sys/error/<node>/processNNN.txt."""
+"""Failed attempts and deaths of the worker, written by the agent, one JSON object per line:
+sys/error/<node>/processNNN.txt.
+"""
 LOG_KIND_PROFILE: LogKind.ValueType  # 7
 """The worker's profile, pushed when it has ended: sys/node/<node>/processNNN.profile."""
 LOG_KIND_NODE_RESOURCES: LogKind.ValueType  # 8
@@ -84,7 +88,7 @@ LOG_KIND_PROCESS_RESOURCES: LogKind.ValueType  # 10
 LOG_KIND_PROCESS_LIST: LogKind.ValueType  # 11
 """A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
 LOG_KIND_ENVIRONMENT: LogKind.ValueType  # 12
-"""What building the step's environment said; the process number is 0."""
+"""The output of building the step's environment; the process number is 0."""
 global___LogKind = LogKind
 
 @typing.final
@@ -136,7 +140,7 @@ class RegisterRequest(google.protobuf.message.Message):
 
     @property
     def held_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldStep]:
-        """Every step of which the agent has anything: workers, leases, files, logs."""
+        """Every step of which something is left on the node: workers, leases, files or logs."""
 
     def __init__(
         self,
@@ -195,8 +199,8 @@ class RegisterResponse(google.protobuf.message.Message):
     node_credential: builtins.str
     """Secret of this node incarnation, for the metadata of all further calls."""
     master_incarnation: builtins.int
-    """Counted up at each start of a master over the same state. It is durable before it is told: a lower one than before
-    comes of a state that was brought back from a backup.
+    """Counted up at each start of a master over the same state, and durable before it is sent. A lower one than before
+    means that the state was restored from a backup.
     """
     message_bytes_max: builtins.int
     """Soft bound for one message of Work, in bytes; only a single item that is larger may pass it (hard bound: 64 MiB)."""
@@ -218,13 +222,13 @@ class RegisterResponse(google.protobuf.message.Message):
 
     @property
     def foreign_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Those of `held_steps` that this state has never had, or has as something else: the state was brought back from a
-        backup. The agent kills what it runs of them, and says nothing more of them.
+        """Those of `held_steps` that this state does not have, or has with another identity: it was restored from a
+        backup. The agent kills what it runs of them, and reports nothing more about them.
         """
 
     @property
     def idle_heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
-        """How often to call Heartbeat while nothing is held or at work; 0: as often as else."""
+        """How often to call Heartbeat while nothing is held or at work; 0: the usual interval."""
 
     def __init__(
         self,
@@ -273,17 +277,17 @@ class HeartbeatRequest(google.protobuf.message.Message):
 
     @property
     def workers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.node_pb2.WorkerStatus]:
-        """One entry a worker process."""
+        """One entry for each worker process."""
 
     @property
     def next_heartbeat(self) -> google.protobuf.duration_pb2.Duration:
-        """Nothing is held or at work: the next heartbeat comes after so long, or as soon as work comes. The node lives that much
-        longer. Not set: after the usual interval.
+        """Set if nothing is held or at work: the time until the next heartbeat, unless work arrives earlier. The node may be
+        silent that much longer. Not set: the usual interval.
         """
 
     @property
     def ca_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the certificates expire by which the node knows its master. Not set: it uses none."""
+        """When the certificates expire with which the node verifies its master. Not set: it uses none."""
 
     def __init__(
         self,
@@ -313,7 +317,7 @@ class HeartbeatResponse(google.protobuf.message.Message):
     master_incarnation: builtins.int
     """As in RegisterResponse."""
     reopen_work: builtins.bool
-    """The two sides disagree on the leases held: end the Work stream and open a new one."""
+    """The two sides disagree about the leases held: end the Work stream and open a new one."""
     def __init__(
         self,
         *,
@@ -357,7 +361,9 @@ class WorkRequest(google.protobuf.message.Message):
 
     @property
     def worker_failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WorkerFailure]:
-        """Workers that could not be made ready."""
+        """Workers that could not be made ready, in the order of their numbers. The agent keeps them until they are acknowledged,
+        and sends them again on a new stream.
+        """
 
     @property
     def ended_steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___EndedStep]:
@@ -383,7 +389,7 @@ global___WorkRequest = WorkRequest
 
 @typing.final
 class EndedStep(google.protobuf.message.Message):
-    """A step of which the node has no worker any more; what they had written is in its store, or will not get there."""
+    """A step that has no worker left on the node. What they wrote is in its store, or will not get there."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -392,16 +398,21 @@ class EndedStep(google.protobuf.message.Message):
     SHUTDOWN_FAILURES_FIELD_NUMBER: builtins.int
     SHUTDOWN_FAILURE_FIELD_NUMBER: builtins.int
     GENERATION_FIELD_NUMBER: builtins.int
+    ASKED_GENERATION_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     unsaved: builtins.str
-    """Why something that they had written outside of `run()` is not in its store; empty when all is there. At most 4 KiB."""
+    """Why something that workers wrote outside of `run()` is not in its store; empty if everything is. At most 4 KiB."""
     shutdown_failures: builtins.int
-    """Workers whose `shutdown()` failed, or did not come to its end."""
+    """Workers whose `shutdown()` failed or did not finish."""
     shutdown_failure: builtins.str
-    """What the first of them says, in a line. At most 4 KiB."""
+    """The message of the first of them, in one line. At most 4 KiB."""
     generation: builtins.int
-    """Which generation of it was here; 0: none. Of an earlier one than is asked for, how it ended does not count."""
+    """The generation that was on the node; 0: none. How an earlier generation ended does not count."""
+    asked_generation: builtins.int
+    """The generation of WorkResponse.ended_step_generations that this answers. The master ignores an answer about an earlier
+    one: the node may have been offered the step again since.
+    """
     def __init__(
         self,
         *,
@@ -410,8 +421,9 @@ class EndedStep(google.protobuf.message.Message):
         shutdown_failures: builtins.int = ...,
         shutdown_failure: builtins.str = ...,
         generation: builtins.int = ...,
+        asked_generation: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked_generation", b"asked_generation", "generation", b"generation", "shutdown_failure", b"shutdown_failure", "shutdown_failures", b"shutdown_failures", "step_id", b"step_id", "unsaved", b"unsaved"]) -> None: ...
 
 global___EndedStep = EndedStep
 
@@ -431,7 +443,7 @@ class WorkHello(google.protobuf.message.Message):
     """As in RegisterRequest."""
     @property
     def held_leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___HeldLease]:
-        """Leases held or finished-unacknowledged. What the master thinks leased to this node and is missing here goes back to the queue."""
+        """Leases held or finished-unacknowledged. A lease that the master has for this node and that is missing here goes back to the queue."""
 
     @property
     def step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -498,10 +510,10 @@ class StepCapacity(google.protobuf.message.Message):
     leases_max: builtins.int
     """Leases wanted, those held included (those finished-unacknowledged not). Zero: none."""
     workers: builtins.int
-    """Worker processes that the node means to have for the step; whether one is ready, heartbeats tell."""
+    """Worker processes that the node wants to have for the step. Heartbeats say whether one is ready."""
     given_up: builtins.bool
-    """This node starts no worker for the step any more: too many could not be made ready. Zero leases without this are
-    for the moment only.
+    """This node starts no more workers for the step, since too many could not be made ready. Without this, zero leases
+    are temporary.
     """
     def __init__(
         self,
@@ -526,16 +538,19 @@ class WorkerFailure(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
     PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """The step."""
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
-    """INIT_FAILED for the script's `init`; NODE_FAULT when the node could not start a worker at all."""
+    """INIT_FAILED for the script's `init`; NODE_FAULT if the node could not start a worker at all."""
     message: builtins.str
     """What happened, in one line."""
     detail: builtins.str
     """Python's traceback or the tail of stderr; at most 64 KiB."""
     process_number: builtins.int
     """The worker, as in processNNN."""
+    number: builtins.int
+    """Counts the failures of all steps in one incarnation of the node, from 1. The master counts none twice."""
     def __init__(
         self,
         *,
@@ -544,8 +559,9 @@ class WorkerFailure(google.protobuf.message.Message):
         message: builtins.str = ...,
         detail: builtins.str = ...,
         process_number: builtins.int = ...,
+        number: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "message", b"message", "process_number", b"process_number", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "detail", b"detail", "message", b"message", "number", b"number", "process_number", b"process_number", "step_id", b"step_id"]) -> None: ...
 
 global___WorkerFailure = WorkerFailure
 
@@ -561,12 +577,16 @@ class WorkResponse(google.protobuf.message.Message):
     REVOKED_LEASE_IDS_FIELD_NUMBER: builtins.int
     RECALLS_FIELD_NUMBER: builtins.int
     ENDED_STEP_IDS_FIELD_NUMBER: builtins.int
+    ENDED_STEP_GENERATIONS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
+    WORKER_FAILURES_ACKNOWLEDGED_FIELD_NUMBER: builtins.int
     drain: builtins.bool
-    """Leave: take nothing new, finish within the grace period, hand the rest back."""
+    """Drain: take nothing new, finish within the grace period, release the rest."""
+    worker_failures_acknowledged: builtins.int
+    """All worker failures up to this number are durable. 0: nothing new."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.work_pb2.StepSpec]:
-        """Steps the agent may serve from now on, once a step and stream, ahead of its first assignment."""
+        """Steps that the agent may serve from now on: each once per stream, before its first assignment."""
 
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.work_pb2.StepAssignments]:
@@ -582,15 +602,19 @@ class WorkResponse(google.protobuf.message.Message):
 
     @property
     def recalls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepRecall]:
-        """Leases to give back that have not started (another node has free slots): released_lease_ids names those; what has
-        started runs on.
+        """Leases to release that have not started, since another node has free slots: released_lease_ids names them. Those
+        that have started run on.
         """
 
     @property
     def ended_step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Steps that ended, or that only wait for what workers still have to write: stop their workers (after `shutdown()`),
-        bring what these have written to its store, drop their code, then name them in ended_steps.
+        """Steps that ended, or only wait for what workers still have to write: stop their workers (after `shutdown()`), save
+        their outputs to the store, remove their code, then name the steps in ended_steps.
         """
+
+    @property
+    def ended_step_generations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each of ended_step_ids, in the same order, the generation that ends: a later one on the node stays. 0: any."""
 
     def __init__(
         self,
@@ -601,9 +625,11 @@ class WorkResponse(google.protobuf.message.Message):
         revoked_lease_ids: collections.abc.Iterable[builtins.int] | None = ...,
         recalls: collections.abc.Iterable[global___StepRecall] | None = ...,
         ended_step_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        ended_step_generations: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
+        worker_failures_acknowledged: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_generations", b"ended_step_generations", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps", "worker_failures_acknowledged", b"worker_failures_acknowledged"]) -> None: ...
 
 global___WorkResponse = WorkResponse
 
@@ -618,7 +644,7 @@ class StepRecall(google.protobuf.message.Message):
     step_id: builtins.int
     """The step."""
     count: builtins.int
-    """At most so many; which ones, the agent decides: those that it would begin last."""
+    """At most this many. The agent decides which: those that it would begin last."""
     def __init__(
         self,
         *,
@@ -643,7 +669,7 @@ class UploadRowsRequest(google.protobuf.message.Message):
     chunk: builtins.bytes
     """At most 1 MiB."""
     rows_file: builtins.bytes
-    """In the first message, instead of all chunks, where RegisterResponse.takes_rows_files allows it: the file that holds the rows.
+    """In the first message, instead of all chunks, if RegisterResponse.takes_rows_files allows it: the file with the rows.
     The master copies it; the agent removes it.
     """
     def __init__(

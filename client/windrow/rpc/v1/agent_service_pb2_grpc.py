@@ -28,7 +28,7 @@ if _version_not_supported:
 class AgentServiceStub(object):
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     def __init__(self, channel):
@@ -67,12 +67,12 @@ class AgentServiceStub(object):
 class AgentServiceServicer(object):
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     def Register(self, request, context):
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
-        A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
+        If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
         The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -80,7 +80,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Says that the node lives, and what its workers do. A call of its own, so that large results never delay it.
+        """Says that the node lives, and what its workers do. A separate call, so that large results never delay it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,8 +95,8 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadRows(self, request_iterator, context):
-        """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
-        The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+        """Uploads the rows of one large completion into their own staged segment, before the completion names it.
+        The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last complete upload counts.
         Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -149,7 +149,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 class AgentService(object):
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     @staticmethod

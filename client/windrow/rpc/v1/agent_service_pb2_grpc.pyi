@@ -20,7 +20,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 class AgentServiceStub:
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -29,7 +29,7 @@ class AgentServiceStub:
         windrow.rpc.v1.agent_service_pb2.RegisterResponse,
     ]
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
-    A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
+    If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
     The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
     """
 
@@ -37,7 +37,7 @@ class AgentServiceStub:
         windrow.rpc.v1.agent_service_pb2.HeartbeatRequest,
         windrow.rpc.v1.agent_service_pb2.HeartbeatResponse,
     ]
-    """Says that the node lives, and what its workers do. A call of its own, so that large results never delay it."""
+    """Says that the node lives, and what its workers do. A separate call, so that large results never delay it."""
 
     Work: grpc.StreamStreamMultiCallable[
         windrow.rpc.v1.agent_service_pb2.WorkRequest,
@@ -51,8 +51,8 @@ class AgentServiceStub:
         windrow.rpc.v1.agent_service_pb2.UploadRowsRequest,
         windrow.rpc.v1.agent_service_pb2.UploadRowsResponse,
     ]
-    """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
-    The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+    """Uploads the rows of one large completion into their own staged segment, before the completion names it.
+    The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last complete upload counts.
     Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
     """
 
@@ -65,7 +65,7 @@ class AgentServiceStub:
 class AgentServiceAsyncStub:
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     Register: grpc.aio.UnaryUnaryMultiCallable[
@@ -73,7 +73,7 @@ class AgentServiceAsyncStub:
         windrow.rpc.v1.agent_service_pb2.RegisterResponse,
     ]
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
-    A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
+    If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
     The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
     """
 
@@ -81,7 +81,7 @@ class AgentServiceAsyncStub:
         windrow.rpc.v1.agent_service_pb2.HeartbeatRequest,
         windrow.rpc.v1.agent_service_pb2.HeartbeatResponse,
     ]
-    """Says that the node lives, and what its workers do. A call of its own, so that large results never delay it."""
+    """Says that the node lives, and what its workers do. A separate call, so that large results never delay it."""
 
     Work: grpc.aio.StreamStreamMultiCallable[
         windrow.rpc.v1.agent_service_pb2.WorkRequest,
@@ -95,8 +95,8 @@ class AgentServiceAsyncStub:
         windrow.rpc.v1.agent_service_pb2.UploadRowsRequest,
         windrow.rpc.v1.agent_service_pb2.UploadRowsResponse,
     ]
-    """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
-    The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+    """Uploads the rows of one large completion into their own staged segment, before the completion names it.
+    The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last complete upload counts.
     Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
     """
 
@@ -109,7 +109,7 @@ class AgentServiceAsyncStub:
 class AgentServiceServicer(metaclass=abc.ABCMeta):
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
-    A node that the master does not know (any more) gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
+    A node that the master does not know gets NOT_FOUND, reason NODE_UNKNOWN, and registers again.
     """
 
     @abc.abstractmethod
@@ -119,7 +119,7 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.RegisterResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.RegisterResponse]]:
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
-        A live other incarnation of the same node: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
+        If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
         The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
         """
 
@@ -129,7 +129,7 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.agent_service_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.HeartbeatResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.HeartbeatResponse]]:
-        """Says that the node lives, and what its workers do. A call of its own, so that large results never delay it."""
+        """Says that the node lives, and what its workers do. A separate call, so that large results never delay it."""
 
     @abc.abstractmethod
     def Work(
@@ -147,8 +147,8 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[windrow.rpc.v1.agent_service_pb2.UploadRowsRequest],
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.UploadRowsResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.UploadRowsResponse]]:
-        """Brings the rows of one large completion into a staged segment of their own, before the completion names it.
-        The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last whole upload counts.
+        """Uploads the rows of one large completion into their own staged segment, before the completion names it.
+        The first message holds `lease_id`; chunks follow, at most 1 MiB each. Repeatable: the last complete upload counts.
         Reasons: LEASE_NOT_LIVE; ROWS_EMPTY; ROWS_UNREADABLE (`rows_file`); STORAGE_FULL.
         """
 

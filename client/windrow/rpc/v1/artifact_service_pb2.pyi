@@ -63,7 +63,7 @@ class UploadArtifactRequest(google.protobuf.message.Message):
     digest: builtins.str
     """In the first message: sha256, hexadecimal."""
     length: builtins.int
-    """In the first message: whole length; at most 16 GiB."""
+    """In the first message: the length in bytes; at most 16 GiB."""
     offset: builtins.int
     """In the first message: where the first chunk begins."""
     chunk: builtins.bytes
@@ -88,7 +88,7 @@ class UploadArtifactResponse(google.protobuf.message.Message):
 
     LENGTH_FIELD_NUMBER: builtins.int
     length: builtins.int
-    """Whole length."""
+    """The length in bytes."""
     def __init__(
         self,
         *,
@@ -158,7 +158,7 @@ global___PlaceDataRequest = PlaceDataRequest
 
 @typing.final
 class PlaceDataResponse(google.protobuf.message.Message):
-    """How far it is."""
+    """The progress."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -212,7 +212,7 @@ class StatDataResponse(google.protobuf.message.Message):
     MTIME_NS_FIELD_NUMBER: builtins.int
     LENGTH_FIELD_NUMBER: builtins.int
     exists: builtins.bool
-    """Something is; else all the rest is 0."""
+    """Whether something is there; if not, everything else is 0."""
     is_folder: builtins.bool
     """It is a folder."""
     inode: builtins.int

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ArtifactServiceStub(object):
-    """Content-addressed archives: code, and data that a client brings along.
+    """Content-addressed archives: code, and data that a client uploads.
     """
 
     def __init__(self, channel):
@@ -63,7 +63,7 @@ class ArtifactServiceStub(object):
 
 
 class ArtifactServiceServicer(object):
-    """Content-addressed archives: code, and data that a client brings along.
+    """Content-addressed archives: code, and data that a client uploads.
     """
 
     def GetArtifact(self, request, context):
@@ -74,8 +74,9 @@ class ArtifactServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadArtifact(self, request_iterator, context):
-        """Uploads an artifact, or goes on with a broken upload: `offset` of the first message must be the length that GetArtifact told,
-        else FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason DIGEST_MISMATCH; begin anew.
+        """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
+        returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
+        DIGEST_MISMATCH; start again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,15 +84,15 @@ class ArtifactServiceServicer(object):
 
     def DownloadArtifact(self, request, context):
         """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
-        DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+        DIGEST_MISMATCH: the master's copy is damaged, and has been removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StatData(self, request, context):
-        """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
-        PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+        """What the master sees at a path on its machine. A client that sees the same there need not upload it: both see the same
+        folder. PERMISSION_DENIED, reason PATH_OUTSIDE: the path is in no datastore, so nothing is said about it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,9 +100,9 @@ class ArtifactServiceServicer(object):
 
     def PlaceData(self, request, context):
         """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
-        Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+        Reports progress at least once a second; the last message names the folder. Idempotent: call it again if it breaks.
         NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
-        FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+        FAILED_PRECONDITION, reason NO_DATASTORE: this master accepts no data.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,7 +145,7 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService(object):
-    """Content-addressed archives: code, and data that a client brings along.
+    """Content-addressed archives: code, and data that a client uploads.
     """
 
     @staticmethod

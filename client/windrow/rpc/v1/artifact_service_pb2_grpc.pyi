@@ -18,7 +18,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class ArtifactServiceStub:
-    """Content-addressed archives: code, and data that a client brings along."""
+    """Content-addressed archives: code, and data that a client uploads."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     GetArtifact: grpc.UnaryUnaryMultiCallable[
@@ -31,8 +31,9 @@ class ArtifactServiceStub:
         windrow.rpc.v1.artifact_service_pb2.UploadArtifactRequest,
         windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse,
     ]
-    """Uploads an artifact, or goes on with a broken upload: `offset` of the first message must be the length that GetArtifact told,
-    else FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason DIGEST_MISMATCH; begin anew.
+    """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
+    returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
+    DIGEST_MISMATCH; start again.
     """
 
     DownloadArtifact: grpc.UnaryStreamMultiCallable[
@@ -40,15 +41,15 @@ class ArtifactServiceStub:
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse,
     ]
     """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
-    DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+    DIGEST_MISMATCH: the master's copy is damaged, and has been removed.
     """
 
     StatData: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
         windrow.rpc.v1.artifact_service_pb2.StatDataResponse,
     ]
-    """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
-    PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+    """What the master sees at a path on its machine. A client that sees the same there need not upload it: both see the same
+    folder. PERMISSION_DENIED, reason PATH_OUTSIDE: the path is in no datastore, so nothing is said about it.
     """
 
     PlaceData: grpc.UnaryStreamMultiCallable[
@@ -56,13 +57,13 @@ class ArtifactServiceStub:
         windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse,
     ]
     """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
-    Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+    Reports progress at least once a second; the last message names the folder. Idempotent: call it again if it breaks.
     NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
-    FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+    FAILED_PRECONDITION, reason NO_DATASTORE: this master accepts no data.
     """
 
 class ArtifactServiceAsyncStub:
-    """Content-addressed archives: code, and data that a client brings along."""
+    """Content-addressed archives: code, and data that a client uploads."""
 
     GetArtifact: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.GetArtifactRequest,
@@ -74,8 +75,9 @@ class ArtifactServiceAsyncStub:
         windrow.rpc.v1.artifact_service_pb2.UploadArtifactRequest,
         windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse,
     ]
-    """Uploads an artifact, or goes on with a broken upload: `offset` of the first message must be the length that GetArtifact told,
-    else FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason DIGEST_MISMATCH; begin anew.
+    """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
+    returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
+    DIGEST_MISMATCH; start again.
     """
 
     DownloadArtifact: grpc.aio.UnaryStreamMultiCallable[
@@ -83,15 +85,15 @@ class ArtifactServiceAsyncStub:
         windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse,
     ]
     """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
-    DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+    DIGEST_MISMATCH: the master's copy is damaged, and has been removed.
     """
 
     StatData: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
         windrow.rpc.v1.artifact_service_pb2.StatDataResponse,
     ]
-    """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
-    PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+    """What the master sees at a path on its machine. A client that sees the same there need not upload it: both see the same
+    folder. PERMISSION_DENIED, reason PATH_OUTSIDE: the path is in no datastore, so nothing is said about it.
     """
 
     PlaceData: grpc.aio.UnaryStreamMultiCallable[
@@ -99,13 +101,13 @@ class ArtifactServiceAsyncStub:
         windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse,
     ]
     """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
-    Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+    Reports progress at least once a second; the last message names the folder. Idempotent: call it again if it breaks.
     NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
-    FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+    FAILED_PRECONDITION, reason NO_DATASTORE: this master accepts no data.
     """
 
 class ArtifactServiceServicer(metaclass=abc.ABCMeta):
-    """Content-addressed archives: code, and data that a client brings along."""
+    """Content-addressed archives: code, and data that a client uploads."""
 
     @abc.abstractmethod
     def GetArtifact(
@@ -121,8 +123,9 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[windrow.rpc.v1.artifact_service_pb2.UploadArtifactRequest],
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse, collections.abc.Awaitable[windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse]]:
-        """Uploads an artifact, or goes on with a broken upload: `offset` of the first message must be the length that GetArtifact told,
-        else FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason DIGEST_MISMATCH; begin anew.
+        """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
+        returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
+        DIGEST_MISMATCH; start again.
         """
 
     @abc.abstractmethod
@@ -132,7 +135,7 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse], collections.abc.AsyncIterator[windrow.rpc.v1.artifact_service_pb2.DownloadArtifactResponse]]:
         """An artifact from an offset, in chunks of at most 1 MiB. NOT_FOUND, reason ARTIFACT_MISSING. DATA_LOSS, reason
-        DIGEST_MISMATCH: it was damaged where the master keeps it, and is removed.
+        DIGEST_MISMATCH: the master's copy is damaged, and has been removed.
         """
 
     @abc.abstractmethod
@@ -141,8 +144,8 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.artifact_service_pb2.StatDataRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.artifact_service_pb2.StatDataResponse, collections.abc.Awaitable[windrow.rpc.v1.artifact_service_pb2.StatDataResponse]]:
-        """What the master sees at a path of its own. A client that sees the same there needs not upload it: both look at one folder.
-        PERMISSION_DENIED, reason PATH_OUTSIDE: it is in no datastore, and nothing is told of it.
+        """What the master sees at a path on its machine. A client that sees the same there need not upload it: both see the same
+        folder. PERMISSION_DENIED, reason PATH_OUTSIDE: the path is in no datastore, so nothing is said about it.
         """
 
     @abc.abstractmethod
@@ -152,9 +155,9 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse], collections.abc.AsyncIterator[windrow.rpc.v1.artifact_service_pb2.PlaceDataResponse]]:
         """Unpacks an uploaded archive of data into the default datastore, where all nodes can read it; the archive itself is dropped.
-        Tells how far it is, at least once a second; the last message names the folder. Idempotent; broken off, call it again.
+        Reports progress at least once a second; the last message names the folder. Idempotent: call it again if it breaks.
         NOT_FOUND, reason ARTIFACT_MISSING; INVALID_ARGUMENT, reason ARCHIVE_INVALID: it is refused and dropped;
-        FAILED_PRECONDITION, reason NO_DATASTORE: this master takes no data.
+        FAILED_PRECONDITION, reason NO_DATASTORE: this master accepts no data.
         """
 
 def add_ArtifactServiceServicer_to_server(servicer: ArtifactServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -34,7 +34,7 @@ class _AssetKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """The same as a model."""
 
 class AssetKind(_AssetKind, metaclass=_AssetKindEnumTypeWrapper):
-    """What an asset is. Data and models have names of their own."""
+    """The kind of an asset. Data and models have separate names."""
 
 ASSET_KIND_UNSPECIFIED: AssetKind.ValueType  # 0
 """Not set."""
@@ -79,7 +79,7 @@ class Asset(google.protobuf.message.Message):
     STEP_NAME_FIELD_NUMBER: builtins.int
     OUTPUT_NAME_FIELD_NUMBER: builtins.int
     kind: global___AssetKind.ValueType
-    """What it is."""
+    """Its kind."""
     name: builtins.str
     """`[A-Za-z0-9][\\w.-]{0,254}`."""
     version: builtins.str
@@ -87,13 +87,15 @@ class Asset(google.protobuf.message.Message):
     type: builtins.str
     """uri_folder, uri_file or mltable; of models custom_model, mlflow_model or triton_model."""
     path: builtins.str
-    """Absolute path on the machines of the master and the agents, address in a store, or of a datastore (azureml://…)."""
+    """An absolute path on the machines of the master and the agents, an address in a store, or a datastore address
+    (azureml://…).
+    """
     is_file: builtins.bool
     """It is one file, not a folder."""
     description: builtins.str
     """For people."""
     job_id: builtins.str
-    """The job that has written it; empty for one that a client registered."""
+    """The job that wrote it; empty if a client registered it."""
     step_name: builtins.str
     """The step of that job."""
     output_name: builtins.str
@@ -136,7 +138,7 @@ class CreateAssetRequest(google.protobuf.message.Message):
     ASSET_FIELD_NUMBER: builtins.int
     @property
     def asset(self) -> global___Asset:
-        """Its `version` may be empty: the next number. What concerns jobs and `create_time` is not read."""
+        """If `version` is empty, it becomes the next number. `create_time` and the fields about jobs are ignored."""
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ global___CreateAssetRequest = CreateAssetRequest
 
 @typing.final
 class CreateAssetResponse(google.protobuf.message.Message):
-    """As it is registered."""
+    """The registered asset."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -179,11 +181,11 @@ class GetAssetRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     kind: global___AssetKind.ValueType
-    """What it is."""
+    """Its kind."""
     name: builtins.str
     """Its name."""
     version: builtins.str
-    """Its version; empty: the latest, that is the one registered last."""
+    """Its version; empty: the one registered last."""
     def __init__(
         self,
         *,
@@ -197,7 +199,7 @@ global___GetAssetRequest = GetAssetRequest
 
 @typing.final
 class GetAssetResponse(google.protobuf.message.Message):
-    """That asset."""
+    """The asset."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -227,13 +229,13 @@ class ListAssetsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     kind: global___AssetKind.ValueType
-    """What they are."""
+    """Their kind."""
     name: builtins.str
     """Only versions of this name; empty: the latest version of each name."""
     page_size: builtins.int
-    """At most so many; 0: the master's own default."""
+    """At most this many; 0: the master's default."""
     page_token: builtins.str
-    """As the page before told; empty: from the newest."""
+    """From the last answer; empty: from the newest."""
     def __init__(
         self,
         *,
@@ -248,14 +250,14 @@ global___ListAssetsRequest = ListAssetsRequest
 
 @typing.final
 class ListAssetsResponse(google.protobuf.message.Message):
-    """Some of them."""
+    """A page of assets."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ASSETS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """For the next page; empty: there is none."""
+    """Empty: there are no more."""
     @property
     def assets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Asset]:
         """Newest first."""

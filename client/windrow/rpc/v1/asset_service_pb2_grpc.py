@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AssetServiceStub(object):
-    """The registry of data assets and models: names with versions for data that lies somewhere.
+    """The registry of data assets and models: versioned names for data that is kept elsewhere.
     """
 
     def __init__(self, channel):
@@ -53,12 +53,12 @@ class AssetServiceStub(object):
 
 
 class AssetServiceServicer(object):
-    """The registry of data assets and models: names with versions for data that lies somewhere.
+    """The registry of data assets and models: versioned names for data that is kept elsewhere.
     """
 
     def CreateAsset(self, request, context):
-        """Registers a version of an asset. Idempotent: what is there already, or (without a version) is the latest one's, is
-        answered with that. ALREADY_EXISTS, reason ASSET_EXISTS: the version is there, and is something else.
+        """Registers a version of an asset. Idempotent: if that version, or (without a version) the latest one, is the same, it
+        is returned. ALREADY_EXISTS, reason ASSET_EXISTS: the version exists and differs.
         INVALID_ARGUMENT, reason ASSET_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -106,7 +106,7 @@ def add_AssetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AssetService(object):
-    """The registry of data assets and models: names with versions for data that lies somewhere.
+    """The registry of data assets and models: versioned names for data that is kept elsewhere.
     """
 
     @staticmethod

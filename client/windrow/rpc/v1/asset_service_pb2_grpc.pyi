@@ -18,15 +18,15 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class AssetServiceStub:
-    """The registry of data assets and models: names with versions for data that lies somewhere."""
+    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     CreateAsset: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.asset_service_pb2.CreateAssetRequest,
         windrow.rpc.v1.asset_service_pb2.CreateAssetResponse,
     ]
-    """Registers a version of an asset. Idempotent: what is there already, or (without a version) is the latest one's, is
-    answered with that. ALREADY_EXISTS, reason ASSET_EXISTS: the version is there, and is something else.
+    """Registers a version of an asset. Idempotent: if that version, or (without a version) the latest one, is the same, it
+    is returned. ALREADY_EXISTS, reason ASSET_EXISTS: the version exists and differs.
     INVALID_ARGUMENT, reason ASSET_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
     """
 
@@ -43,14 +43,14 @@ class AssetServiceStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceAsyncStub:
-    """The registry of data assets and models: names with versions for data that lies somewhere."""
+    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
 
     CreateAsset: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.asset_service_pb2.CreateAssetRequest,
         windrow.rpc.v1.asset_service_pb2.CreateAssetResponse,
     ]
-    """Registers a version of an asset. Idempotent: what is there already, or (without a version) is the latest one's, is
-    answered with that. ALREADY_EXISTS, reason ASSET_EXISTS: the version is there, and is something else.
+    """Registers a version of an asset. Idempotent: if that version, or (without a version) the latest one, is the same, it
+    is returned. ALREADY_EXISTS, reason ASSET_EXISTS: the version exists and differs.
     INVALID_ARGUMENT, reason ASSET_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
     """
 
@@ -67,7 +67,7 @@ class AssetServiceAsyncStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceServicer(metaclass=abc.ABCMeta):
-    """The registry of data assets and models: names with versions for data that lies somewhere."""
+    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
 
     @abc.abstractmethod
     def CreateAsset(
@@ -75,8 +75,8 @@ class AssetServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.asset_service_pb2.CreateAssetRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.asset_service_pb2.CreateAssetResponse, collections.abc.Awaitable[windrow.rpc.v1.asset_service_pb2.CreateAssetResponse]]:
-        """Registers a version of an asset. Idempotent: what is there already, or (without a version) is the latest one's, is
-        answered with that. ALREADY_EXISTS, reason ASSET_EXISTS: the version is there, and is something else.
+        """Registers a version of an asset. Idempotent: if that version, or (without a version) the latest one, is the same, it
+        is returned. ALREADY_EXISTS, reason ASSET_EXISTS: the version exists and differs.
         INVALID_ARGUMENT, reason ASSET_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
         """
 

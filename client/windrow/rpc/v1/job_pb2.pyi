@@ -30,39 +30,39 @@ class _JobStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     JOB_STATE_UNSPECIFIED: _JobState.ValueType  # 0
     """Not set."""
     JOB_STATE_QUEUED: _JobState.ValueType  # 1
-    """Accepted, not begun."""
+    """Accepted, not started."""
     JOB_STATE_RUNNING: _JobState.ValueType  # 2
     """At work."""
     JOB_STATE_PAUSED: _JobState.ValueType  # 3
-    """A command on it raised in the master: it leases nothing and completes nothing; waits for `job cancel`."""
+    """A bug in the master has stopped it: it leases and completes nothing, and waits for `job cancel`."""
     JOB_STATE_CANCELLING: _JobState.ValueType  # 4
     """Being cancelled."""
     JOB_STATE_COMPLETED: _JobState.ValueType  # 5
     """All done."""
     JOB_STATE_COMPLETED_WITH_FAILURES: _JobState.ValueType  # 6
-    """Done, with failures that the thresholds let pass."""
+    """Done, with failures within the thresholds."""
     JOB_STATE_FAILED: _JobState.ValueType  # 7
     """Failed."""
     JOB_STATE_CANCELLED: _JobState.ValueType  # 8
     """Cancelled."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
-    """Where a job stands."""
+    """The state of a job."""
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 """Not set."""
 JOB_STATE_QUEUED: JobState.ValueType  # 1
-"""Accepted, not begun."""
+"""Accepted, not started."""
 JOB_STATE_RUNNING: JobState.ValueType  # 2
 """At work."""
 JOB_STATE_PAUSED: JobState.ValueType  # 3
-"""A command on it raised in the master: it leases nothing and completes nothing; waits for `job cancel`."""
+"""A bug in the master has stopped it: it leases and completes nothing, and waits for `job cancel`."""
 JOB_STATE_CANCELLING: JobState.ValueType  # 4
 """Being cancelled."""
 JOB_STATE_COMPLETED: JobState.ValueType  # 5
 """All done."""
 JOB_STATE_COMPLETED_WITH_FAILURES: JobState.ValueType  # 6
-"""Done, with failures that the thresholds let pass."""
+"""Done, with failures within the thresholds."""
 JOB_STATE_FAILED: JobState.ValueType  # 7
 """Failed."""
 JOB_STATE_CANCELLED: JobState.ValueType  # 8
@@ -88,10 +88,10 @@ class _StepStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     STEP_STATE_FAILED: _StepState.ValueType  # 5
     """Failed."""
     STEP_STATE_CANCELLED: _StepState.ValueType  # 6
-    """Cancelled, or never begun because another step failed."""
+    """Cancelled, or never started because another step failed."""
 
 class StepState(_StepState, metaclass=_StepStateEnumTypeWrapper):
-    """Where a step stands."""
+    """The state of a step."""
 
 STEP_STATE_UNSPECIFIED: StepState.ValueType  # 0
 """Not set."""
@@ -106,7 +106,7 @@ STEP_STATE_COMPLETED: StepState.ValueType  # 4
 STEP_STATE_FAILED: StepState.ValueType  # 5
 """Failed."""
 STEP_STATE_CANCELLED: StepState.ValueType  # 6
-"""Cancelled, or never begun because another step failed."""
+"""Cancelled, or never started because another step failed."""
 global___StepState = StepState
 
 @typing.final
@@ -132,9 +132,9 @@ class Job(google.protobuf.message.Message):
     display_name: builtins.str
     """For people."""
     state: global___JobState.ValueType
-    """Where it stands."""
+    """Its state."""
     message: builtins.str
-    """Why it is in this state, where there is something to say."""
+    """Why it is in this state; may be empty."""
     seq: builtins.int
     """Rises with every change of the job; for WatchJobRequest.after_seq."""
     generation: builtins.int
@@ -145,7 +145,7 @@ class Job(google.protobuf.message.Message):
     """Groups runs."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Step]:
-        """One a step, in the order of the job file."""
+        """One for each step, in the order of the job file."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -157,7 +157,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Warnings for people: settings not carried out yet, misfits, quarantined nodes."""
+        """Warnings for people: settings that are not supported yet, misfits, quarantined nodes."""
 
     def __init__(
         self,
@@ -205,15 +205,15 @@ class Step(google.protobuf.message.Message):
     IS_COMMAND_FIELD_NUMBER: builtins.int
     REUSED_FROM_FIELD_NUMBER: builtins.int
     step_id: builtins.int
-    """Unique for ever over one master's state."""
+    """Unique within one master's state, forever."""
     name: builtins.str
     """Its key in the job file."""
     state: global___StepState.ValueType
-    """Where it stands."""
+    """Its state."""
     message: builtins.str
-    """Why it is in this state, where there is something to say."""
+    """Why it is in this state; may be empty."""
     planned: builtins.bool
-    """The input is divided to its end: totals are final."""
+    """The whole input is divided: totals are final."""
     retries: builtins.int
     """Times that a mini-batch was queued again because an attempt failed or its rows were lost."""
     rows: builtins.int
@@ -221,11 +221,11 @@ class Step(google.protobuf.message.Message):
     output_bytes: builtins.int
     """Bytes in the output (so far)."""
     error_category: builtins.str
-    """What kind of error it failed by: UserError, SystemError or DependencyError; empty while it has not failed."""
+    """The kind of error for which it failed: UserError, SystemError or DependencyError; empty while it has not failed."""
     is_command: builtins.bool
-    """It runs a command, once: its one mini-batch holds no items."""
+    """It runs a command, once: its one mini-batch has no items."""
     reused_from: builtins.str
-    """The job that has made its outputs, where an earlier one has made the same, so that nothing of it ran; else empty."""
+    """The earlier job that made the same outputs, so that nothing of this step ran; empty if there is none."""
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""
@@ -307,7 +307,7 @@ class MiniBatchCounts(google.protobuf.message.Message):
     cancelled: builtins.int
     """Never to be done."""
     taken_over: builtins.int
-    """Of those succeeded, the ones whose result an earlier job has made: they did not run."""
+    """Of those succeeded, those whose result an earlier job made: they did not run."""
     def __init__(
         self,
         *,
@@ -343,7 +343,7 @@ class ItemCounts(google.protobuf.message.Message):
     cancelled: builtins.int
     """Never to be done."""
     taken_over: builtins.int
-    """Of those ok, the ones whose result an earlier job has made."""
+    """Of those ok, those whose result an earlier job made."""
     def __init__(
         self,
         *,
@@ -404,7 +404,7 @@ class FailureExample(google.protobuf.message.Message):
     node_id: builtins.str
     """The node."""
     process_number: builtins.int
-    """The worker, as in processNNN; unset where no worker had it."""
+    """The worker, as in processNNN; unset if no worker had it."""
     status: builtins.str
     """As in the reports: RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, …"""
     error_category: builtins.str
@@ -444,7 +444,7 @@ class StepOutput(google.protobuf.message.Message):
     append_row: builtins.bool
     """The step's append_row_to."""
     ready: builtins.bool
-    """It stands, whole."""
+    """It is there and complete."""
     def __init__(
         self,
         *,

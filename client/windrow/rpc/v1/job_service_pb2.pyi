@@ -26,7 +26,7 @@ class SubmitJobRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     DOCUMENT_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """Random text of the caller's that makes a repetition harmless; 1 to 64 characters."""
+    """A random text of the caller that makes a repeated call harmless; 1 to 64 characters."""
     document: builtins.bytes
     """The effective job as JSON (windrow.spec.EffectiveJob); at most 4 MiB."""
     def __init__(
@@ -48,7 +48,7 @@ class SubmitJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class GetJobResponse(google.protobuf.message.Message):
     """The effective job as JSON, as submitted."""
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class WatchJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -216,30 +216,23 @@ class ExplainJobResponse(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: builtins.int
     REASONS_FIELD_NUMBER: builtins.int
     @property
-    def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
-
-    @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepReason]:
-        """One a step, in their order."""
+        """One for each step, in their order."""
 
     def __init__(
         self,
         *,
-        job: windrow.rpc.v1.job_pb2.Job | None = ...,
         reasons: collections.abc.Iterable[global___StepReason] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "reasons", b"reasons"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reasons", b"reasons"]) -> None: ...
 
 global___ExplainJobResponse = ExplainJobResponse
 
 @typing.final
 class StepReason(google.protobuf.message.Message):
-    """Why a step stands where it stands."""
+    """Why a step is in its state."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -290,7 +283,7 @@ class CancelJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -304,7 +297,7 @@ global___CancelJobResponse = CancelJobResponse
 
 @typing.final
 class RetryJobRequest(google.protobuf.message.Message):
-    """A job to go on with."""
+    """A job to retry."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -314,10 +307,11 @@ class RetryJobRequest(google.protobuf.message.Message):
     job_id: builtins.str
     """Its name."""
     generation: builtins.int
-    """The generation under which it ended: a repeated call is answered as the first one."""
+    """The generation in which it ended: a repeated call gets the same answer."""
     document: builtins.bytes
-    """The effective job as JSON that it is from now on (repaired code, other arguments, limits or retries); empty: what it
-    was. Its steps, and what decides how inputs are divided and what rows look like, must be the same where rows are kept.
+    """The effective job, as JSON, that replaces the old one (repaired code, other arguments, limits or retries); empty: it
+    stays. If rows are kept, its steps must be the same, and so must everything that decides how inputs are divided and
+    what rows look like.
     """
     def __init__(
         self,
@@ -339,7 +333,7 @@ class RetryJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -370,11 +364,11 @@ class ListLogsRequest(google.protobuf.message.Message):
     page_token: builtins.str
     """From the last answer."""
     node_id: builtins.str
-    """Only logs of this node (of its first incarnation's folders and later ones'); empty: of all, and those of no node."""
+    """Only logs of this node, in all its incarnations; empty: all logs, also those of no node."""
     mini_batch_index: builtins.int
     """Only logs of the workers that this mini-batch was given to."""
     step_name: builtins.str
-    """Only logs of this step; empty: of all. With `mini_batch_index` needed where the job has several."""
+    """Only logs of this step; empty: of all. Required with `mini_batch_index` if the job has several steps."""
     def __init__(
         self,
         *,
@@ -454,7 +448,7 @@ class ReadLogRequest(google.protobuf.message.Message):
     offset: builtins.int
     """First byte wanted."""
     follow: builtins.bool
-    """Go on as the file grows."""
+    """Continue as the file grows."""
     def __init__(
         self,
         *,
@@ -509,7 +503,7 @@ class DownloadOutputRequest(google.protobuf.message.Message):
     offset: builtins.int
     """First byte wanted of the first file sent."""
     from_path: builtins.bytes
-    """Where all are wanted: begin with this file, then those after it in the fixed order of files. Empty: the first."""
+    """If all are wanted: begin with this file, then those after it in the fixed order of files. Empty: the first."""
     def __init__(
         self,
         *,
@@ -538,15 +532,15 @@ class DownloadOutputResponse(google.protobuf.message.Message):
     path: builtins.bytes
     """In the first piece of a file: its path below the output (empty for a single file)."""
     begins: builtins.bool
-    """In the first piece of a file: it is one."""
+    """This is the first piece of a file."""
     length: builtins.int
-    """In the first piece of a file: its whole length."""
+    """In the first piece of a file: its length in bytes."""
     content: builtins.bytes
     """The bytes."""
     offset: builtins.int
     """In the first piece of a file: where the content begins."""
     crc32: builtins.int
-    """In the last piece of a file: crc32 of all of it, what lies before `offset` included."""
+    """In the last piece of a file: crc32 of the whole file, also of what is before `offset`."""
     def __init__(
         self,
         *,
@@ -582,13 +576,15 @@ class ListMiniBatchesRequest(google.protobuf.message.Message):
     step_name: builtins.str
     """Only of this step; empty: of all."""
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
-    """Only those of which an attempt ended by this; UNSPECIFIED: all."""
+    """Only those with an attempt that failed for this cause; UNSPECIFIED: all."""
     short_of_results: builtins.bool
     """Only those whose `run()` returned fewer results than items."""
     newest_first: builtins.bool
-    """The last begun first (steps from the last to the first; those that were never begun are left out); else by step and index."""
+    """Sort by start time, newest first (steps from last to first; mini-batches that never started are omitted); else by step
+    and index.
+    """
     page_size: builtins.int
-    """At most this many; 0: 100; at most 1,000. A page may be shorter, and even empty, though there are more."""
+    """At most this many; 0: 100; at most 1,000. A page may be shorter, even empty, although there are more."""
     page_token: builtins.str
     """From the last answer; empty: from the beginning."""
     @property
@@ -623,7 +619,7 @@ class ListMiniBatchesResponse(google.protobuf.message.Message):
     """Empty: there are no more."""
     @property
     def mini_batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.mini_batch_pb2.MiniBatch]:
-        """In the order that was asked for."""
+        """In the requested order."""
 
     def __init__(
         self,
@@ -647,7 +643,7 @@ class GetMiniBatchRequest(google.protobuf.message.Message):
     job_id: builtins.str
     """Its job."""
     step_name: builtins.str
-    """Its step; may be empty where the job has only one."""
+    """Its step; may be empty if the job has only one."""
     mini_batch_index: builtins.int
     """Counted from 0 in its step."""
     def __init__(
@@ -676,20 +672,20 @@ class GetMiniBatchResponse(google.protobuf.message.Message):
     items_left_out: builtins.int
     """Items in words beyond those."""
     partition: builtins.str
-    """Values of its partition keys, as a JSON object; empty where the input has none."""
+    """Values of its partition keys, as a JSON object; empty if the input has none."""
     recipe: builtins.str
-    """What a worker is told to read, as JSON; where it is longer than 256 KiB, only the beginning of its lists."""
+    """What a worker has to read, as JSON; if it is longer than 256 KiB, only the beginning of its lists."""
     @property
     def mini_batch(self) -> windrow.rpc.v1.mini_batch_pb2.MiniBatch:
-        """As it stands."""
+        """Its current state."""
 
     @property
     def attempts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[windrow.rpc.v1.mini_batch_pb2.MiniBatchAttempt]:
-        """Oldest first; of more than 1,000 the newest."""
+        """Oldest first; at most the newest 1,000."""
 
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Its items in words: a text a file, or one a range of a table; the first 1,000."""
+        """Its items in words: one text per file or table range; the first 1,000."""
 
     def __init__(
         self,
@@ -718,7 +714,7 @@ class GetReplayRequest(google.protobuf.message.Message):
     job_id: builtins.str
     """Its job."""
     step_name: builtins.str
-    """Its step; may be empty where the job has only one."""
+    """Its step; may be empty if the job has only one."""
     mini_batch_index: builtins.int
     """Counted from 0 in its step."""
     def __init__(
@@ -763,7 +759,9 @@ class GetReplayResponse(google.protobuf.message.Message):
     """Items in words beyond those."""
     @property
     def step(self) -> windrow.rpc.v1.work_pb2.StepSpec:
-        """The step as agents get it, but all outputs are `stored_outputs`, those in folders, too: whoever replays says where they go."""
+        """The step as agents get it, except that all outputs are `stored_outputs`, also those in folders: the replay decides
+        where they go.
+        """
 
     @property
     def assignment(self) -> windrow.rpc.v1.work_pb2.Assignment:
@@ -775,7 +773,7 @@ class GetReplayResponse(google.protobuf.message.Message):
 
     @property
     def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Inputs as the master sees them: name to path or address; those that are literal values are left out."""
+        """Inputs as the master sees them: name to path or address; literal values are omitted."""
 
     def __init__(
         self,
@@ -900,7 +898,7 @@ class DrainNodeResponse(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     @property
     def node(self) -> windrow.rpc.v1.node_pb2.Node:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -943,7 +941,7 @@ class CordonNodeResponse(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     @property
     def node(self) -> windrow.rpc.v1.node_pb2.Node:
-        """As it stands."""
+        """Its current state."""
 
     def __init__(
         self,
@@ -975,7 +973,7 @@ global___RemoveNodeRequest = RemoveNodeRequest
 
 @typing.final
 class RemoveNodeResponse(google.protobuf.message.Message):
-    """It is forgotten."""
+    """The node is forgotten."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -987,7 +985,7 @@ global___RemoveNodeResponse = RemoveNodeResponse
 
 @typing.final
 class GetMasterRequest(google.protobuf.message.Message):
-    """No question."""
+    """Has no fields."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1026,20 +1024,20 @@ class GetMasterResponse(google.protobuf.message.Message):
     DATASTORES_FIELD_NUMBER: builtins.int
     CERTIFICATE_GOOD_UNTIL_FIELD_NUMBER: builtins.int
     master_incarnation: builtins.int
-    """Counted up at each start over the same state."""
+    """Counted up at each start of a master over the same state."""
     windrow_version: builtins.str
     """Version of its windrow distribution."""
     read_only_reason: builtins.str
-    """Not empty: why it accepts no changes at the moment (STORAGE_FULL, say), and what to do."""
+    """Why it accepts no changes at the moment (STORAGE_FULL, for example), and what to do; empty if it does."""
     embedded: builtins.bool
-    """It serves one machine through a socket: absolute paths are allowed."""
+    """It serves only this machine, through a socket: absolute paths are allowed."""
     @property
     def datastores(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Named roots of data, as `name` to path."""
 
     @property
     def certificate_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When the certificate that it shows expires. Not set: it serves without TLS."""
+        """When its certificate expires. Not set: it serves without TLS."""
 
     def __init__(
         self,

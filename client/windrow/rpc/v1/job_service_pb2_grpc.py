@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobServiceStub(object):
-    """What a client says to the master.
+    """The calls of clients.
     """
 
     def __init__(self, channel):
@@ -133,7 +133,7 @@ class JobServiceStub(object):
 
 
 class JobServiceServicer(object):
-    """What a client says to the master.
+    """The calls of clients.
     """
 
     def SubmitJob(self, request, context):
@@ -167,7 +167,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainJob(self, request, context):
-        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN.
+        """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,7 +181,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryJob(self, request, context):
-        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
         JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -224,7 +224,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetReplay(self, request, context):
-        """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+        """Everything needed to run a mini-batch again elsewhere; the job does not change. NOT_FOUND as for GetMiniBatch;
         FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -246,15 +246,15 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
-        agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+        """Drains a node: it is cordoned, releases what has not started, finishes what runs within its grace period, and its agent
+        ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CordonNode(self, request, context):
-        """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+        """Sets whether a node gets new leases. This applies to the node's name, and survives restarts of its agent and the master.
         NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -263,7 +263,7 @@ class JobServiceServicer(object):
 
     def RemoveNode(self, request, context):
         """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -383,7 +383,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService(object):
-    """What a client says to the master.
+    """The calls of clients.
     """
 
     @staticmethod

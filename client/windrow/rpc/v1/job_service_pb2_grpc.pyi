@@ -18,7 +18,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class JobServiceStub:
-    """What a client says to the master."""
+    """The calls of clients."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     SubmitJob: grpc.UnaryUnaryMultiCallable[
@@ -52,7 +52,7 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
         windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
     ]
-    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+    """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
 
     CancelJob: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
@@ -64,7 +64,7 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.RetryJobRequest,
         windrow.rpc.v1.job_service_pb2.RetryJobResponse,
     ]
-    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
     JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
     """
 
@@ -102,7 +102,7 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.GetReplayRequest,
         windrow.rpc.v1.job_service_pb2.GetReplayResponse,
     ]
-    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    """Everything needed to run a mini-batch again elsewhere; the job does not change. NOT_FOUND as for GetMiniBatch;
     FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
     """
 
@@ -122,15 +122,15 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
         windrow.rpc.v1.job_service_pb2.DrainNodeResponse,
     ]
-    """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
-    agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+    """Drains a node: it is cordoned, releases what has not started, finishes what runs within its grace period, and its agent
+    ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
     """
 
     CordonNode: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
         windrow.rpc.v1.job_service_pb2.CordonNodeResponse,
     ]
-    """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+    """Sets whether a node gets new leases. This applies to the node's name, and survives restarts of its agent and the master.
     NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
     """
 
@@ -139,7 +139,7 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
     ]
     """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
     """
 
     GetMaster: grpc.UnaryUnaryMultiCallable[
@@ -149,7 +149,7 @@ class JobServiceStub:
     """What this master is."""
 
 class JobServiceAsyncStub:
-    """What a client says to the master."""
+    """The calls of clients."""
 
     SubmitJob: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.SubmitJobRequest,
@@ -182,7 +182,7 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
         windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
     ]
-    """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+    """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
 
     CancelJob: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
@@ -194,7 +194,7 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.RetryJobRequest,
         windrow.rpc.v1.job_service_pb2.RetryJobResponse,
     ]
-    """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+    """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
     JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
     """
 
@@ -232,7 +232,7 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.GetReplayRequest,
         windrow.rpc.v1.job_service_pb2.GetReplayResponse,
     ]
-    """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+    """Everything needed to run a mini-batch again elsewhere; the job does not change. NOT_FOUND as for GetMiniBatch;
     FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
     """
 
@@ -252,15 +252,15 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
         windrow.rpc.v1.job_service_pb2.DrainNodeResponse,
     ]
-    """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
-    agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+    """Drains a node: it is cordoned, releases what has not started, finishes what runs within its grace period, and its agent
+    ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
     """
 
     CordonNode: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
         windrow.rpc.v1.job_service_pb2.CordonNodeResponse,
     ]
-    """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+    """Sets whether a node gets new leases. This applies to the node's name, and survives restarts of its agent and the master.
     NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
     """
 
@@ -269,7 +269,7 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
     ]
     """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
     """
 
     GetMaster: grpc.aio.UnaryUnaryMultiCallable[
@@ -279,7 +279,7 @@ class JobServiceAsyncStub:
     """What this master is."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
-    """What a client says to the master."""
+    """The calls of clients."""
 
     @abc.abstractmethod
     def SubmitJob(
@@ -322,7 +322,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.ExplainJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ExplainJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ExplainJobResponse]]:
-        """Why each step of a job stands where it stands. NOT_FOUND, reason JOB_UNKNOWN."""
+        """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
 
     @abc.abstractmethod
     def CancelJob(
@@ -338,7 +338,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.RetryJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RetryJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RetryJobResponse]]:
-        """Runs what is not done of a job that has ended, as its next generation, into the same outputs. NOT_FOUND, reason
+        """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
         JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
         """
 
@@ -388,7 +388,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.GetReplayRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.GetReplayResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.GetReplayResponse]]:
-        """What it takes to run a mini-batch again, elsewhere and beside the job: nothing of the job changes. NOT_FOUND as GetMiniBatch;
+        """Everything needed to run a mini-batch again elsewhere; the job does not change. NOT_FOUND as for GetMiniBatch;
         FAILED_PRECONDITION, reason REPLAY_IMPOSSIBLE: what it read is gone.
         """
 
@@ -414,8 +414,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.DrainNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.DrainNodeResponse]]:
-        """Asks a node to leave: it is cordoned, hands back what has not started, finishes what runs within its grace period, and its
-        agent ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
+        """Drains a node: it is cordoned, releases what has not started, finishes what runs within its grace period, and its agent
+        ends. NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: the one node of an embedded run.
         """
 
     @abc.abstractmethod
@@ -424,7 +424,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.CordonNodeRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.CordonNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.CordonNodeResponse]]:
-        """Says whether a node gets new leases. It holds for the node's name: over restarts of its agent and of the master.
+        """Sets whether a node gets new leases. This applies to the node's name, and survives restarts of its agent and the master.
         NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_PRIVATE: it cannot be cordoned.
         """
 
@@ -435,7 +435,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse]]:
         """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is here, drain it.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
         """
 
     @abc.abstractmethod

@@ -42,7 +42,7 @@ class _MiniBatchStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     """Never to be done."""
 
 class MiniBatchState(_MiniBatchState, metaclass=_MiniBatchStateEnumTypeWrapper):
-    """Where a mini-batch stands."""
+    """The state of a mini-batch."""
 
 MINI_BATCH_STATE_UNSPECIFIED: MiniBatchState.ValueType  # 0
 """Not set."""
@@ -76,7 +76,7 @@ class _AttemptStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Given back or superseded: charged to nobody."""
 
 class AttemptState(_AttemptState, metaclass=_AttemptStateEnumTypeWrapper):
-    """Where an attempt stands."""
+    """The state of an attempt."""
 
 ATTEMPT_STATE_UNSPECIFIED: AttemptState.ValueType  # 0
 """Not set."""
@@ -111,22 +111,22 @@ class MiniBatch(google.protobuf.message.Message):
     mini_batch_index: builtins.int
     """Counted from 0 in its step."""
     state: global___MiniBatchState.ValueType
-    """Where it stands."""
+    """Its state."""
     tries: builtins.int
-    """Attempts that came to an end of their own, well or not; one that was taken back is none."""
+    """Attempts that succeeded or failed; one that was taken back does not count."""
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
-    """Why its last attempt that failed did so; unspecified where none has."""
+    """The cause of its last failed attempt; unspecified if none failed."""
     item_first: builtins.int
     """Index of its first item in the input, where known."""
     item_count: builtins.int
-    """Its items: counted where it was loaded, else as planned; 0 where only loading tells."""
+    """Its items: as counted at load, otherwise as planned; 0 if they are known only after loading."""
     ok_count: builtins.int
-    """Items with a result, of the outcome that counts."""
+    """Items with a result, in the outcome that counts."""
     row_count: builtins.int
-    """Rows of it in the output."""
+    """Its rows in the output."""
     @property
     def last_attempt(self) -> global___MiniBatchAttempt:
-        """Its newest attempt, without `detail`; unset where there was none."""
+        """Its newest attempt, without `detail`; unset if there was none."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ global___MiniBatch = MiniBatch
 
 @typing.final
 class MiniBatchAttempt(google.protobuf.message.Message):
-    """One attempt at a mini-batch. Of a lease that has not ended only the first five fields, the state and the phase are known."""
+    """One attempt at a mini-batch. For a lease that has not ended, only the first five fields, the state and the phase are known."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -174,21 +174,21 @@ class MiniBatchAttempt(google.protobuf.message.Message):
     COUNTS_FIELD_NUMBER: builtins.int
     LOGS_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
-    """Key of the attempt; unique for ever."""
+    """Key of the attempt; never used again."""
     node_id: builtins.str
     """The node that had it."""
     node_incarnation: builtins.str
     """The start of that node's agent."""
     process_number: builtins.int
-    """The worker, as in processNNN; unset where no worker is known to have had it."""
+    """The worker, as in processNNN; unset if no worker is known to have had it."""
     state: global___AttemptState.ValueType
-    """Where it stands."""
+    """Its state."""
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
     """Why it failed, or was taken back."""
     status: builtins.str
     """As in the reports: RUN_DONE, RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, LEASED, …"""
     error_category: builtins.str
-    """UserError, SystemError or DependencyError; empty where it did not fail."""
+    """UserError, SystemError or DependencyError; empty if it did not fail."""
     phase: windrow.rpc.v1.node_pb2.WorkerPhase.ValueType
     """What was being done when it ended, or is now."""
     elapsed_us: builtins.int

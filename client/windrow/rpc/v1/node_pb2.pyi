@@ -43,7 +43,7 @@ class _WorkerPhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     WORKER_PHASE_STOPPING: _WorkerPhase.ValueType  # 7
     """In `shutdown()`."""
     WORKER_PHASE_FETCHING: _WorkerPhase.ValueType  # 8
-    """Of an attempt: no worker has it yet, its data is brought to the node from storage."""
+    """Of an attempt: no worker has it yet, and its data is being fetched to the node."""
     WORKER_PHASE_BUILDING: _WorkerPhase.ValueType  # 9
     """Of a node that has no worker for the step yet: it builds the step's environment. The process number is 0."""
 
@@ -67,7 +67,7 @@ WORKER_PHASE_RETURNING: WorkerPhase.ValueType  # 6
 WORKER_PHASE_STOPPING: WorkerPhase.ValueType  # 7
 """In `shutdown()`."""
 WORKER_PHASE_FETCHING: WorkerPhase.ValueType  # 8
-"""Of an attempt: no worker has it yet, its data is brought to the node from storage."""
+"""Of an attempt: no worker has it yet, and its data is being fetched to the node."""
 WORKER_PHASE_BUILDING: WorkerPhase.ValueType  # 9
 """Of a node that has no worker for the step yet: it builds the step's environment. The process number is 0."""
 global___WorkerPhase = WorkerPhase
@@ -87,12 +87,12 @@ class _NodeStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     NODE_STATE_DRAINING: _NodeState.ValueType  # 3
     """Takes nothing new."""
     NODE_STATE_QUARANTINED: _NodeState.ValueType  # 4
-    """Fails fast again and again: gets nothing new for a while."""
+    """It failed again and again, and gets nothing new for a while."""
     NODE_STATE_LOST: _NodeState.ValueType  # 5
     """Silent for longer than its leases live."""
 
 class NodeState(_NodeState, metaclass=_NodeStateEnumTypeWrapper):
-    """Where a node stands."""
+    """The state of a node."""
 
 NODE_STATE_UNSPECIFIED: NodeState.ValueType  # 0
 """Not set."""
@@ -103,7 +103,7 @@ NODE_STATE_DISCONNECTED: NodeState.ValueType  # 2
 NODE_STATE_DRAINING: NodeState.ValueType  # 3
 """Takes nothing new."""
 NODE_STATE_QUARANTINED: NodeState.ValueType  # 4
-"""Fails fast again and again: gets nothing new for a while."""
+"""It failed again and again, and gets nothing new for a while."""
 NODE_STATE_LOST: NodeState.ValueType  # 5
 """Silent for longer than its leases live."""
 global___NodeState = NodeState
@@ -125,7 +125,7 @@ class NodeResources(google.protobuf.message.Message):
     gpu_count: builtins.int
     """GPUs."""
     slots: builtins.int
-    """Worker processes the agent runs at a time unless a step says otherwise."""
+    """Worker processes that the agent runs at a time, unless a step sets another number."""
     def __init__(
         self,
         *,
@@ -241,19 +241,19 @@ class Node(google.protobuf.message.Message):
     node_id: builtins.str
     """Host name."""
     node_incarnation: builtins.str
-    """Its present incarnation."""
+    """Its current incarnation."""
     state: global___NodeState.ValueType
-    """Where it stands."""
+    """Its state."""
     message: builtins.str
-    """Why it is in this state, and for which steps it is set aside, where there is something to say."""
+    """Why it is in this state, and for which steps it is set aside; may be empty."""
     lease_count: builtins.int
     """Leases it holds."""
     silent_ms: builtins.int
-    """Milliseconds since it was last heard of."""
+    """Milliseconds since it was last heard."""
     windrow_version: builtins.str
     """Version of the windrow distribution on the node."""
     cordoned: builtins.bool
-    """It gets nothing new, whatever its state, until somebody takes that back."""
+    """It gets nothing new, whatever its state, until it is uncordoned."""
     @property
     def resources(self) -> global___NodeResources:
         """What it offers."""
@@ -276,7 +276,7 @@ class Node(google.protobuf.message.Message):
 
     @property
     def ca_good_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """As of the last heartbeat: when the certificates expire by which it knows its master. Not set: it uses none."""
+        """As of the last heartbeat: when the certificates expire with which it verifies its master. Not set: it uses none."""
 
     def __init__(
         self,

@@ -34,9 +34,9 @@ class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     VERDICT_SUPERSEDED: _Verdict.ValueType  # 2
     """Another attempt of the mini-batch counts, or the lease was no longer valid."""
     VERDICT_JOB_ENDED: _Verdict.ValueType  # 3
-    """The job or step is over, or has a later generation."""
+    """The job or step has ended, or has a later generation."""
     VERDICT_UNKNOWN: _Verdict.ValueType  # 4
-    """The master knows of no such step or mini-batch."""
+    """The master does not know the step or mini-batch."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
     """What became of a completion."""
@@ -48,9 +48,9 @@ VERDICT_ACCEPTED: Verdict.ValueType  # 1
 VERDICT_SUPERSEDED: Verdict.ValueType  # 2
 """Another attempt of the mini-batch counts, or the lease was no longer valid."""
 VERDICT_JOB_ENDED: Verdict.ValueType  # 3
-"""The job or step is over, or has a later generation."""
+"""The job or step has ended, or has a later generation."""
 VERDICT_UNKNOWN: Verdict.ValueType  # 4
-"""The master knows of no such step or mini-batch."""
+"""The master does not know the step or mini-batch."""
 global___Verdict = Verdict
 
 class _Cause:
@@ -66,7 +66,7 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     CAUSE_TIMEOUT: _Cause.ValueType  # 2
     """`run()` or loading took longer than allowed."""
     CAUSE_BAD_RETURN: _Cause.ValueType  # 3
-    """`run()` returned something that is no sized sequence or DataFrame."""
+    """`run()` returned something that is not a sized sequence or DataFrame."""
     CAUSE_CRASH: _Cause.ValueType  # 4
     """The worker process ended by itself or by a signal."""
     CAUSE_OOM: _Cause.ValueType  # 5
@@ -76,9 +76,9 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     CAUSE_LOAD_FAILED: _Cause.ValueType  # 7
     """The mini-batch could not be loaded."""
     CAUSE_INPUT_CHANGED: _Cause.ValueType  # 8
-    """A file is not what it was when it was listed."""
+    """A file has changed since it was listed."""
     CAUSE_NODE_FAULT: _Cause.ValueType  # 9
-    """The node is at fault (its disk is full, say)."""
+    """The node is at fault: its disk is full, for example."""
     CAUSE_NODE_LOST: _Cause.ValueType  # 10
     """The node was lost."""
     CAUSE_PREEMPTED: _Cause.ValueType  # 11
@@ -88,16 +88,16 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     CAUSE_CANCELLED: _Cause.ValueType  # 13
     """The job was cancelled."""
     CAUSE_NODE_KILLER: _Cause.ValueType  # 14
-    """It was the common factor in the loss of ten nodes."""
+    """Ten nodes were lost while they ran this mini-batch."""
     CAUSE_OUTPUT_FAILED: _Cause.ValueType  # 15
-    """What the script wrote could not be brought to its store."""
+    """The script's outputs could not be saved to their store."""
     CAUSE_INPUT_MISREAD: _Cause.ValueType  # 16
-    """What was read is not what was planned: another number of items, or a part that does not begin or end at a record."""
+    """What was read differs from the plan: it has another number of items, or a part does not begin or end at a record."""
     CAUSE_MARKED: _Cause.ValueType  # 17
     """The script has marked the item as failed. A cause of items alone: their attempt succeeded."""
 
 class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
-    """Why an attempt failed. Each has a budget of its own."""
+    """Why an attempt failed. Each cause has its own budget."""
 
 CAUSE_UNSPECIFIED: Cause.ValueType  # 0
 """None: it did not fail."""
@@ -106,7 +106,7 @@ CAUSE_EXCEPTION: Cause.ValueType  # 1
 CAUSE_TIMEOUT: Cause.ValueType  # 2
 """`run()` or loading took longer than allowed."""
 CAUSE_BAD_RETURN: Cause.ValueType  # 3
-"""`run()` returned something that is no sized sequence or DataFrame."""
+"""`run()` returned something that is not a sized sequence or DataFrame."""
 CAUSE_CRASH: Cause.ValueType  # 4
 """The worker process ended by itself or by a signal."""
 CAUSE_OOM: Cause.ValueType  # 5
@@ -116,9 +116,9 @@ CAUSE_INIT_FAILED: Cause.ValueType  # 6
 CAUSE_LOAD_FAILED: Cause.ValueType  # 7
 """The mini-batch could not be loaded."""
 CAUSE_INPUT_CHANGED: Cause.ValueType  # 8
-"""A file is not what it was when it was listed."""
+"""A file has changed since it was listed."""
 CAUSE_NODE_FAULT: Cause.ValueType  # 9
-"""The node is at fault (its disk is full, say)."""
+"""The node is at fault: its disk is full, for example."""
 CAUSE_NODE_LOST: Cause.ValueType  # 10
 """The node was lost."""
 CAUSE_PREEMPTED: Cause.ValueType  # 11
@@ -128,11 +128,11 @@ CAUSE_ROWS_LOST: Cause.ValueType  # 12
 CAUSE_CANCELLED: Cause.ValueType  # 13
 """The job was cancelled."""
 CAUSE_NODE_KILLER: Cause.ValueType  # 14
-"""It was the common factor in the loss of ten nodes."""
+"""Ten nodes were lost while they ran this mini-batch."""
 CAUSE_OUTPUT_FAILED: Cause.ValueType  # 15
-"""What the script wrote could not be brought to its store."""
+"""The script's outputs could not be saved to their store."""
 CAUSE_INPUT_MISREAD: Cause.ValueType  # 16
-"""What was read is not what was planned: another number of items, or a part that does not begin or end at a record."""
+"""What was read differs from the plan: it has another number of items, or a part does not begin or end at a record."""
 CAUSE_MARKED: Cause.ValueType  # 17
 """The script has marked the item as failed. A cause of items alone: their attempt succeeded."""
 global___Cause = Cause
@@ -203,7 +203,7 @@ class StepSpec(google.protobuf.message.Message):
     ARTIFACTS_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
     step_id: builtins.int
-    """Unique for ever over one master's state."""
+    """Unique within one master's state, forever."""
     job_id: builtins.str
     """The job's name."""
     step_name: builtins.str
@@ -219,7 +219,7 @@ class StepSpec(google.protobuf.message.Message):
     rows: builtins.bytes
     """JSON document: how returned rows are written (output action, format, DataFrame settings, header)."""
     max_concurrency_per_instance: builtins.int
-    """Worker processes on one node; 0: one a slot of the agent."""
+    """Worker processes on one node; 0: one for each slot of the agent."""
     logging_level: builtins.str
     """DEBUG, INFO or WARNING."""
     output_path: builtins.str
@@ -227,25 +227,25 @@ class StepSpec(google.protobuf.message.Message):
     has none.
     """
     priority: builtins.int
-    """The higher, the sooner; steps of equal priority share a node's slots by weight."""
+    """Higher runs sooner; steps of equal priority share a node's slots by weight."""
     weight: builtins.int
     """Share among steps of equal priority; at least 1."""
     command: builtins.str
-    """Not empty: a command step. Its one mini-batch, which has no input, is this shell command; there is no entry script.
-    Inputs and outputs are named in it as in `arguments`.
+    """For a command step, else empty: the shell command that is its one mini-batch, without input and entry script. Inputs
+    and outputs are named in it as in `arguments`.
     """
     resource_monitor_interval: builtins.int
-    """Seconds between two looks at the resources of the node; 0: none."""
+    """Seconds between two measurements of the node's resources; 0: none."""
     profiling_module: builtins.str
     """Module by which workers profile themselves: cProfile or profile; empty: none."""
     artifacts: builtins.str
-    """Of a command step: the folder of its output `artifacts`, which holds what it writes to ./outputs; a path as in
+    """For a command step: the folder of its output `artifacts`, which keeps what it writes to ./outputs; a path as in
     `arguments`. Empty: it has no such output.
     """
     identity: builtins.int
-    """What this step is, under whatever number: a digest of its job's name, submission, document and generation. Two
-    histories of one state (the one that went on, and the one brought back from a backup) give the same numbers to
-    different steps; this tells them apart.
+    """What this step is, whatever its id: a digest of its job's name, submission, document and generation. Two histories
+    of one state (the one that continued, and the one restored from a backup) give the same ids to different steps; this
+    distinguishes them.
     """
     @property
     def arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -255,7 +255,7 @@ class StepSpec(google.protobuf.message.Message):
 
     @property
     def environment_variables(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Set on top of the worker's allow-listed environment."""
+        """Variables that are added to the worker's allow-listed environment."""
 
     @property
     def run_invocation_timeout(self) -> google.protobuf.duration_pb2.Duration:
@@ -271,23 +271,21 @@ class StepSpec(google.protobuf.message.Message):
 
     @property
     def side_inputs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SideInput]:
-        """Inputs to bring to the node before workers start, other than the one that is divided."""
+        """Inputs to fetch to the node before workers start, apart from the one that is divided."""
 
     @property
     def stored_outputs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StoredOutput]:
-        """Outputs in remote storage that the script writes: the agent brings there what a mini-batch has left, before it says
-        that the mini-batch is done.
+        """Outputs in remote storage that the script writes: the agent saves what a mini-batch has written before it reports
+        the mini-batch as done.
         """
 
     @property
     def environment(self) -> global___Environment:
-        """What has to be installed for its scripts; unset: they run in the agent's own Python."""
+        """The environment that its scripts need; unset: they run in the agent's own Python."""
 
     @property
     def output_files(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Of a command step: the files that it is to have written when it ends, by the names of its outputs; paths as in
-        `arguments`.
-        """
+        """For a command step: the file that it must write for each output, by the output's name; paths as in `arguments`."""
 
     def __init__(
         self,
@@ -338,14 +336,14 @@ class Environment(google.protobuf.message.Message):
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
     python: builtins.str
-    """Version of Python to ask for, as in 3.10 or >=3.9,<3.12; empty: that of the agent's own Python."""
+    """The Python version to use, as in 3.10 or >=3.9,<3.12; empty: that of the agent's own Python."""
     @property
     def requirements(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Lines of pip."""
 
     @property
     def constraints(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Lines of pip: bounds for whatever is installed."""
+        """Lines of pip: constraints for everything that is installed."""
 
     @property
     def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -365,7 +363,7 @@ global___Environment = Environment
 
 @typing.final
 class SideInput(google.protobuf.message.Message):
-    """Data that every worker of a step reads, and that lies in remote storage, or of which workers get a copy."""
+    """Data that every worker of a step reads, and that is in remote storage, or of which workers get a copy."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -377,7 +375,7 @@ class SideInput(google.protobuf.message.Message):
     address: builtins.str
     """Address of a file or folder in a store, or an absolute path."""
     writable: builtins.bool
-    """Workers may write to what is brought."""
+    """Workers may change the fetched files."""
     def __init__(
         self,
         *,
@@ -391,7 +389,7 @@ global___SideInput = SideInput
 
 @typing.final
 class StoredOutput(google.protobuf.message.Message):
-    """An output in remote storage, to which workers write by way of a local folder."""
+    """An output in remote storage, to which workers write through a local folder."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -430,7 +428,7 @@ class StepAssignments(google.protobuf.message.Message):
     """As in StepSpec."""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Assignment]:
-        """One a lease."""
+        """One for each lease."""
 
     def __init__(
         self,
@@ -458,13 +456,13 @@ class Assignment(google.protobuf.message.Message):
     EXCLUSIVE_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
-    """Key and token of the attempt; unique for ever."""
+    """Key and token of the attempt; never used again."""
     mini_batch_index: builtins.int
     """Counted from 0 in its step."""
     item_first: builtins.int
     """Index of its first item (file, or row where known) in the input."""
     item_count: builtins.int
-    """Items, 0 where only loading tells (rows of a byte range)."""
+    """Items; 0 if they are known only after loading (rows of a byte range)."""
     recipe: builtins.bytes
     """What to read: see StepSpec.reader."""
     attempt: builtins.int
@@ -597,7 +595,7 @@ class Completion(google.protobuf.message.Message):
     result_count: builtins.int
     """len() of what `run()` returned."""
     row_count: builtins.int
-    """Rows of a DataFrame or of a format, else lines of `rows`; the header not counted."""
+    """Rows of a DataFrame or of a format, otherwise lines of `rows`; without the header."""
     rows: builtins.bytes
     """Serialised rows, when at most inline_rows_bytes_max."""
     staged_segment: builtins.str
@@ -607,8 +605,8 @@ class Completion(google.protobuf.message.Message):
     rows_crc32: builtins.int
     """crc32 of the rows."""
     header: builtins.bytes
-    """What all mini-batches of a step must agree on: the header line of a DataFrame's rows, which travels apart, or the
-    columns of a Parquet file (JSON).
+    """What must be the same for all mini-batches of a step: the header line of a DataFrame's rows, which is sent
+    separately, or the columns of a Parquet file (JSON).
     """
     start_unix_us: builtins.int
     """Wall clock at which the attempt began, in µs since 1970 (UTC)."""

@@ -30,7 +30,7 @@ _KEYS: dict[str, Field] = {
     "id": _NODE,
     "latest_version": _NODE,
     "datastore": Field("text", effect="write the path as azureml://datastores/NAME/paths/PATH"),
-    "flavors": Field("node", effect="flavors of a model are not read; a script loads what lies at its path"),
+    "flavors": Field("node", effect="flavors of a model are not read; a script loads the files at its path"),
     "stage": Field("text", effect="stages of a model are not kept; use tags"),
     "job_name": Field("text", effect="Windrow records the job only for outputs that a job registers itself"),
 }
@@ -67,7 +67,7 @@ def load_asset_file(path: str | os.PathLike[str], kind: str) -> AssetFile:
     wanted = read_scalar(entries.get("type"), Field("choice", choices=types), "type", context)
     place = read_text(entries.get("path"), "path", context) or ""
     if is_null(entries.get("path")):
-        problems.error(root, "path", "is missing; say where the data lies, relative to this file or by an address.")
+        problems.error(root, "path", "is missing; give the path of the data, relative to this file, or its address.")
     tags = read_text_map(entries.get("tags"), "tags", context)
     problems.raise_errors()
     return AssetFile(

@@ -23,7 +23,7 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
         context.problems.error(
             node,
             key,
-            f"{shown(node)} names no asset; write azureml:<name>:<version>, or azureml:<name>@latest.",
+            f"{shown(node)} is not the name of an asset; write azureml:<name>:<version>, or azureml:<name>@latest.",
         )
         return None
     name, sign, version = said

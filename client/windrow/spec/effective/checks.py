@@ -35,7 +35,7 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
         yield from _input_data(step, key)
         yield from _kind(step, key)
         if step.append_row_to is not None and step.append_row_to not in step.outputs:
-            yield f"{key}.append_row_to: {step.append_row_to!r} names no output"
+            yield f"{key}.append_row_to: {step.append_row_to!r} is not an output"
         yield from _argument_references(step, key)
     cycle = find_cycle({step.name: step.depends_on for step in job.steps})
     if cycle:
@@ -72,7 +72,8 @@ def _kind(step: EffectiveStep, key: str) -> Iterator[str]:
         if step.run_invocation_timeout_s > TIMEOUT_S_MAX:
             yield f"{key}.run_invocation_timeout_s: at most {TIMEOUT_S_MAX}"
     elif step.entry_script or step.arguments or step.append_row_to is not None or step.rank_mini_batch_count != 1:
-        yield f"{key}.command: goes with no entry_script, no arguments, no append_row_to, and rank_mini_batch_count 1"
+        others = "entry_script, arguments or append_row_to"
+        yield f"{key}.command: needs rank_mini_batch_count 1, and cannot be combined with {others}"
 
 
 def _argument_references(step: EffectiveStep, key: str) -> Iterator[str]:

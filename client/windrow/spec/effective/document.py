@@ -304,7 +304,7 @@ class _Reader(ValueReader):
                     {"kind": _unread, "step": self.text, "output": self.text, "type": data_type, "mode": mode},
                 )
                 return OutputInput(fields["step"], fields["output"], fields["type"], fields["mode"]) if fields else None
-        self.problems.append(f"{key}.kind: is {kind!r}; allowed are literal, data, output")
+        self.problems.append(f"{key}.kind: is {kind!r}; it must be literal, data or output")
         return None
 
     def _output(self, value: object, key: str) -> StepOutput | None:
@@ -363,7 +363,7 @@ class _Reader(ValueReader):
 
     def _percent(self, value: object, key: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 100:
-            self.problems.append(f"{key}: is {str(value)[:80]}; allowed is a number from 0 to 100")
+            self.problems.append(f"{key}: is {str(value)[:80]}; it must be a number from 0 to 100")
             return 0.0
         return float(value)
 

@@ -88,7 +88,7 @@ class ValueReader:
 
         def read(value: object, key: str) -> str:
             if value not in choices:
-                self.problems.append(f"{key}: is {str(value)[:80]!r}; allowed are {', '.join(choices)}")
+                self.problems.append(f"{key}: is {str(value)[:80]!r}; it must be one of {', '.join(choices)}")
             return str(value)
 
         return read
@@ -99,7 +99,7 @@ class ValueReader:
         def read(value: object, key: str) -> int:
             if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
                 self.problems.append(
-                    f"{key}: is {str(value)[:80]}; allowed is a whole number from {minimum} to {maximum}"
+                    f"{key}: is {str(value)[:80]}; it must be a whole number from {minimum} to {maximum}"
                 )
                 return minimum
             return value
@@ -109,5 +109,5 @@ class ValueReader:
     def flag(self, value: object, key: str) -> bool:
         """Reads true or false."""
         if not isinstance(value, bool):
-            self.problems.append(f"{key}: is {str(value)[:80]}; allowed are true and false")
+            self.problems.append(f"{key}: is {str(value)[:80]}; it must be true or false")
         return value is True

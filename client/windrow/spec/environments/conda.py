@@ -32,8 +32,7 @@ _SPEC = re.compile(
 _INNER_VERSION = re.compile(r"""\bversion\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,\s]+))""")
 _CLAUSE = re.compile(r"(===?|~=|!=|<=|>=|=|<|>)?\s*([0-9A-Za-z][\w.!+-]*(?:\.?\*)?)", re.ASCII)
 
-# Most names are the same in both. What is below differs, or is a library or program that PyPI does not have: wheels
-# bring such libraries along, so leaving them out is what a user wants, but they are told.
+# Most packages have the same name on PyPI. These have another one.
 _NAMES = {
     "black-jupyter": "black",
     "brotli-python": "brotli",
@@ -71,6 +70,7 @@ _NAMES = {
     "uvicorn-standard": "uvicorn",
 }
 
+# PyPI does not have these libraries and programs. Wheels bring the libraries along, so a warning is enough.
 _NO_TWIN = """
 arrow-cpp blas boost-cpp bzip2 c-ares c-compiler ca-certificates conda conda-libmamba-solver cpuonly cudatoolkit
 cudnn curl cxx-compiler ffmpeg fftw fontconfig fortran-compiler freetype geos gflags gfortran giflib git git-lfs
@@ -105,7 +105,7 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.error(node, key, 'has no "dependencies"; a conda file needs a list of them.')
         return None
     if not isinstance(dependencies, Sequence):
-        context.problems.error(dependencies, key, f'"dependencies" is {shown(dependencies)}; allowed is a list.')
+        context.problems.error(dependencies, key, f'"dependencies" is {shown(dependencies)}; it must be a list.')
         return None
     reader = _Reader(key, context)
     for item in dependencies.items:
@@ -155,7 +155,7 @@ class _Reader:
             self._conda(item.text.strip(), item.place)
         else:
             problems.error(
-                item, self._key, f"is {shown(item)}; a dependency is a text, such as numpy=1.26, or a list of pip."
+                item, self._key, f"is {shown(item)}; a dependency is text, such as numpy=1.26, or a list for pip."
             )
 
     def warn(self, place: Place) -> None:
@@ -166,9 +166,7 @@ class _Reader:
         if self._left_out:
             told.append(f"without {listed(self._left_out)}, which PyPI does not have (wheels bring their libraries)")
         if told:
-            self._context.problems.warn(
-                place, self._key, f"packages of conda are installed from PyPI: {'; '.join(told)}."
-            )
+            self._context.problems.warn(place, self._key, f"conda packages are installed from PyPI: {'; '.join(told)}.")
 
     def _pip(self, lines: Node) -> None:
         if is_null(lines):
@@ -176,13 +174,13 @@ class _Reader:
         if isinstance(lines, Scalar):
             lines = Sequence(lines.place, (lines,))
         if not isinstance(lines, Sequence):
-            self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; allowed is a list of lines.')
+            self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; it must be a list of lines.')
             return
         for line in lines.items:
             if isinstance(line, Scalar) and line.value is not None:
                 read_requirement(line.text, line.place, self._key, self.found, self._context)
             else:
-                self._context.problems.error(line, self._key, f"is {shown(line)}; a line for pip is a text.")
+                self._context.problems.error(line, self._key, f"is {shown(line)}; a line for pip is text.")
 
     def _conda(self, text: str, place: Place) -> None:
         spec = _SPEC.fullmatch(text)
@@ -191,7 +189,7 @@ class _Reader:
             self._context.problems.error(
                 place,
                 self._key,
-                f'"{text[:120]}" is not a dependency that can be read; write a name and versions, as in numpy=1.26 or '
+                f'"{text[:120]}" is not a valid dependency; write a name and versions, as in numpy=1.26 or '
                 '"numpy>=1.24,<2".',
             )
             return
@@ -226,7 +224,7 @@ class _Reader:
             other = next((other for other in self._pythons if _excludes(other, clause)), None)
             if other is not None:
                 texts = dict.fromkeys(f'"{one.text}"' for one in (other, clause))
-                why = f"{' and '.join(texts)}: no version of Python is both; keep one of the two."
+                why = f"no version of Python matches {' and '.join(texts)}; change or remove one of the bounds."
                 self._context.problems.error(
                     max(other.place, clause.place, key=lambda place: (place.line, place.column)), self._key, why
                 )
@@ -265,7 +263,7 @@ def _versions(version: str, inner: str | None) -> list[tuple[str, str]] | None:
     if not version or version == "*":
         return []
     if not any(sign in version for sign in "<>!~,|"):
-        # name=1.2=build, name==1.2=build, or separated by blanks: name 1.2 build
+        # name=1.2=build, name==1.2=build, or separated by spaces: name 1.2 build
         operator = "==" if version.startswith("==") else "="
         parts = version.lstrip("=").replace("=", " ").split()
         return _clauses([operator + parts[0]]) if parts and len(parts) <= 2 else None
@@ -308,6 +306,10 @@ def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
             return wanted[:common] > bound[:common] or (is_same and is_whole)
         case "<=":
             return wanted[:common] > bound[:common]
+        case "~=":
+            # All parts but the last are fixed: ~=3.9.2 means 3.9, from 3.9.2 on.
+            fixed = min(common, len(bound) - 1)
+            return wanted[:common] < bound[:common] or wanted[:fixed] > bound[:fixed]
     return wanted[:common] < bound[:common]
 
 

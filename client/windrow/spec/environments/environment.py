@@ -14,12 +14,12 @@ from windrow.spec.environments.conda import read_conda
 from windrow.spec.environments.requirement_lines import Requirements, read_requirements_file
 from windrow.spec.naming.locations import absolute, parse_location, why_unreachable
 from windrow.spec.reading.context import Context
+from windrow.spec.reading.keys import warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.reading.problems import did_you_mean
 from windrow.spec.reading.yaml_files import read_yaml
 
 _OWN = "scripts run in the Python of --python, else of the agent's active environment"
-_NO_LIST = f"holds no list of packages (conda_file), so nothing is built: {_OWN}"
+_NO_LIST = f"has no list of packages (conda_file), so nothing is built: {_OWN}"
 
 _KEYS = (
     "$schema",
@@ -62,7 +62,9 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
         return _inline(node, key, context)
     if not isinstance(node, Scalar):
         context.problems.error(
-            node, key, f"is {shown(node)}; allowed is a name, the path of an environment's file, or the thing itself."
+            node,
+            key,
+            f"is {shown(node)}; it must be a name, the path of an environment's file, or the environment itself.",
         )
         return None
     location = parse_location(node.text)
@@ -86,8 +88,8 @@ def is_path(text: str, folder: str) -> bool:
 
 
 def _file(value: str, node: Scalar, key: str, context: Context, *, is_conda: bool = False) -> Environment | None:
-    """Reads an environment, a conda file or a pip list from its path. `is_conda`: the file is not that of an
-    environment.
+    """Reads an environment, a conda file or a pip list from its path. `is_conda`: a YAML file is a conda file, even
+    without `dependencies`.
     """
     path = absolute(value, node.place.source.folder)
     if not os.path.isfile(path):
@@ -121,13 +123,7 @@ def _pip_file(path: str, node: Node, key: str, context: Context) -> Environment 
 def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
     if "dependencies" in node.entries:
         return read_conda(node, key, context)
-    for name in node.entries:
-        if name not in _KEYS:
-            context.problems.warn(
-                node.key_places[name],
-                f"{key}.{name}",
-                f"is unknown here and has no effect.{did_you_mean(name, _KEYS)}",
-            )
+    warn_of_unknown(node, _KEYS, key, context)
     python = node.entries.get("python")
     if isinstance(python, Mapping):
         return _v1(python, f"{key}.python", context)
@@ -171,7 +167,7 @@ def _conda(node: Node, key: str, context: Context) -> Environment | None:
         if location.kind == "local" and location.value:
             return _file(location.value, node, key, context, is_conda=True)
     context.problems.error(
-        node, key, f"is {shown(node)}; allowed is the path of a conda file, relative to this one, or its content."
+        node, key, f"is {shown(node)}; it must be the path of a conda file, relative to this one, or its content."
     )
     return None
 
@@ -181,7 +177,7 @@ def _v1(python: Mapping, key: str, context: Context) -> Environment | None:
     entries = {name.replace("_", "").casefold(): value for name, value in python.entries.items()}
     managed = entries.get("usermanageddependencies")
     if isinstance(managed, Scalar) and managed.value is True:
-        context.problems.warn(managed, key, f"the dependencies are managed by its user, so nothing is built: {_OWN}.")
+        context.problems.warn(managed, key, f"the user manages the dependencies, so nothing is built: {_OWN}.")
         return None
     for name in ("condadependencies", "condadependenciesfile"):
         conda = entries.get(name)

@@ -118,7 +118,11 @@ def _read_nested(
 
 def _text_of(path: str, place: Place, key: str, context: Context, depth: int) -> str | None:
     if depth > _NESTED_MAX:
-        context.problems.error(place, key, f"{path} is named by a file that it names itself; break the circle.")
+        context.problems.error(
+            place,
+            key,
+            f"{path} is named by a requirements file {_NESTED_MAX} files deep; check whether one of them names itself.",
+        )
         return None
     try:
         with open(path, "rb") as file:
@@ -175,7 +179,10 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
     address = _VALUED[name] in ("index-url", "extra-index-url", "find-links")
     if address and not value.startswith(("http:", "https:", "$")):
         context.problems.error(
-            place, key, f'"{text}" names no web address, and agents cannot read the files of this machine.'
+            place,
+            key,
+            f'"{text}" does not name a web address, and agents cannot read the files of this machine; write http:// or '
+            "https://.",
         )
         return
     _warn_of_credentials(text, place, key, context)
@@ -205,6 +212,6 @@ def _warn_of_credentials(text: str, place: Place, key: str, context: Context) ->
         context.problems.warn(
             place,
             key,
-            "holds a name or password, which everybody reads who may see the job. Write the address without it, and "
-            "give it to the agents: in ~/.netrc, or as UV_EXTRA_INDEX_URL in their environment.",
+            "contains a name or password, which everyone who can see the job can read. Write the address without it, "
+            "and give it to the agents: in ~/.netrc, or as UV_EXTRA_INDEX_URL in their environment.",
         )

@@ -85,7 +85,7 @@ class Bindings:
             self._context.problems.warn(
                 place,
                 key,
-                f"is written by no step; bind a step's output to ${{{{parent.outputs.{name}}}}}.",
+                f"is not written by any step; bind a step's output to ${{{{parent.outputs.{name}}}}}.",
             )
 
     def outputs_of(self, step: str) -> dict[str, StepOutput]:
@@ -151,12 +151,14 @@ class Bindings:
             self._context.problems.error(
                 node,
                 key,
-                f"is bound to {written(spec.binding)}; bind the other way round: "
+                f"is bound to {written(spec.binding)}; bind it the other way round: "
                 f"${{{{parent.outputs.{name}}}}} in the outputs of that step.",
             )
 
     def _bind(self, step: str, name: str, own: OutputSpec, nodes: StepNodes) -> _PipelineOutput | None:
-        """The output of the surrounding pipeline to which a step's output is bound; None if it is not bound."""
+        """The output of the surrounding pipeline that a step's output is bound to. None if it is not bound or, with an
+        error, if the binding is not valid.
+        """
         reference, problems, pipeline = own.binding, self._context.problems, self._graph.homes[step]
         key = f"jobs.{step}.outputs.{name}"
         if reference is None:
@@ -189,7 +191,7 @@ class Bindings:
                 own.place,
                 key,
                 f"the pipeline output {reference.name} is already bound to {other.output} of step "
-                f"{self._graph.own_name(other.step)}; make another one.",
+                f"{self._graph.own_name(other.step)}; bind this one to another pipeline output.",
             )
             return None
         self._bound[wanted] = PipelineOutput(step, name)
@@ -249,7 +251,7 @@ class Bindings:
         if resolved.broken:
             raise AlreadyReported
         if resolved.value is None:
-            raise ValueError(f"{written(reference)} has no value; give that input one, or take this setting out")
+            raise ValueError(f"{written(reference)} has no value; give that input one, or remove this setting")
         if not isinstance(resolved.value, LiteralInput):
             raise ValueError(f"{written(reference)} is data; {LITERALS_ONLY}")
         return resolved.value.value
@@ -313,14 +315,15 @@ class Bindings:
             case "parent.outputs":
                 bound = self._bound.get((self._graph.homes[step], reference.name))
                 if bound is None and self._graph.is_whole:
-                    raise ValueError(f"the pipeline output {reference.name} is written by no step")
+                    raise ValueError(f"the pipeline output {reference.name} is not written by any step")
                 if bound is None:
                     return self._unknown()
                 self.waits.setdefault(step, set()).add(bound.step)
                 return self._output_of(bound.step, bound.output, self._graph.own_name(bound.step))
             case "inputs" | "outputs":
                 raise ValueError(
-                    f"in a step's inputs, the pipeline is meant by ${{{{parent.{reference.scope}.{reference.name}}}}}"
+                    f"in a step's inputs, write ${{{{parent.{reference.scope}.{reference.name}}}}} for those of the "
+                    "pipeline"
                 )
             case "name" if self._context.job_name:
                 place = Place(self._context.source)

@@ -125,7 +125,7 @@ class Components:
         """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, for others."""
         written = step.entries.get("type")
         declared = component.entries.get("type") if component is not None else None
-        # Without a type, a step or component is told by what it has; so are steps in Azure ML.
+        # Without a type, the keys of a step or component decide, as for steps in Azure ML.
         told = told_type(component if component is not None else step)
         if is_null(written) and component is None and told is None:
             self._context.problems.error(
@@ -139,7 +139,7 @@ class Components:
                 self._context.problems.error(
                     written or step,
                     f"{key}.type",
-                    f'is "{own}", but its component is of type "{wanted}"; take it out, or name another component.',
+                    f'is "{own}", but its component is of type "{wanted}"; remove it, or name another component.',
                 )
                 return None
             wanted, declared = own, written
@@ -191,7 +191,7 @@ class Components:
             return node
         if not isinstance(node, Scalar):
             self._context.problems.error(
-                node, key, f"is {shown(node)}; allowed is the path of a component file, or the component itself."
+                node, key, f"is {shown(node)}; it must be the path of a component file, or the component itself."
             )
             return None
         location = parse_location(node.text)

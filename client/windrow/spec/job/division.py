@@ -27,7 +27,7 @@ def read_input_data(nodes: StepNodes, name: str, bindings: Bindings, context: Co
             nodes.place if node is None or is_null(node) else node,
             key,
             f"{'is an empty list' if isinstance(node, Sequence) else 'is missing'}; name the input that is divided, as "
-            f"in ${{{{inputs.x}}}}. There are: {', '.join(bindings.input_names(name)) or 'none'}",
+            f"in ${{{{inputs.x}}}}. Available: {', '.join(bindings.input_names(name)) or 'none'}",
         )
         return ()
     context.origins[key] = origin_of(node)
@@ -65,18 +65,18 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
             if reference is None and text.strip() in known
             else (reference or Reference("inputs", "x")).name or "x"
         )
-        hint = " Several are a list, of one expression each." if text.count("${{") > 1 else ""
+        hint = " For several inputs, write a list of expressions." if text.count("${{") > 1 else ""
         context.problems.error(
             node,
             key,
-            f"is {shown(node)}; allowed is one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}.{hint}",
+            f"is {shown(node)}; it must be one of the step's own inputs, as in ${{{{inputs.{wanted}}}}}.{hint}",
         )
         return ()
     resolved = bindings.resolved(name, reference.name)
     if resolved is None:
         context.problems.error(node, key, unknown_name("input", reference.name, known))
         return ()
-    # One that has to have a value and has none is told of where it stands.
+    # A missing value that is required is reported where the input is.
     is_told = resolved.broken or (resolved.value is None and not resolved.optional)
     if not is_told and not isinstance(resolved.value, DataInput | OutputInput):
         what = (
@@ -142,8 +142,8 @@ def check_modes(divided: Mapping[str, StepInput], node: Node | None, step_key: s
         context.problems.error(
             node,
             f"{step_key}.input_data",
-            f"divides {listed(copied)}, with mode: download, together with {listed(others)}, without. Give all of them "
-            "that mode, or none.",
+            f"divides inputs with mode: download ({listed(copied)}) together with others ({listed(others)}). Give all "
+            "of them that mode, or none.",
         )
 
 
@@ -197,7 +197,7 @@ def check_tables(step: EffectiveStep, bindings: Bindings, context: Context) -> t
             context.division_places[key],
             f"{key}.input_data",
             f"divides lists of files ({listed(files)}) together with tables ({listed(tables)}), but all inputs of a "
-            "step have to be of one kind. Divide them in steps of their own, or give them types of one kind.",
+            "step have to be of one kind. Divide them in separate steps, or give them types of one kind.",
         )
     return tuple(libraries)
 

@@ -1,4 +1,5 @@
 """All steps of a job, including those of nested pipelines.
+
 Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
 
 A pipeline that is a step has a component of type pipeline, with inputs, outputs and jobs. It does not run as a unit:
@@ -108,9 +109,7 @@ class _Reader:
         check_name(name, "a step", place, key, context)
         if len(graph.nodes) >= STEPS_MAX:
             if not self._is_full:
-                context.problems.error(
-                    place, key, f"is one too many: a job can have at most {STEPS_MAX} steps. Split the job."
-                )
+                context.problems.error(place, key, f"exceeds the limit of {STEPS_MAX} steps in a job. Split the job.")
             self._is_full = True
             return
         graph.members[home].append(name)
@@ -126,7 +125,7 @@ class _Reader:
             return
         if home and step.place.source.kind == "--set":
             there = [other for other, given in jobs.entries.items() if given.place.source.kind != "--set"]
-            context.problems.error(place, key, f"names no step: {unknown_name('step', name, there)}.")
+            context.problems.error(place, key, f"is not a step of the file: {unknown_name('step', name, there)}.")
             return
         nodes = self._components.step_nodes(step, key)
         if nodes is not None and nodes.type == "pipeline":

@@ -70,7 +70,7 @@ def read_input(node: Node, key: str, context: Context) -> InputSpec | None:
             context.problems.error(
                 node,
                 key,
-                "is a list; allowed is a text, number, true/false, a binding, or an object with type and path.",
+                "is a list; it must be text, a number, true/false, a binding, or an object with type and path.",
             )
             return None
         case Mapping(entries=entries):
@@ -116,7 +116,7 @@ def resolve_input(spec: InputSpec, declared: InputSpec | None, key: str, context
     if node is None or is_null(node):
         return Resolved(None, place, optional=spec.optional)
     if not isinstance(node, Scalar):
-        context.problems.error(node, key, f"is {shown(node)}; allowed is a path, a value or a binding.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be a path, a value or a binding.")
         return Resolved(None, place, broken=True)
     if spec.mode in ("eval_mount", "eval_download") and spec.type != "mltable":
         context.problems.error(
@@ -224,7 +224,9 @@ def _data_of_asset(
 def _data_elsewhere(
     node: Scalar, location: Location, data_type: str | None, mode: str | None, key: str, context: Context
 ) -> DataInput | None:
-    """Data in a store or datastore. The planner checks that it exists: only master and agents have credentials."""
+    """Data in a store or datastore. The planner checks that it exists: only the master and the agents have
+    credentials.
+    """
     try:
         path = elsewhere(location, node.text.strip())
     except BadUrl as error:
@@ -237,7 +239,7 @@ def _data_elsewhere(
         context.problems.error(
             node,
             key,
-            f"{shown(node)} lies on a web server, which cannot be listed; name one file, with type: uri_file.",
+            f"{shown(node)} is on a web server, which cannot be listed; name one file, with type: uri_file.",
         )
         return None
     if data_type == "uri_file" and location.value.endswith("/"):
@@ -253,7 +255,7 @@ def _data_elsewhere(
             context.problems.error(
                 node,
                 key,
-                f"{shown(node)} lies in the datastore {which}, which this run does not have; say where that is "
+                f"{shown(node)} is in the datastore {which}, which this run does not have; say where that is "
                 f"(windrow run --datastore {name}=PATH{store}), give a local path or the address "
                 "of the store itself, or submit the job to a master that has the datastore (windrow job create).",
             )
@@ -280,19 +282,19 @@ def _literal(node: Scalar, spec: InputSpec, key: str, context: Context) -> str:
             context.problems.warn(
                 node,
                 key,
-                f'{shown(node)} is no {spec.type}, which the input is declared to be; the script gets "{text}".',
+                f'{shown(node)} is not of type {spec.type}, which the input declares; the script gets "{text}".',
             )
     limits = spec.limits.entries if spec.limits else {}
     choices = limits.get("enum")
     if isinstance(choices, Sequence) and text not in [
         literal_text(item, spec.type) for item in choices.items if isinstance(item, Scalar)
     ]:
-        context.problems.warn(node, key, f"{shown(node)} is not among the values that the input's enum lists.")
+        context.problems.warn(node, key, f"{shown(node)} is not in the input's enum.")
     for name, beyond in (("min", float.__lt__), ("max", float.__gt__)):
         limit = limits.get(name)
         try:
             if isinstance(limit, Scalar) and limit.value is not None and beyond(float(text), float(limit.text)):
-                context.problems.warn(node, key, f"{shown(node)} is beyond the input's {name} of {limit.text}.")
+                context.problems.warn(node, key, f"{shown(node)} is outside the input's {name} of {limit.text}.")
         except ValueError:
             pass
     return text

@@ -60,7 +60,7 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
         context.problems.error(
             value,
             key,
-            f"is {shown(value)}; allowed is a binding such as ${{{{parent.outputs.x}}}}, a local path, or an object.",
+            f"is {shown(value)}; it must be a binding such as ${{{{parent.outputs.x}}}}, a local path, or an object.",
         )
         return None
     try:
@@ -80,9 +80,9 @@ def make_output(
     place_name: str,
     context: Context,
 ) -> StepOutput:
-    """Makes one output of a step, and notes errors of its path. `given`: what the step, and the pipelines to whose
-    outputs it is bound, say about it, from the inside out; `declared`: what their components say. `place_name`: the
-    name of its folder in the datastore that the pipeline chooses as the default.
+    """Makes one output of a step, and notes errors of its path. `given`: its settings in the step, then in each
+    pipeline output that it is bound to, the innermost first; `declared`: its settings in their components.
+    `place_name`: the name of its folder in the pipeline's default datastore.
     """
     step, *pipelines = given
     specs = [step, *declared, *pipelines]
@@ -120,7 +120,7 @@ def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str |
         context.problems.error(
             node.entries["name"],
             f"{key}.name",
-            f"is {shown(node.entries['name'])}; allowed are at most 255 ASCII letters, digits, _, . and -, starting "
+            f"is {shown(node.entries['name'])}; it must be at most 255 ASCII letters, digits, _, . and -, starting "
             "with a letter or digit.",
         )
         return None, None
@@ -128,8 +128,8 @@ def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str |
         context.problems.error(
             node.entries["version"],
             f"{key}.version",
-            f"is {shown(node.entries['version'])}; allowed are at most 50 ASCII letters, digits, _, . and -, but not "
-            "the word latest. Leave it out for the next number.",
+            f"is {shown(node.entries['version'])}; it must be at most 50 ASCII letters, digits, _, . and -, but not "
+            "the word latest. Leave it out to get the next number.",
         )
         return None, None
     return name, version
@@ -143,7 +143,7 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
             return context.job_name or "${{name}}"
         if reference.scope == "default_datastore":
             return context.default_datastore or "${{default_datastore}}"
-        raise ValueError("a path may hold ${{name}} and ${{default_datastore}} only")
+        raise ValueError("a path may contain ${{name}} and ${{default_datastore}} only")
 
     try:
         text = substitute(node.text.strip(), known)
@@ -161,7 +161,7 @@ def _output_path(node: Scalar, kind: str, key: str, context: Context) -> tuple[s
     if location.kind != "local":
         what = "a registered asset" if location.kind == "asset" else "an address where Windrow cannot write"
         context.problems.error(
-            node, key, f"{shown(node)} is {what}; give a local path, or none for Windrow's default place."
+            node, key, f"{shown(node)} is {what}; give a local path, or leave it out for Windrow's default place."
         )
         return None, None
     if "${{default_datastore}}" in location.value or not location.value or "\0" in location.value:
@@ -189,7 +189,7 @@ def _remote_output(text: str, node: Scalar, kind: str, key: str, context: Contex
         return None
     why = ""
     if path.startswith(("http:", "https:")):
-        why = "lies on a web server, where Windrow cannot write; give the address of a store (s3://, gs://, abfss://)"
+        why = "is on a web server, where Windrow cannot write; give the address of a store (s3://, gs://, abfss://)"
     elif kind == "uri_file" and (text.endswith("/") or path.count("/") < 3):
         why = "is a folder, but the type is uri_file; add the file's name, or use type: uri_folder"
     if why:
@@ -211,10 +211,10 @@ def _datastore_output(value: str, node: Scalar, kind: str, key: str, context: Co
         context.problems.warn(
             node,
             key,
-            f"{shown(node)} is not where the output goes: this run has no datastore {found.name!r} (--datastore "
-            f"{found.name}=PLACE gives it one), it goes to Windrow's default place of outputs."
+            f"{shown(node)} has no effect: this run has no datastore {found.name!r}, so the output goes to Windrow's "
+            f"default place for outputs. Give the run that datastore with --datastore {found.name}=PLACE."
             if found is not None
-            else f"{shown(node)} names no datastore; the output goes to Windrow's default place of outputs.",
+            else f"{shown(node)} does not name a datastore; the output goes to Windrow's default place for outputs.",
         )
         return None, file_name
     return str(found), None

@@ -93,7 +93,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     bindings.read_outputs()
     for name in graph.members:
         if name:
-            bindings.inputs_of(name)  # tells what is wrong with those of the pipelines in it
+            bindings.inputs_of(name)  # notes the errors of inputs of nested pipelines
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
@@ -193,7 +193,7 @@ def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
         context.problems.error(
             place,
             "type",
-            "stands beside a key of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
+            "does not go with the keys of Azure ML v1 (pipeline, parallel_run_config); remove it, or write the file as "
             '"type: pipeline" with a "type: parallel" step.',
         )
     elif written == "parallel":
@@ -215,7 +215,7 @@ def _job_name(node: Node | None, context: Context) -> str | None:
         context.problems.error(
             node,
             "name",
-            f"is {shown(node)}; allowed are at most 64 ASCII letters, digits, _, . and -, starting "
+            f"is {shown(node)}; it must be at most 64 ASCII letters, digits, _, . and -, starting "
             "with a letter or digit.",
         )
         return None
@@ -359,7 +359,7 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
             if output.path in taken:
                 other = context.problems.as_spelled(taken[output.path])
                 context.problems.error(
-                    place, key, f"{output.path} is also the path of {other}; give each output a path of its own."
+                    place, key, f"{output.path} is also the path of {other}; give each output a different path."
                 )
             elif output.path in read_from:
                 reader, wanted = read_from[output.path]
@@ -370,6 +370,6 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
                 context.problems.warn(
                     place,
                     key,
-                    f"{output.path} lies inside a folder that is read; the next run would read this output as input.",
+                    f"{output.path} is inside a folder that is read; the next run would read this output as input.",
                 )
             taken[output.path] = key

@@ -83,7 +83,7 @@ def read_compute(node: Node | None, key: str, context: Context, resolve: Resolve
         context.problems.error(
             node,
             key,
-            f"is {shown(node)}; allowed is the name of a pool of nodes, with azureml: before it or not: at most 64 "
+            f"is {shown(node)}; it must be the name of a pool of nodes, optionally after azureml:, with at most 64 "
             "ASCII letters, digits, _ and -.",
         )
         return None
@@ -102,8 +102,8 @@ def _default_datastore(node: Node | None, context: Context) -> str:
         context.problems.warn(
             node,
             "settings.default_datastore",
-            f"{shown(node)} is not where outputs without a place of their own go: this run has no datastore {name!r} "
-            f"(--datastore {name}=PLACE gives it one), they go to Windrow's default place of outputs.",
+            f"{shown(node)} has no effect: this run has no datastore {name!r}, so outputs without a path go to "
+            f"Windrow's default place for outputs. Give the run that datastore with --datastore {name}=PLACE.",
         )
         return ""
     return name

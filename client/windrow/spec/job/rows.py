@@ -37,7 +37,7 @@ def _is_number(value: Any, most: int | None = None) -> bool:
 
 
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    # By a negative one, pandas writes no row at all, and says nothing.
+    # With a negative value, pandas writes no rows, and does not say so.
     "chunksize": (lambda value: value is None or _is_number(value), "a whole number from 1"),
     "escapechar": (lambda value: value is None or _is_letter(value), "one character"),
     "line_terminator": (lambda value: value is None or isinstance(value, str), "text"),
@@ -45,11 +45,11 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "quotechar": (lambda value: value is None or _is_letter(value), "one character"),
     "quoting": (
         lambda value: value is None or _is_number(value, _QUOTINGS),
-        "a number of Python's csv module: 0 quotes what needs it, 1 all, 2 what is no number, 3 nothing",
+        "a number of Python's csv module: 0 quotes where necessary, 1 everything, 2 everything but numbers, 3 nothing",
     ),
     "sep": (_is_letter, "one character"),
 }
-"""Arguments that pandas refuses, or does harm by, whatever the DataFrame: what is allowed, and the words for it."""
+"""Arguments that can fail, or lose rows, for every DataFrame: the check of a value, and what is allowed, in words."""
 
 
 def read_rows_settings(code_folder: str, context: Context) -> Rows:
@@ -64,9 +64,10 @@ def read_rows_settings(code_folder: str, context: Context) -> Rows:
     except OSError as error:
         context.problems.error(place, "", f"cannot be read: {error.strerror}.")
         return Rows()
+    if len(content) > _SETTINGS_BYTES_MAX:
+        context.problems.error(place, "", f"is larger than {_SETTINGS_BYTES_MAX // 1024**2} MiB; is it the right file?")
+        return Rows()
     try:
-        if len(content) > _SETTINGS_BYTES_MAX:
-            raise ValueError("is too large")
         settings = json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         context.problems.error(Place(place.source, error.lineno, error.colno), "", f"is not valid JSON: {error.msg}.")
@@ -77,7 +78,7 @@ def read_rows_settings(code_folder: str, context: Context) -> Rows:
     try:
         json.dumps(settings, allow_nan=False)
     except (ValueError, RecursionError):
-        context.problems.error(place, "", "is not valid JSON: it holds NaN or an infinite number; remove it.")
+        context.problems.error(place, "", "is not valid JSON: it contains NaN or an infinite number; remove it.")
         return Rows()
     return _rows_of(settings, place, context)
 
@@ -119,12 +120,12 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
             context.problems.error(
                 place,
                 key + name,
-                f"is not an argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known are "
+                f"is not an argument of DataFrame.to_csv.{did_you_mean(name, TO_CSV_KNOWN)} Known arguments: "
                 f"{', '.join(TO_CSV_KNOWN)}.",
             )
         allowed, words = _CHECKS.get(name, (None, ""))
         if allowed is not None and not allowed(value):
-            context.problems.error(place, key + name, f"is {json.dumps(value)[:80]}; allowed is {words}.")
+            context.problems.error(place, key + name, f"is {json.dumps(value)[:80]}; it must be {words}.")
     if keywords.get("chunksize") == 0:
         del keywords["chunksize"]  # unset, to pandas before 1.2; later ones divide by it
     encoding = keywords.get("encoding")
@@ -132,7 +133,7 @@ def _rows_of(settings: object, place: Place, context: Context) -> Rows:
         context.problems.error(
             place, key + "encoding", f"{encoding!r} is not a text encoding; use one such as utf-8 or latin-1."
         )
-    # A header stands once on top of the file, whatever the number of mini-batches; a list of names also renames.
+    # The file has one header, whatever the number of mini-batches. A list of names also renames the columns.
     header = keywords.get("header", False)
     if not isinstance(header, list):
         keywords.pop("header", None)

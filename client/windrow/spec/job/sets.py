@@ -121,8 +121,8 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
             where = ".".join(path[:index]) or "a job file"
             outer, inside, inner = name.partition(SEPARATOR)
             if inside and list(path[:index]) == ["jobs"] and outer in known:
-                return f"is set as jobs.{outer}.jobs.{inner}: by its name in the pipeline that the step {outer} is."
-            return f'there is no "{name}" in {where}.{did_you_mean(name, known)} There are: {listed(known)}.'
+                return f"names a step of the pipeline {outer}; write jobs.{outer}.jobs.{inner} instead."
+            return f'there is no "{name}" in {where}.{did_you_mean(name, known)} Available: {listed(known)}.'
         node = None
     return ""
 
@@ -130,9 +130,9 @@ def _complaint(root: Node, path: Sequence[str]) -> str:
 def _complaint_of_file(component: Scalar, path: Sequence[str]) -> str:
     """What to set instead of a setting in a component's file."""
     step, name = path[1], path[3]
-    there = f"jobs.{step}.component is the file {shown(component)}, which stays as it is"
+    there = f"jobs.{step}.component is the file {shown(component)}, which --set does not change"
     if name in _SET_BY_STEP:
-        return f"{there}. Set {'.'.join(['jobs', step, *path[3:]])}: what a step says itself wins."
+        return f"{there}. Set {'.'.join(['jobs', step, *path[3:]])} instead: the step's own settings win."
     return f"{there}, and a step does not replace its {name}. Change it in that file."
 
 
@@ -142,7 +142,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case []:
             return PIPELINE
         case ["pipeline" | "parallel_run_config", *_]:
-            return _ANY  # of v1, whose readers tell
+            return _ANY  # keys of v1, which its readers check
         case ["settings"]:
             return PIPELINE_SETTINGS
         case ["inputs" | "outputs" | "jobs" as what]:

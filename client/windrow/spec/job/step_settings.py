@@ -109,7 +109,7 @@ class StepSettings:
                 problems.error(
                     count,
                     f"{resources_key}.instance_count",
-                    "is 0; allowed is a whole number from 1, or -1 for all nodes.",
+                    "is 0; it must be a whole number from 1, or -1 for all nodes.",
                 )
             nested, name = resources.entries.get("max_concurrency_per_instance"), "max_concurrency_per_instance"
             if nested and is_null(entries.get(name)):
@@ -187,7 +187,7 @@ class StepSettings:
         if found.value is None and found.name in SCRIPTS_TOO:
             return
         if found.value is None:
-            problems.error(place, key, f"{means} has no value; allowed is {argument.field.allowed}{advice}")
+            problems.error(place, key, f"{means} has no value; give {argument.field.allowed}{advice}")
             return
         try:
             expressed = has_expression(found.value)
@@ -230,7 +230,7 @@ class StepSettings:
                 problems.error(
                     place,
                     key,
-                    f'{means} is "{value}"; allowed is the name of a file, without a folder and without any of '
+                    f'{means} is "{value}"; it must be the name of a file, without a folder and without any of '
                     f"{' '.join(ROWS_FILE_NAME_REFUSED)}",
                 )
                 return

@@ -129,7 +129,7 @@ def _task_code(mapping: Mapping, key: str, context: Context) -> str:
 
 
 def code_folder(node: Node, key: str, context: Context) -> str:
-    """A code folder as an absolute path; "", with an error, if it is not one."""
+    """The absolute path of a code folder; "", with an error, if it is not a folder."""
     text = read_text(node, key, context)
     if text is None:
         return ""
@@ -196,7 +196,7 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
         with open(found, "rb") as file:
             return script, file.read(_SOURCE_BYTES_MAX)
     except OSError:
-        return script, b""  # packing the code folder will tell
+        return script, b""  # packing the code folder reports it
 
 
 def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:
@@ -210,7 +210,7 @@ def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, 
         return None
     if reference is None or reference.scope != "outputs":
         context.problems.error(
-            node, key, f"is {shown(node)}; allowed is one of the step's own outputs, as in ${{{{outputs.x}}}}."
+            node, key, f"is {shown(node)}; it must be one of the step's own outputs, as in ${{{{outputs.x}}}}."
         )
         return None
     if reference.name not in outputs:
@@ -224,7 +224,7 @@ def _arguments(
 ) -> list[str]:
     if read_text(node, key, context) is None or not isinstance(node, Scalar):
         return []
-    text = node.text  # with the blanks around it: a backslash may stand before the last one
+    text = node.text  # with the spaces around it: a backslash may precede the last one
     try:
         arguments = split_arguments(
             expand_groups(text, lambda reference: reference.scope == "inputs" and input_state(reference.name) is False)

@@ -25,7 +25,7 @@ def split_asset_reference(reference: str) -> tuple[str, str, str] | None:
     if not ASSET_NAME.fullmatch(name) or (sign == ":" and not is_asset_version(said)):
         return None
     if sign == "@" and said != "latest":
-        raise ValueError(f"names a label that is not known; the only one is {name}@latest.")
+        raise ValueError(f"names an unknown label; the only one is {name}@latest.")
     return name, sign, said
 
 

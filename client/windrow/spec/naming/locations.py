@@ -122,7 +122,7 @@ def _why_no_datastore(text: str) -> str:
     kind = _OF_A_WORKSPACE.match(text)
     if kind is not None:
         return (
-            f'"{text}" names something in a workspace or registry of Azure ML, which Windrow does not reach; register '
+            f'"{text}" names something in a workspace or registry of Azure ML, which Windrow cannot reach; register '
             "the data here (windrow data create, windrow model create) and write azureml:<name>:<version>, or give the "
             "address of its store or a path"
         )
@@ -144,7 +144,7 @@ def why_unreachable(location: Location, text: str) -> str:
         )
     what = {
         "asset": f'"{text}" names a registered asset, and this has to be a local folder',
-        "datastore": f'"{text}" lies in a datastore, and this has to be a local folder',
+        "datastore": f'"{text}" is in a datastore, and this has to be a local folder',
         "remote": f'"{text}" is a remote address, and this has to be a local folder',
         "unknown": f'"{text}" is an address that Windrow cannot reach (s3://, gs://, abfss://, az:// and https:// are '
         "known)",

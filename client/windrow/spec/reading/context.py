@@ -48,7 +48,7 @@ class Context:
         self.default_datastore = ""
         """The datastore of outputs without a path; "" means the master's own default datastore."""
         self.force_rerun: bool | None = None
-        """The pipeline's setting: True, no step is reused; False, every step is that does not refuse it."""
+        """The pipeline's setting. True: no step is reused; False: every step that allows it is."""
         self.broken_steps: set[str] = set()
         """Steps for which the translation from v1 noted an error: there is nothing to read."""
         self.own_outputs: set[str] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from windrow.spec.naming.expressions import AlreadyReported, Reference, has_expression, substitute
 from windrow.spec.naming.names import NAME
@@ -28,30 +28,53 @@ def as_mapping(node: Node | None, key: str, context: Context) -> Mapping | None:
 
 
 def check_keys(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
-    """Warns of keys that are unknown or have no effect.
+    """Warns of keys that are unknown or have no effect, and says where an unknown key belongs.
 
     A wrong value is an error even where the key has no effect.
     """
+    warn_of_unknown(mapping, table, key, context, lambda name: _where_it_belongs(name, table))
+    warn_of_no_effect(mapping, table, key, context)
+
+
+def warn_of_unknown(
+    mapping: Mapping, known: Collection[str], key: str, context: Context, hint: Callable[[str], str] | None = None
+) -> None:
+    """Warns of keys that are not among the `known` ones. `hint`: the sentence to add for a key; by default, the most
+    similar known key.
+    """
+    for name in mapping.entries:
+        if name not in known:
+            advice = hint(name) if hint is not None else did_you_mean(name, known)
+            context.problems.warn(
+                mapping.key_places[name],
+                f"{key}.{name}" if key else name,
+                f"is unknown here and has no effect.{advice}",
+            )
+
+
+def warn_of_no_effect(mapping: Mapping, table: dict[str, Field], key: str, context: Context) -> None:
+    """Warns of keys whose fields have an `effect` text. A wrong value is an error."""
     for name, node in mapping.entries.items():
         known = table.get(name)
+        if known is None or not known.effect or is_null(node):
+            continue
         path = f"{key}.{name}" if key else name
-        if known is None:
-            elsewhere = belongs_to(name, table)
-            if elsewhere:
-                hint = f" It belongs to {elsewhere}."
-            elif name in RUNTIME_ARGUMENTS:
-                hint = f" It is an argument: write --{name} in task.program_arguments."
-            else:
-                hint = did_you_mean(name, table)
-            context.problems.warn(mapping.key_places[name], path, f"is unknown here and has no effect.{hint}")
-        elif known.effect and not is_null(node):
-            if known.kind == "map":
-                if not read_text_map(node, path, context):
-                    continue
-            elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+        if known.kind == "map":
+            if not read_text_map(node, path, context):
                 continue
-            what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
-            context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+        elif known.kind != "node" and read_scalar(node, known, path, context) in (None, False):
+            continue
+        what = f"{shown(node)} has" if isinstance(node, Scalar) else "has"
+        context.problems.warn(node, path, f"{what} no effect: {known.effect}.")
+
+
+def _where_it_belongs(name: str, table: dict[str, Field]) -> str:
+    elsewhere = belongs_to(name, table)
+    if elsewhere:
+        return f" It belongs to {elsewhere}."
+    if name in RUNTIME_ARGUMENTS:
+        return f" It is an argument: write --{name} in task.program_arguments."
+    return did_you_mean(name, table)
 
 
 def read_scalar(
@@ -63,7 +86,7 @@ def read_scalar(
     if node is None or (is_null(node) and field_.kind == "text"):
         return None
     if not isinstance(node, Scalar) or node.value is None:
-        context.problems.error(node, key, f"is {shown(node)}; allowed is {field_.allowed}.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be {field_.allowed}.")
         return None
     value = node.value if field_.kind not in ("text", "choice") else node.text
     try:
@@ -98,7 +121,7 @@ def read_texts(node: Node | None, key: str, context: Context) -> list[str]:
         return []
     if isinstance(node, Sequence) and all(isinstance(item, Scalar) and item.value is not None for item in node.items):
         return [item.text for item in node.items if isinstance(item, Scalar)]
-    context.problems.error(node, key, f"is {shown(node)}; allowed is a list of text.")
+    context.problems.error(node, key, f"is {shown(node)}; it must be a list of text.")
     return []
 
 
@@ -111,7 +134,7 @@ def read_text_map(node: Node | None, key: str, context: Context, resolve: Resolv
     for name, value in mapping.entries.items() if mapping else ():
         if not isinstance(value, Scalar):
             context.problems.error(
-                value, f"{key}.{name}", f"is {shown(value)}; allowed is a text, number or true/false."
+                value, f"{key}.{name}", f"is {shown(value)}; it must be text, a number or true/false."
             )
             continue
         try:
@@ -127,9 +150,9 @@ def check_name(name: str, what: str, place: Node | Place, key: str, context: Con
     """Notes an error for a name of a step, input or output that could not be used in an expression."""
     if not NAME.fullmatch(name):
         allowed = "at most 64 ASCII letters, digits, _ and -, starting with a letter, digit or _"
-        context.problems.error(place, key, f'"{name}" is not a valid name for {what}; allowed are {allowed}.')
+        context.problems.error(place, key, f'"{name}" is not a valid name for {what}; use {allowed}.')
 
 
 def unknown_name(what: str, name: str, known: list[str]) -> str:
     """The message for a reference to an unknown name; it lists the known names."""
-    return f'there is no {what} "{name}".{did_you_mean(name, known)} There are: {listed(known)}'
+    return f'there is no {what} "{name}".{did_you_mean(name, known)} Available: {listed(known)}'

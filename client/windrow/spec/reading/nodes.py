@@ -73,7 +73,7 @@ class Mapping(NamedTuple):
 
 
 Node: TypeAlias = Scalar | Sequence | Mapping
-"""A node of a YAML tree. Not a machine, which `windrow.Node` tells of."""
+"""A node of a YAML tree. Not `windrow.Node`, which describes a machine."""
 
 
 def shown(node: Node) -> str:

@@ -31,14 +31,19 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(
-    file_path: str | os.PathLike[str], kind: str, problems: Problems, content: bytes | None = None
+    file_path: str | os.PathLike[str],
+    kind: str,
+    problems: Problems,
+    content: bytes | None = None,
+    folder: str | None = None,
 ) -> Node | None:
-    """Reads a YAML file. `content`: its bytes, if it does not lie on this machine.
+    """Reads a YAML file. `content`: its bytes, if it is not on this machine; `folder`: where relative paths in it
+    start, if not in its own folder.
 
     If the file as a whole is wrong (missing, not YAML, duplicate keys), `problems` says so and the result is None.
     """
     path = os.fspath(file_path)
-    source = Source(kind, source_label(path) if content is None else path, os.path.dirname(path))
+    source = Source(kind, source_label(path) if content is None else path, folder or os.path.dirname(path))
     start = Place(source)
     try:
         if content is None:
@@ -48,7 +53,7 @@ def read_yaml(
         problems.error(start, "", "there is no such file; check the path.")
         return None
     except IsADirectoryError:
-        problems.error(start, "", "is a folder; name the YAML file in it.")
+        problems.error(start, "", "is a folder; give the path of a YAML file in it.")
         return None
     except OSError as error:
         problems.error(start, "", f"cannot be read: {error.strerror}.")
@@ -198,7 +203,7 @@ class _Converter:
                     value = text
         except (ValueError, KeyError, IndexError):
             self._problems.error(
-                place, "", f'"{text[:120]}" cannot be read as the {tag} that its YAML tag says; remove the tag.'
+                place, "", f'"{text[:120]}" is not a valid {tag}, which its YAML tag requires; remove the tag.'
             )
             value = text
         return Scalar(place, value, text)

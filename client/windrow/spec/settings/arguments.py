@@ -168,7 +168,7 @@ def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[st
 
 def parse_partition_keys(text: str) -> tuple[str, ...]:
     """Parses partition keys that are given as JSON text. Raises ValueError, saying what is allowed."""
-    allowed = 'allowed is a list of text, also as JSON text such as ["store", "brand"]'
+    allowed = 'it must be a list of text, also as JSON text such as ["store", "brand"]'
     try:
         keys = json.loads(text)
     except json.JSONDecodeError:

@@ -27,8 +27,8 @@ class Field(NamedTuple):
     """One setting.
 
     `kind`: `int`, `number`, `bool`, `size`, `choice` or `text` for scalars; `texts` (list of text), `map` (text to
-    text) or `node` (read by code of its own). `minimum` and `maximum` include their ends. `effect` empty: carried out;
-    else the reason, for a warning, why it is not. `choices` of a number: words that are allowed beside it.
+    text) or `node` (read by code of its own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the
+    setting has no effect, for a warning. `choices` of a number: words that are allowed beside it.
     """
 
     kind: str
@@ -106,7 +106,7 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
                     return choice
         case _:
             return text if isinstance(value, str) else str(value)
-    raise ValueError(f"allowed is {field.allowed}")
+    raise ValueError(f"it must be {field.allowed}")
 
 
 def _int(value: str | int | float | bool | None, text: str) -> int | None:

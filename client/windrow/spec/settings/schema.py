@@ -117,7 +117,7 @@ COMMAND_COMPONENT: dict[str, Field] = {**_IN_COMPONENT, **_COMMAND}
 
 _OF_ITS_STEPS = "a pipeline that is a step does not have this setting itself; set it for the steps in it"
 _OF_THE_JOB = (
-    "as in Azure ML, the setting of the job counts, not that of a pipeline that is a step of it; set it in the job"
+    "as in Azure ML, only the job's own setting counts, not that of a pipeline that is a step; set it in the job"
 )
 
 _INNER_PIPELINE: dict[str, Field] = {
@@ -190,7 +190,7 @@ INPUT: dict[str, Field] = {
     "enum": _NODE,
     "min": _NODE,
     "max": _NODE,
-    "path_on_compute": Field("text", effect="data is read where it lies"),
+    "path_on_compute": Field("text", effect="data is read in place"),
     "datastore": Field(
         "text", effect="data in a datastore is named by its path, azureml://datastores/<name>/paths/<path>"
     ),
@@ -204,7 +204,7 @@ OUTPUT: dict[str, Field] = {
     "optional": _NODE,
     "name": _TEXT,
     "version": _TEXT,
-    "path_on_compute": Field("text", effect="outputs are written where they stay"),
+    "path_on_compute": Field("text", effect="outputs are written in place"),
 }
 
 PLACES: dict[str, dict[str, Field]] = {

@@ -146,7 +146,7 @@ def _read_type(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
         if kind == "boolean":
             return _read_boolean(checks, value, f"{key}.boolean")
         if kind == "stream_info":
-            checks.error(node, key, "stream_info columns cannot be made; leave the column as text.")
+            checks.error(node, key, "stream_info columns are not supported; leave the column as text.")
             return None
     names = ", ".join(COLUMN_TYPES)
     checks.error(node, key, f"must be one of {names}, or `datetime:` or `boolean:` with settings, not {shown(node)}.")
@@ -155,14 +155,14 @@ def _read_type(checks: ValueChecks, node: Node, key: str) -> ColumnType | None:
 
 def _read_type_name(checks: ValueChecks, node: Scalar, key: str) -> ColumnType | None:
     if node.text == "stream_info":
-        checks.error(node, key, "stream_info columns cannot be made; leave the column as text.")
+        checks.error(node, key, "stream_info columns are not supported; leave the column as text.")
     elif node.text == "datetime":
         checks.error(node, key, "datetime needs its formats, such as `datetime: {formats: ['%Y-%m-%d']}`.")
     elif node.text in COLUMN_TYPES:
         return ColumnType(node.text)
     else:
         hint = did_you_mean(node.text, COLUMN_TYPES)
-        checks.error(node, key, f"{shown(node)} is not a column type.{hint} Allowed are {', '.join(COLUMN_TYPES)}.")
+        checks.error(node, key, f"{shown(node)} is not a column type.{hint} Allowed values: {', '.join(COLUMN_TYPES)}.")
     return None
 
 
@@ -179,7 +179,7 @@ def _read_datetime(checks: ValueChecks, node: Node, key: str) -> ColumnType | No
         known = ", ".join(f"%{letter}" for letter in DATE_DIRECTIVES)
         if unknown:
             checks.error(
-                values["formats"], f"{key}.formats", f'{listed(unknown)} in "{text}" is not known. Known are {known}.'
+                values["formats"], f"{key}.formats", f'{listed(unknown)} in "{text}" is not known. Supported: {known}.'
             )
         elif not {"Y", "y"} & set(directives):
             checks.error(values["formats"], f"{key}.formats", f'"{text}" has no year; it needs %Y or %y.')

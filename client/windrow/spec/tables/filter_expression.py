@@ -154,7 +154,7 @@ class _Parser:
 
     def _must(self, text: str, what: str) -> None:
         if not self._take(text):
-            raise FilterSyntaxError(f'{_near(self._text, self._next.at)} stands where "{text}" should, {what}.')
+            raise FilterSyntaxError(f'{_near(self._text, self._next.at)} is where "{text}" should be, {what}.')
 
     def _left(self, operand: Callable[[], Tree], *operators: str) -> Tree:
         tree = operand()
@@ -199,7 +199,7 @@ class _Parser:
                 )
             self._must("(", 'behind "startswith"')
             tree = ["startswith", tree, self._deeper(self._or)]
-            self._must(")", 'behind what "startswith" looks for')
+            self._must(")", 'after the text that "startswith" looks for')
         return tree
 
     def _operand(self) -> Tree:

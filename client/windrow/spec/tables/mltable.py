@@ -127,8 +127,8 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
     _check_notes(checks, values)
     paths: tuple[PathEntry, ...] = ()
     if "query_source" in values:
-        both = " (and only one of it and `paths` is legal)" if "paths" in values else ""
-        text = f"databases cannot be read yet{both}; export the data to files and name them in `paths`."
+        both = " (and are not allowed beside `paths`)" if "paths" in values else ""
+        text = f"databases are not supported{both}; export the data to files and name them in `paths`."
         checks.error(values["query_source"], "query_source", text)
     else:
         paths = _read_paths(checks, node, values.get("paths"))
@@ -190,7 +190,7 @@ def _read_path(checks: ValueChecks, node: Node, key: str) -> PathEntry | None:
     elif not text or "\0" in text:
         checks.error(value, key, f"{shown(value)} is not a path.")
     elif kind != "pattern" and any(char in text for char in "*?"):
-        checks.error(value, key, f"{shown(value)} holds a wildcard; write `pattern:` instead of `{kind}:`.")
+        checks.error(value, key, f"{shown(value)} contains a wildcard; write `pattern:` instead of `{kind}:`.")
     else:
         return PathEntry(kind, text, value.place)
     return None
@@ -218,11 +218,11 @@ def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: 
             checks.error(value, key, f"is wrong: {error}.")
             return None
         if url.is_web and kind != "file":
-            checks.error(value, key, f"{shown(value)} lies on a web server, which cannot be listed; name each `file:`.")
+            checks.error(value, key, f"{shown(value)} is on a web server, which cannot be listed; name each `file:`.")
             return None
         text = str(url)
     if kind != "pattern" and any(char in text for char in "*?"):
-        checks.error(value, key, f"{shown(value)} holds a wildcard; write `pattern:` instead of `{kind}:`.")
+        checks.error(value, key, f"{shown(value)} contains a wildcard; write `pattern:` instead of `{kind}:`.")
         return None
     return PathEntry(kind, text, value.place)
 
@@ -351,7 +351,7 @@ def _infer(checks: ValueChecks, node: Node | None, key: str) -> tuple[bool, int,
         return True, SAMPLE_ROWS, ()
     if isinstance(node, Scalar):
         return checks.boolean(node, key), SAMPLE_ROWS, ()
-    values = checks.mapping(node, key, ("sample_size", "column_type_overrides"), "is true, false, or a mapping")
+    values = checks.mapping(node, key, ("sample_size", "column_type_overrides"), "must be true, false, or a mapping")
     rows, overrides = None, values.get("column_type_overrides")
     if "sample_size" in values:
         rows = checks.whole(values["sample_size"], f"{key}.sample_size", 1, "a number of rows")

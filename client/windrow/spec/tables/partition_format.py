@@ -1,5 +1,7 @@
 """`extract_columns_from_partition_format` in an MLTable file.
-Reference: docs/reference/azure-ml/mltable.md#partition-formats, #the-mltable-file."""
+
+Reference: docs/reference/azure-ml/mltable.md#partition-formats, #the-mltable-file.
+"""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def read_step(name: str, value: Node | None, item: Node, key: str, checks: Value
 def unknown_step(name: str, others: tuple[str, ...]) -> str:
     """The message for an unknown step; `others`: steps that exist besides those of this module."""
     known = (*others, *STEPS)
-    return f'there is no step "{name}".{did_you_mean(name, known)} Known are {", ".join(known)}.'
+    return f'there is no step "{name}".{did_you_mean(name, known)} Known steps: {", ".join(known)}.'
 
 
 def _take(checks: ValueChecks, value: Node, key: str) -> Take | None:
@@ -229,7 +229,9 @@ def check_partition_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]
             counted = "take" if isinstance(step, Take) else "skip"
         elif isinstance(step, SelectPartitions):
             if counted:
-                checks.error(step.place, key, f"comes after {counted}, which is not supported; put it before.")
+                checks.error(
+                    step.place, key, f"comes after {counted}, which is not supported; put it before {counted}."
+                )
             if left is not None and step.numbers and step.numbers[-1] >= left:
                 text = f"names partition {step.numbers[-1]}, but an earlier select_partitions leaves {left}, from 0 on."
                 checks.error(step.place, key, text)

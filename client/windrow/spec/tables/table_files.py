@@ -127,14 +127,13 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
         names = columns_of((*table.before, *table.after))
         unknown = [name for name in partition.keys if name not in names]
         if unknown and table.read is None:
-            known = f"its keys are {listed(names)}" if names else "it has no keys"
             context.problems.error(
                 partition.place,
                 partition.key,
-                f"names {listed(unknown)}, but the input is a list of files, and {known}: those that "
-                f"extract_columns_from_partition_format names in {definition}.",
+                f"names {listed(unknown)}, but the input is a list of files. Its keys are those that "
+                f"extract_columns_from_partition_format names in {definition}: {listed(names)}.",
             )
-        elif unknown and not isinstance(table.read, ReadDelta):  # whose own partition columns its log tells
+        elif unknown and not isinstance(table.read, ReadDelta):  # the log of a Delta table has its partition columns
             columns = _check_columns(partition, context)
     return _libraries(table.read, columns) if table.read is not None else ()
 
@@ -160,7 +159,8 @@ def _check_delta_package(definition: str, context: Context) -> None:
         context.problems.error(
             Place(Source("mltable", source_label(definition), os.path.dirname(definition))),
             "transformations",
-            "read_delta_lake needs the package deltalake beside Windrow; install it: pip install 'windrow[delta]'",
+            "read_delta_lake needs the package deltalake, which is not installed here. Install it with: pip install "
+            "'windrow[delta]'",
         )
 
 
@@ -190,10 +190,10 @@ def _check_folder(path: str, place: Place, key: str, context: Context, columns: 
         if looked_at > _LOOKED_AT_MAX:
             return ()
     if unreadable or not (other or context.embedded):
-        return ()  # the planner tells; and where the nodes see more, as below a mount point that is empty here
-    why = "holds no MLTable file and no table files"
+        return ()  # left to the planner; nodes may see more, as below a mount point that is empty here
+    why = "contains neither an MLTable file nor table files"
     if other:
-        why = f'holds no MLTable file, and "{os.path.relpath(other, path)}" in it {_why_no_table(other)}'
+        why = f'contains no MLTable file, and "{os.path.relpath(other, path)}" in it {_why_no_table(other)}'
     context.problems.error(place, key, f'"{path}" {why}; {_advice("uri_folder")}')
     return ()
 
@@ -210,7 +210,7 @@ def _libraries(read: Read, columns: bool) -> tuple[str, ...]:
 
 
 def _why_no_table(name: str) -> str:
-    return "is compressed, which cannot be cut" if is_compressed(name) else "has a name that tells no format of tables"
+    return "is compressed, which cannot be cut" if is_compressed(name) else "has a name without a known table format"
 
 
 def _advice(files_type: str) -> str:

@@ -25,7 +25,7 @@ class ValueChecks:
     def mapping(self, node: Node, key: str, known: Iterable[str], should: str) -> dict[str, Node]:
         """Reads a mapping that may only have `known` keys; entries without a value are left out."""
         if not isinstance(node, Mapping):
-            self.error(node, key, f"{should}; here is {shown(node)}.")
+            self.error(node, key, f"{should}, not {shown(node)}.")
             return {}
         known = tuple(known)
         for name in node.entries:
@@ -33,7 +33,7 @@ class ValueChecks:
                 place = node.key_places[name]
                 full = f"{key}.{name}" if key else name
                 self._problems.error(
-                    place, full, f"is not known here.{did_you_mean(name, known)} Known are {', '.join(known)}."
+                    place, full, f"is unknown here.{did_you_mean(name, known)} Known keys: {', '.join(known)}."
                 )
         return {name: value for name, value in node.entries.items() if name in known and not is_null(value)}
 
@@ -79,7 +79,7 @@ class ValueChecks:
         self.error(
             values[name],
             f"{key}.{name}",
-            f"{shown(values[name])} is not allowed.{did_you_mean(text, choices)} Allowed are {', '.join(choices)}.",
+            f"{shown(values[name])} is not allowed.{did_you_mean(text, choices)} Allowed values: {', '.join(choices)}.",
         )
         return None
 

@@ -42,12 +42,12 @@ def read_arguments(node: Node | None, names: Names, key: str, context: Context) 
     if node is None or is_null(node):
         return []
     if not isinstance(node, Sequence):
-        context.problems.error(node, key, f"is {shown(node)}; allowed is a list of arguments.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be a list of arguments.")
         return []
     arguments: list[str] = []
     for number, item in enumerate(node.items):
         if not isinstance(item, Scalar) or is_null(item):
-            context.problems.error(item, f"{key}[{number}]", f"is {shown(item)}; allowed is text or a number.")
+            context.problems.error(item, f"{key}[{number}]", f"is {shown(item)}; it must be text or a number.")
             continue
         found = _MARKED.fullmatch(item.text.strip())
         if found is None:
@@ -59,8 +59,8 @@ def read_arguments(node: Node | None, names: Names, key: str, context: Context) 
             context.problems.error(
                 item,
                 f"{key}[{number}]",
-                f'there is no {mark.replace("_", " ")} "{name}" of the step.{did_you_mean(name, known)} '
-                f"There are: {listed(known)}",
+                f'the step has no {mark.replace("_", " ")} "{name}".{did_you_mean(name, known)} '
+                f"Available: {listed(known)}",
             )
             continue
         arguments.append(f"${{{{{'outputs' if mark == 'output' else 'inputs'}.{name}}}}}")
@@ -74,7 +74,7 @@ def check_parallel_arguments(node: Node | None, key: str, context: Context) -> N
         context.problems.error(
             items[0],
             f"{key}[0]",
-            f"is {shown(items[0])}; the arguments of a ParallelRunStep are named ones: the first begins with a -.",
+            f"is {shown(items[0])}; a ParallelRunStep takes named arguments: the first has to start with -.",
         )
     for item in items:
         name = item.text.removeprefix("--").partition("=")[0] if item.text.startswith("--") else ""
@@ -94,7 +94,7 @@ def joined(arguments: list[str], quote: Callable[[str], str] = shlex.quote) -> s
 
 def shell_quote(argument: str) -> str:
     """Quotes an argument for a shell's command line. Expressions are replaced before the shell sees it, and their
-    values may hold blanks, so double quotes keep them in one argument.
+    values may contain spaces, so double quotes keep them in one argument.
     """
     if not has_expression(argument):
         return shlex.quote(argument)

@@ -12,7 +12,7 @@ from windrow.spec.naming.datastores import DEFAULT_DATASTORES
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
-from windrow.spec.reading.keys import as_mapping, check_name
+from windrow.spec.reading.keys import as_mapping, check_name, warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.v1.reading import choose_mode, entry, read_mapping, text_of
@@ -72,11 +72,7 @@ class Sources:
             return None
         kind = text_of(parameter, "type", key, self._context)
         default = entry(parameter, "default") or entry(parameter, "value")
-        for name in parameter.entries:
-            if name not in PARAMETER_KEYS:
-                self._context.problems.warn(
-                    parameter.key_places[name], f"{key}.{name}", f"is unknown here.{did_you_mean(name, PARAMETER_KEYS)}"
-                )
+        warn_of_unknown(parameter, PARAMETER_KEYS, key, self._context)
         written = kind.text.strip().casefold() if kind else "string"
         if written == "datapath":
             return data_reference(default or parameter, f"{key}.default", self._context)
@@ -85,7 +81,7 @@ class Sources:
             self._context.problems.error(
                 kind or parameter,
                 f"{key}.type",
-                f"is {shown(kind or parameter)}; allowed is one of {', '.join(PARAMETER_TYPES)}, dataPath.",
+                f"is {shown(kind or parameter)}; it must be one of {', '.join(PARAMETER_TYPES)}, dataPath.",
             )
             return None
         if default is None:
@@ -122,7 +118,7 @@ class Sources:
             self._context.problems.error(
                 destination or node,
                 f"{key}.destination",
-                f'"{called}" already names something else; give each output a destination of its own.',
+                f'"{called}" already names something else; give each output a different destination.',
             )
         self.written[called] = Written(step, name)
         return mapping(entries, node.place)
@@ -166,7 +162,7 @@ class Sources:
             mode = choose_mode(given, INPUT_MODES, key, self._context)
             table = entry(given, "as_table")
             if table is not None and not (isinstance(table, Scalar) and isinstance(table.value, bool)):
-                self._context.problems.error(table, f"{key}.as_table", f"is {shown(table)}; allowed is true or false.")
+                self._context.problems.error(table, f"{key}.as_table", f"is {shown(table)}; it must be true or false.")
                 return None
             if source is None:
                 self._context.problems.error(given, f"{key}.source", f"is missing; there are: {self._names()}")
@@ -191,7 +187,7 @@ class Sources:
             source,
             key,
             f'there is no data reference, parameter or destination "{name}".{did_you_mean(name, known)} '
-            f"There are: {self._names()}",
+            f"Available: {self._names()}",
         )
         return None
 

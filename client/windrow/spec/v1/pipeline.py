@@ -108,7 +108,9 @@ def _steps(pipeline: Mapping, context: Context) -> list[StepText]:
         if not NAME.fullmatch(step.name):
             step = step._replace(name=called)  # `Prepare data` is for people
         if any(other.name == step.name for other in found):
-            context.problems.error(item, f"{key}.name", f'"{step.name}" is the name of another step; rename it.')
+            context.problems.error(
+                item, f"{key}.name", f'"{step.name}" is already the name of another step; rename one of them.'
+            )
             continue
         found.append(step)
     return found
@@ -128,8 +130,8 @@ def _lone_config(node: Node, sets: Sequence[str], context: Context) -> Node | No
         context.problems.error(
             node,
             "parallel_run_config",
-            f"names no data, as a ParallelRunConfig does not: add --set inputs.{CONFIG_INPUT}.path=PATH (and "
-            f"--set outputs.{CONFIG_OUTPUT}.path=PATH for a place of the output), or name this file as the "
+            f"does not name the data to run on: add --set inputs.{CONFIG_INPUT}.path=PATH (and "
+            f"--set outputs.{CONFIG_OUTPUT}.path=PATH for the place of the output), or name this file as the "
             "parallel_run_config of a step in a pipeline file.",
         )
         return None

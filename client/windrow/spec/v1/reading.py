@@ -7,9 +7,8 @@ import os
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import scalar
-from windrow.spec.reading.keys import as_mapping, read_scalar
+from windrow.spec.reading.keys import as_mapping, read_scalar, warn_of_no_effect, warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Source, is_null, shown
-from windrow.spec.reading.problems import did_you_mean
 from windrow.spec.settings.fields import Field
 
 
@@ -18,17 +17,9 @@ def read_mapping(node: Node | None, table: dict[str, Field], key: str, context: 
     mapping.
     """
     mapping = as_mapping(node, key, context)
-    for name, value in mapping.entries.items() if mapping else ():
-        known = table.get(name)
-        if known is None:
-            assert mapping is not None
-            context.problems.warn(
-                mapping.key_places[name],
-                f"{key}.{name}",
-                f"is unknown here and has no effect.{did_you_mean(name, table)}",
-            )
-        elif known.effect and not is_null(value):
-            context.problems.warn(value, f"{key}.{name}", f"has no effect: {known.effect}.")
+    if mapping is not None:
+        warn_of_unknown(mapping, table, key, context)
+        warn_of_no_effect(mapping, table, key, context)
     return mapping
 
 
@@ -54,7 +45,7 @@ def text_of(mapping: Mapping, name: str, key: str, context: Context) -> Scalar |
     node = entry(mapping, name)
     if node is None or (isinstance(node, Scalar) and node.text.strip()):
         return node
-    context.problems.error(node, f"{key}.{name}", f"is {shown(node)}; allowed is text.")
+    context.problems.error(node, f"{key}.{name}", f"is {shown(node)}; it must be text.")
     return None
 
 
@@ -67,13 +58,13 @@ def choose_mode(
         return None
     found = modes.get(node.text.strip().casefold())
     if found is None:
-        context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; allowed is one of {', '.join(modes)}.")
+        context.problems.error(node, f"{key}.bind_mode", f"is {shown(node)}; it must be one of {', '.join(modes)}.")
         return None
     return scalar(found, node.place)
 
 
 def found_from(path: Scalar, folder: str) -> Scalar:
-    """A path that leads to nothing from its own file, but to something from `folder`, becomes relative to `folder`."""
+    """The path, made relative to `folder` if it exists there but not relative to its own file."""
     location = parse_location(path.text.strip())
     if location.kind != "local" or os.path.exists(absolute(location.value, path.place.source.folder)):
         return path

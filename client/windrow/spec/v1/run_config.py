@@ -54,7 +54,7 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
         return config
     if root is not None:
         context.problems.error(
-            root, "parallel_run_config", "is missing; it has to be the first key of a ParallelRunConfig's file."
+            root, "parallel_run_config", "is missing; a ParallelRunConfig's file has its settings below this key."
         )
     return None
 
@@ -62,7 +62,7 @@ def read_config_file(path: str, context: Context) -> Mapping | None:
 def read_run_config(config: Mapping, key: str, folder: str, context: Context) -> RunConfig:
     """Reads and checks a ParallelRunConfig; notes an error for each value that is not allowed.
 
-    `folder`: where relative paths start that lead to nothing from the config's own file. In v1, they start at the
+    `folder`: the base of relative paths that do not exist relative to the config's own file. In v1, paths start at the
     working folder, which is mostly the folder of the pipeline's file.
     """
     read_mapping(config, RUN_CONFIG, key, context)
@@ -129,7 +129,7 @@ def _partition_keys(config: Mapping, key: str, context: Context) -> Node | None:
     key = f"{key}.partition_keys"
     names = [item.text for item in node.items if isinstance(item, Scalar)] if isinstance(node, ListNode) else []
     if not isinstance(node, ListNode) or len(names) < len(node.items):
-        context.problems.error(node, key, f"is {shown(node)}; allowed is a list of text.")
+        context.problems.error(node, key, f"is {shown(node)}; it must be a list of text.")
         return None
     try:
         checked_partition_keys(names)
@@ -157,7 +157,7 @@ def _arguments(config: Mapping, key: str, append_row: bool, context: Context) ->
         context.problems.error(
             name,
             f"{key}.append_row_file_name",
-            f"is {shown(name)}; allowed is the name of a file, without a folder and without any of "
+            f"is {shown(name)}; it must be the name of a file, without a folder and without any of "
             f"{' '.join(ROWS_FILE_NAME_REFUSED)}",
         )
         return arguments

@@ -69,6 +69,8 @@ SCRIPT_STEP: dict[str, Field] = {
     "runconfig_parameters": Field("node", effect="parameters of a run configuration are not supported"),
 }
 
+_READ_IN_PLACE = "data is read in place"
+
 DATA_REFERENCE: dict[str, Field] = {
     "dataset_name": _TEXT,
     "dataset_version": _TEXT,
@@ -78,9 +80,9 @@ DATA_REFERENCE: dict[str, Field] = {
     "path": _TEXT,
     "type": Field("choice", choices=("uri_folder", "uri_file", "mltable")),
     "bind_mode": _TEXT,
-    "data_reference_name": Field("text", effect="the key is the name"),
-    "path_on_compute": Field("text", effect="data is read where it lies"),
-    "overwrite": Field("bool", effect="data is read where it lies"),
+    "data_reference_name": Field("text", effect="the key in data_references is the name"),
+    "path_on_compute": Field("text", effect=_READ_IN_PLACE),
+    "overwrite": Field("bool", effect=_READ_IN_PLACE),
 }
 
 INPUT: dict[str, Field] = {
@@ -89,8 +91,8 @@ INPUT: dict[str, Field] = {
     # Not in v1's files: what its Python API says by `parse_delimited_files` and its like.
     "as_table": Field("bool"),
     "type": Field("text", effect="a source has its own type"),
-    "path_on_compute": Field("text", effect="data is read where it lies"),
-    "overwrite": Field("bool", effect="data is read where it lies"),
+    "path_on_compute": Field("text", effect=_READ_IN_PLACE),
+    "overwrite": Field("bool", effect=_READ_IN_PLACE),
 }
 
 OUTPUT: dict[str, Field] = {
@@ -102,8 +104,8 @@ OUTPUT: dict[str, Field] = {
     # Not in v1's files: what its Python API says by `register_on_complete`.
     "register_as": _TEXT,
     "type": Field("text", effect="an output is a folder"),
-    "path_on_compute": Field("text", effect="outputs are written where they stay"),
-    "overwrite": Field("bool", effect="outputs of a job are its own"),
+    "path_on_compute": Field("text", effect="outputs are written in place"),
+    "overwrite": Field("bool", effect="each job has outputs of its own"),
     "is_directory": Field("bool", effect="an output is a folder"),
 }
 

@@ -54,9 +54,9 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
         if kind in _OTHER_TYPES:
             what = f"is {kind}, which Windrow does not support; do its work in a PythonScriptStep"
         else:
-            what = f"is {shown(written)}.{did_you_mean(kind, STEP_TYPES)} " if written else "is missing; "
-            what += f"allowed is {' or '.join(STEP_TYPES)}"
-        context.problems.error(written or node, f"{key}.type", f"{what}.")
+            what = f"is {shown(written)}" if written else "is missing"
+            what += f"; it must be {' or '.join(STEP_TYPES)}"
+        context.problems.error(written or node, f"{key}.type", f"{what}.{did_you_mean(kind, STEP_TYPES)}")
         return None
     name = text_of(node, "name", key, context)
     called = name.text.strip() if name else fallback
@@ -64,8 +64,8 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
         context.problems.error(
             name,
             f"{key}.name",
-            f"is {shown(name)}; allowed are 3 to 32 small letters, digits and dashes, starting with a letter and not "
-            "ending with a dash.",
+            f"is {shown(name)}; it must be 3 to 32 lowercase letters, digits and dashes, starting with a letter and "
+            "not ending with a dash.",
         )
         called = fallback
     return StepText(key, called, found, node)
@@ -100,7 +100,7 @@ def parallel_step(step: StepText, sources: Sources, outputs: dict[str, Node], co
         context.problems.error(
             entry(node, "inputs") or node,
             f"{key}.inputs",
-            "has no input to divide; name one, or run mini-batches without input: --rank_mini_batch_count N.",
+            "has no input to divide; give it one, or run mini-batches without input: --rank_mini_batch_count N.",
         )
         context.broken_steps.add(step.name)
     if read.append_row and not outputs:
@@ -150,7 +150,7 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
     if entry(node, "environment") is not None:
         environment = read_environment(node, key, node.place.source.folder, context)
     words = ["python", script.text.strip() if script else "", *arguments]
-    # v1 tells a script its parameters as variables of this name.
+    # v1 gives a script its parameters as variables with these names.
     variables: dict[str, Node | None] = {
         f"AML_PARAMETER_{name}": scalar(f"${{{{inputs.{name}}}}}", value.place) for name, value in parameters.items()
     }
@@ -182,7 +182,7 @@ def _parameters(step: str, node: Mapping, key: str, sources: Sources, context: C
         source = text_of(value, "source", f"{key}.parameters.{name}", context) if isinstance(value, Mapping) else None
         if source is None:
             context.problems.error(
-                value, f"{key}.parameters.{name}", f"is {shown(value)}; allowed is a value, or source: <parameter>."
+                value, f"{key}.parameters.{name}", f"is {shown(value)}; it must be a value, or source: <parameter>."
             )
             context.broken_steps.add(step)
             continue
@@ -288,7 +288,7 @@ def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own
         with open(path, "rb") as file:
             asked = quoted_options(file.read())
     except OSError:
-        return []  # reading the task will tell
+        return []  # reading the task reports it
     values = {"scoring_module_name": script.text.strip()}
     if output is not None:
         values["output"] = f"${{{{outputs.{output}}}}}"

@@ -117,7 +117,7 @@ def nothing_found(path: bytes, entries: Sequence[AnyEntry]) -> PlanningError:
     """The error for an input without any file."""
     if len(entries) == 1 and entries[0].pattern is None:
         return PlanningError(
-            f"The input {shown(path)} holds no files. Check the path; an input needs at least one file."
+            f"The input {shown(path)} contains no files. Check the path; an input needs at least one file."
         )
     texts = ", ".join(f'"{entry.text}"' for entry in entries) or "no paths"
     return PlanningError(
@@ -134,5 +134,5 @@ def _stat(path: bytes, text: str, roots: Roots | None) -> os.stat_result:
     except OSError as error:
         named = "" if shown(path).endswith(text) else f' (from "{text}")'
         missing = isinstance(error, FileNotFoundError)
-        what = "does not exist on the machine of the master" if missing else f"cannot be accessed: {error.strerror}"
+        what = "does not exist on the master's machine" if missing else f"cannot be accessed: {error.strerror}"
         raise PlanningError(f"The input {shown(path)}{named} {what}. Check the path.") from error

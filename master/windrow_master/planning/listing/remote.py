@@ -86,7 +86,7 @@ def remote_url(address: bytes, roots: Roots | None) -> StorageUrl:
 def remote_folder(address: bytes, text: str, roots: Roots | None) -> RemoteEntry:
     """All objects below a prefix; an empty prefix is found when it is listed. Raises PlanningError."""
     url = remote_url(address, roots)
-    missing = f"The input {shown(address)} holds no objects. Check the path; nothing lies below it."
+    missing = f"The input {shown(address)} is empty. Check the path."
     return RemoteEntry(str(url).encode(), text, url, missing=missing)
 
 

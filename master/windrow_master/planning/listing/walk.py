@@ -82,7 +82,7 @@ def outside(path: bytes, roots: Roots) -> PlanningError:
     where = "is" if real == path else f"leads to {shown(real)}, which is"
     return PlanningError(
         f"{shown(path)} of the input {where} outside the datastores of this master ({roots}). Put the data into one of "
-        "them, or start the master with --datastore NAME=PATH for the folder that it lies in."
+        "them, or start the master with --datastore NAME=PATH for the folder that contains it."
     )
 
 
@@ -192,10 +192,10 @@ def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None, note: 
 def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
     """The error for a folder that cannot be listed."""
     advice = {
-        errno.EACCES: "Let the user that Windrow runs as read it (chmod a+rx), or take it out of the input.",
+        errno.EACCES: "Give Windrow's user read permission (chmod a+rx), or remove it from the input.",
         errno.ENOENT: "It was removed while the input was being listed; submit the job again.",
         errno.ENAMETOOLONG: "The folders are nested too deep for the operating system; move the data up.",
-    }.get(error.errno or 0, "Check the disk or the share it lies on.")
+    }.get(error.errno or 0, "Check the disk or network share.")
     return PlanningError(f"The folder {shown(path)} of the input cannot be read: {error.strerror}. {advice}")
 
 
@@ -223,7 +223,7 @@ def _kind(entry: os.DirEntry[bytes]) -> str:
         try:
             mode = os.stat(entry.path).st_mode
         except OSError as error:
-            return f"a link that leads nowhere ({error.strerror})"
+            return f"a broken link ({error.strerror})"
     else:
         mode = entry.stat(follow_symlinks=False).st_mode
     for test, name in (

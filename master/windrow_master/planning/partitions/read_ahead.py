@@ -47,7 +47,7 @@ def read_ahead(recipes: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[
 
 
 def _taken(waiting: deque[_Asked], slices_max: int, bytes_max: int) -> Iterator[dict[str, Any]]:
-    """Take the first waiting slices, until at most so many, and so many bytes, are left."""
+    """Take the first waiting slices, until at most `slices_max` slices and `bytes_max` bytes are left."""
     while waiting and (len(waiting) > slices_max or sum(one.size for one in waiting) > bytes_max):
         recipe, files = waiting.popleft().brought.result()
         with files:

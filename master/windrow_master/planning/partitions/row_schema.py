@@ -57,8 +57,8 @@ def _columns(reader: Mapping[str, Any]) -> Iterator[tuple[str, pyarrow.DataType 
     if reader["format"] == "parquet":
         if reader["mixed"]:
             raise PlanningError(
-                f'The column "{reader["mixed"][0]}" holds values in its files that no one type takes, such as text and '
-                "numbers. Such a table cannot be divided by columns of the data: write the column in one type."
+                f'The column "{reader["mixed"][0]}" has values of incompatible types, such as text and numbers. '
+                "Such a table cannot be divided by columns of the data: convert the column to one type."
             )
         columns += [(field.name, field.type) for field in unpack_schema(reader["schema"])]
     else:

@@ -1,10 +1,9 @@
-"""Cuts the listed files of a table into slices, and emits each as a mini-batch, with the steps on rows taken into
-account.
+"""Cuts the listed files of a table into slices, applies the steps on rows, and emits each slice as a mini-batch.
 
-If rows have to be counted (`take`, `skip`), the planner looks at slices in order, as far as needed. It counts their
-records; if a step before the count drops rows by their values, it reads them with the worker's own reader. The ranges
-that pass are written into the recipe as `ranges`, and the items of the mini-batch are exact then. `seen` of a position:
-how many rows have reached each take and skip.
+For steps that count rows (`take`, `skip`), it goes through the slices in order, as far as needed, and counts their
+records. If an earlier step drops rows by their values, it reads the rows with the worker's own reader instead. The
+recipe gets the `ranges` of rows that pass, and the number of items of the mini-batch is then exact. `seen` of a
+position: how many rows have reached each take and skip.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
-from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
@@ -32,29 +31,30 @@ from windrow_master.planning.tables.row_steps import COUNTING, bounds, drops_row
 
 
 class Slice(NamedTuple):
-    """A slice: what a worker reads for one mini-batch. `items` 0: unknown; `following`: where the next slice of the
-    file begins."""
+    """What a worker reads for one mini-batch. `items`: 0 if unknown; `following`: where the next slice of the file
+    begins.
+    """
 
     recipe: dict[str, Any]
     items: int
     following: int
 
 
-def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
+def cut(pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles, emitter: Emitter) -> None:
     """Emit the mini-batches from a position on. Raises PlanningError."""
-    for recipe, items, following in recipes(pinned, position, journal):
+    for recipe, items, following in recipes(pinned, position, plan_files):
         emitter.add_recipe(items, json.dumps(recipe, separators=(",", ":")).encode(), following)
 
 
 def recipes(
-    pinned: dict[str, Any], position: dict[str, Any], journal: Journal
+    pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles
 ) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
-    """The recipes of all slices from a position on, each with its number of items (0: unknown) and the position
+    """The recipes of all slices from a position on, each with its number of items (0 if unknown) and the position
     after it. Raises PlanningError.
     """
     files_end, begin = position["files_end"], position["begin"]
     steps = RowSteps(pinned, position.get("seen"))
-    for file_at, file in listing.files(journal.listing, position["file_at"], files_end):
+    for file_at, file in listing.files(plan_files.listing, position["file_at"], files_end):
         parts = _text_slices(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
         for part in parts:
             if steps.nothing_passes:
@@ -78,7 +78,9 @@ class WholeFiles:
         self._steps = RowSteps(pinned, None)
 
     def recipes(self, file_at: int, file: TableFile) -> Iterator[tuple[dict[str, Any], int]]:
-        """The recipes of a file, with their items (0: unknown); none where it holds no record. Raises PlanningError."""
+        """The recipes of a file, with their items (0 if unknown); none for a file without records. Raises
+        PlanningError.
+        """
         if "how" in self._pinned:
             parts = _text_slices({**self._pinned, "slice_bytes": max(1, file.size)}, file_at, file, None)
         else:
@@ -129,8 +131,9 @@ def _runs(cutter: Cutter, file: TableFile, begin: int) -> Iterator[tuple[int, in
 def _without_gaps(
     file: TableFile, begin: int, stop: int, parts: Iterable[tuple[int, int, int]]
 ) -> Iterator[tuple[int, int, int]]:
-    """The slices (begin, end, records) of a part of a file, each of whose bytes is in exactly one of them. Raises
-    PlanningError where that is not so: a fault of the cutter, whatever it may be."""
+    """The slices (begin, end, records) of a part of a file. Raises PlanningError if a byte of the part is not in
+    exactly one slice, which can only be a fault of the cutter.
+    """
     at = begin
     for first, end, records in parts:
         if first != at or not first < end <= stop:
@@ -142,8 +145,8 @@ def _without_gaps(
             return
         first = end = stop
     raise PlanningError(
-        f"{shown(file.name)} was divided wrongly: behind byte {at:,} of {stop:,} comes the slice from {first:,} to "
-        f"{end:,}, so that rows would be missing or come twice. This is a fault of Windrow: please report it, with the "
+        f"{shown(file.name)} was divided wrongly: after byte {at:,} of {stop:,} comes the slice from {first:,} to "
+        f"{end:,}, so rows would be missing or repeated. This is a fault of Windrow: please report it, with the "
         "first lines of the file and the version of Python that the master runs with.",
         SYSTEM_ERROR,
     )
@@ -164,7 +167,7 @@ class RowSteps:
     """Applies the steps on rows to each slice, in order."""
 
     def __init__(self, pinned: dict[str, Any], seen: list[int] | None) -> None:
-        # By itself, also where it is to be a part of a group.
+        # Without its partition: a slice is read alone, even if it becomes a part of a group.
         self._reader = {key: value for key, value in pinned["reader"].items() if key != "partition"}
         self._steps: list[dict[str, Any]] = self._reader.get("steps", [])
         self._counts = Counts(bounds(self._steps), seen)
@@ -173,7 +176,7 @@ class RowSteps:
         last = max((at for at, one in enumerate(self._steps) if one["step"] in COUNTING), default=-1)
         self._must_read = drops_rows(self._steps[: last + 1])
         self._drops_rows = drops_rows(self._steps)
-        # Asked for the exact index of every row, all are counted, even where no step has to know.
+        # The exact index of every row needs all of them counted, even if no step does.
         self._counts_all: bool = pinned["count"]
         self._must_read = self._must_read or (self._counts_all and self._drops_rows)
         self._loader: Any = None
@@ -189,7 +192,7 @@ class RowSteps:
         return self._counts.nothing_passes
 
     def apply(self, recipe: dict[str, Any], items: int) -> tuple[dict[str, Any] | None, int]:
-        """The recipe with what the steps need to know, and its items (0: unknown); None if no row is left."""
+        """The recipe with what the steps need, and its items (0 if unknown); None if no row is left."""
         if self._salted:
             recipe["salt"] = salt_of(os.fsencode(recipe["file"]), self._base)
         if self._counts.everything_passes and not self._counts_all:
@@ -214,8 +217,8 @@ class RowSteps:
         return recipe, 0 if self._drops_rows and not self._must_read else left
 
     def _read(self, recipe: dict[str, Any], passing: Any) -> int:
-        """How many rows are left after all steps."""
-        # pandas, only where rows have to be read.
+        """The number of rows left after all steps."""
+        # Imports pandas, so only if rows have to be read.
         from windrow_worker.loading import make_loader
 
         if self._loader is None:
@@ -228,7 +231,7 @@ class RowSteps:
         return left
 
     def _count(self, recipe: dict[str, Any]) -> int:
-        """How many records a slice of text holds."""
+        """The number of records in a slice of text."""
         from windrow_worker.tables.counting import count_records
 
         try:

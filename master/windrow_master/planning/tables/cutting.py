@@ -1,9 +1,9 @@
-"""Cutting a text file between records, looking only at the bytes around each cut.
+"""Cuts a text file between records, and reads only the bytes around each cut.
 
 The rule: with slices of S bytes, a record whose first byte is at offset o belongs to slice 0 if o = 0, else to slice
-ceil(o / S) - 1. A slice in which no record begins is no mini-batch. So a slice ends where the first record that begins
-behind its last byte begins, and the next slice is that record's: a record longer than S is passed over once, and the
-slices inside it never come up.
+ceil(o / S) - 1. A slice in which no record begins is not a mini-batch. So a slice ends at the first record that begins
+after its last byte, and the next slice is the one that this record belongs to. A record longer than S is skipped in one
+step, together with the slices inside it.
 Reference: docs/reference/azure-ml/mltable.md#partitions.
 """
 
@@ -43,18 +43,19 @@ class Cutter(Protocol):
 
 
 def slices(cutter: Cutter, begin: int | None, stop: int, slice_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """The slices (begin, end, records) from the record at `begin` on up to `stop`, where the file ends or a record
-    begins. `records` 0: not counted."""
+    """The slices (begin, end, records) from the record at `begin` to `stop`, which is the end of the file or the
+    beginning of a record. `records` is 0 if they were not counted.
+    """
     while begin is not None and begin < stop:
         number = -(-begin // slice_bytes) - 1 if begin else 0
-        # The first record behind the last byte before `stop` begins at `stop`.
+        # With a cut at `stop - 1`, the next record begins at `stop`.
         following, records = cutter.next_record(begin, min((number + 1) * slice_bytes, stop - 1))
         yield begin, stop if following is None else following, records
         begin = following
 
 
 def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tuple[int, int, int]]:
-    """Slices (begin, end, records) of so many lines each; the last one holds the rest.
+    """Slices (begin, end, records) of `rows` lines each; the last one has the rest.
 
     Empty lines are not records, and belong to the slice before them.
     """
@@ -76,7 +77,7 @@ def slices_of_lines(window: Window, begin: int | None, rows: int) -> Iterator[tu
                 have += 1
             offset = len(block) if end < 0 else end + 1
         if not offset:
-            # A line longer than the block.
+            # The line is longer than the block.
             offset = window.find(b"\n", at) + 1 - at
             if offset <= 0:
                 offset = window.size - at
@@ -93,7 +94,7 @@ class LineCutter:
     """The `Cutter` of lines: every line is a record, except empty lines."""
 
     def __init__(self, window: Window, encoding: Encoding, skip_returns: bool = False) -> None:
-        """`skip_returns`: lines that only hold a carriage return are not records either."""
+        """`skip_returns`: lines with only a carriage return are not records either."""
         self._window = window
         self._blank = "\r".encode(encoding.name) + encoding.newline if skip_returns else b""
         self._newline = encoding.newline
@@ -110,33 +111,34 @@ class LineCutter:
         return self._window.size if at < 0 else at + self._unit
 
     def next_record(self, begin: int, cut: int) -> Found:
-        # A line starts behind the cut if the line end before it stands at the cut, or behind it.
+        # A line begins after the cut if the line end before it is at the cut or after it.
         at = self._window.find(self._newline, max(begin, cut - cut % self._unit), self._unit)
         return Found(None if at < 0 else self.first_record(at + self._unit), 0)
 
 
 class WholeFile(LineCutter):
-    """The `Cutter` of a file that is never cut, because its encoding or delimiter does not show which line ends are
-    inside quotes."""
+    """The `Cutter` of a file that is never cut: in its encoding, or with its delimiter, line ends inside quotes cannot
+    be recognized.
+    """
 
     def next_record(self, begin: int, cut: int) -> Found:
         return Found(None, 0)
 
 
 class QuotedCutter:
-    """The `Cutter` of delimited text with line ends inside quotes. In one pass over the file, quoted fields are taken
-    out of whole lines; the line ends that are left end records.
+    """The `Cutter` of delimited text with line ends inside quotes. In one pass over the file, it removes quoted fields
+    from whole lines; the remaining line ends are the ends of records.
 
-    A quote opens a field only where the field begins: behind a delimiter or a line end. Two quotes in a quoted field
-    stand for one. A single quote closes it, and whatever follows up to the next delimiter or line end, quotes included,
-    belongs to its text. A quote that nothing closes holds the rest of the file.
+    A quote opens a field only at its beginning: after a delimiter or a line end. Two quotes in a quoted field mean one.
+    A single quote closes it, and everything up to the next delimiter or line end, quotes included, belongs to its text.
+    A quote that is never closed takes the rest of the file.
     """
 
     def __init__(self, window: Window, delimiter: bytes) -> None:
         """`delimiter`: one byte."""
         self._window = window
-        # No possessive or atomic part: some releases of CPython match them wrongly (3.11.2 among them). None is needed:
-        # behind the opening quote nothing can fail but the look at one byte, so nothing long is tried twice.
+        # Without possessive or atomic groups, which some releases of CPython (3.11.2 is one) match wrongly. None is
+        # needed: after the opening quote, only the test of a single byte can fail, so nothing long is tried twice.
         opening = rb'"(?<=[' + re.escape(delimiter) + rb'\n]")'
         self._quoted = re.compile(opening + rb'[^"]*(?:"(?!")|(?:""[^"]*)*"?)')
 
@@ -160,7 +162,7 @@ class QuotedCutter:
         return Found(self.first_record(end), records)
 
     def _lines(self, at: int, cut: int) -> tuple[int, int]:
-        """The end of the first line after `cut` that ends a record, and how many records end up to there. A record
+        """The end of the first line after `cut` that ends a record, and the number of records up to there. A record
         begins at `at`.
         """
         window, records, is_open = self._window, 0, False
@@ -170,7 +172,7 @@ class QuotedCutter:
             if end:
                 text = block[at - base : end]
             else:
-                # This line crosses the cut, or the end of the block: search for the line end that may end its record.
+                # The line crosses the cut or the end of the block: find the line end that may end its record.
                 quote = window.find(b'"', at) if is_open else at
                 line_end = window.find(b"\n", quote) if quote >= 0 else -1
                 text = window.read(at, (window.size if line_end < 0 else line_end + 1) - at)
@@ -186,13 +188,12 @@ class QuotedCutter:
         return at, records
 
     def _count(self, lines: bytes, is_open: bool) -> tuple[int, bool]:
-        """How many records end within these lines, and whether a quoted field is open at their end.
-
-        `is_open`: one is open at their beginning.
+        """The number of records that end in these lines, and whether a quoted field is open at their end. `is_open`:
+        whether one is open at their beginning.
         """
         if not is_open and b'"' not in lines:
             return _full_lines(b"\n" + lines), False
-        # The full stop at the end remains if it is outside of quoted fields.
+        # The full stop at the end is left if no quoted field is open there.
         left = self._quoted.sub(b'"', (b'\n"' if is_open else b"\n") + lines + b".")
         is_open = not left.endswith(b".")
         return _full_lines(left), is_open

@@ -98,7 +98,7 @@ def sample_records(window: Window, file: TableFile, how: Format, begin: int, wan
         if length >= RECORD_BYTES_MAX:
             raise PlanningError(
                 f"The first record of {shown(file.name)} is longer than {RECORD_BYTES_MAX // 1024**2} MiB. "
-                "Is it delimited text with line ends? Check the file and the settings of read_delimited."
+                "It may not be delimited text with line ends: check the file and the settings of read_delimited."
             )
         length *= 4
 

@@ -1,6 +1,6 @@
 """The files of one version of a Delta table, with their partition values.
 
-They are read like any other Parquet files. The files lack the partition columns, so the values go along with each file.
+They are read like any other Parquet files. The files lack the partition columns, so each file comes with its values.
 Needs the package `deltalake` (the extra `delta`). Reference: docs/reference/azure-ml/mltable.md#delta.
 """
 
@@ -95,8 +95,8 @@ class DeltaSource:
         if self._url is not None:
             if colon:
                 raise PlanningError(
-                    f"The Delta table {shown(self._folder)} has a file elsewhere, {path}, which a table in a store "
-                    "cannot have for others than the machine that wrote it. Copy the table as a whole."
+                    f"The Delta table {shown(self._folder)} has a file elsewhere, {path}, which only the machine "
+                    "that wrote the table can read. Copy the table as a whole."
                 )
             return str(remote_url(str(self._url.below(unquote(path))).encode(), self._roots)).encode()
         name = os.path.normpath(os.path.join(self._folder, os.fsencode(unquote(rest if colon else path))))
@@ -114,7 +114,7 @@ class DeltaSource:
         if protocol.min_reader_version > 3 or unknown:
             what = ", ".join(unknown) or f"version {protocol.min_reader_version} of the reader protocol"
             raise PlanningError(
-                f"{named} uses {what}, which cannot be read right. Rewrite the table without it, or export it as "
+                f"{named} uses {what}, which cannot be read correctly. Rewrite the table without it, or export it as "
                 "Parquet files and use read_parquet."
             )
         if "deletionVectors" in (protocol.reader_features or ()) and _has_deletion_vectors(self._table):
@@ -128,8 +128,8 @@ def _refuse_ways_out(folder: bytes, roots: Roots | None) -> None:
     """Raise PlanningError if the package would read another folder than the one that was checked."""
     if unquote_to_bytes(folder) != folder:
         raise PlanningError(
-            f"The Delta table {shown(folder)} has a percent sign in its path that looks like an escaped character; the "
-            "package that reads such tables would look elsewhere. Rename the folder."
+            f"The Delta table {shown(folder)} has a path that contains what looks like a percent escape, which the "
+            "package deltalake would decode. Rename the folder."
         )
     log = os.path.join(folder, b"_delta_log")
     if roots is None or not os.path.isdir(log):
@@ -148,8 +148,8 @@ def _looked_at(name: bytes, constants: str) -> TableFile:
             found = stat_object(parse_url(name.decode()))
         if found is None:
             raise PlanningError(
-                f"{shown(name)} is a file of the Delta table, but is not there. Was the table vacuumed? A newer "
-                "version may be whole."
+                f"{shown(name)} is a file of the Delta table, but does not exist. The table may have been vacuumed; "
+                "a newer version may be complete."
             )
         file = TableFile(name, found.size, 0, etag=found.version)
     return with_row_groups(file._replace(constants=constants))
@@ -182,7 +182,7 @@ def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
                 table = DeltaTable(f"{url.root}/{quote(url.key)}", storage_options=store_options(url))
     except TableNotFoundError as error:
         raise PlanningError(
-            f"{shown(folder)} is not a Delta table: it has no _delta_log. Name the folder of a table."
+            f"{shown(folder)} is not a Delta table: it has no _delta_log. Give the folder of a Delta table."
         ) from error
     except (DeltaError, OSError, ValueError) as error:
         if url is None:

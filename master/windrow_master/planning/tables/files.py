@@ -86,7 +86,7 @@ def opened(file: TableFile) -> Iterator[Window]:
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns):
             raise PlanningError(
                 f"{shown(file.name)} was changed while the input was being divided. "
-                "Submit the job again when nothing writes to it any more."
+                "Submit the job again when the file no longer changes."
             )
         try:
             yield Window(partial(os.pread, fd), file.size)

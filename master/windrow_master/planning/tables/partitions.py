@@ -28,7 +28,7 @@ class Partitions:
         self._steps = [step for step in steps if isinstance(step, SelectPartitions)]
         chosen: tuple[int, ...] = self._steps[0].numbers
         for step in self._steps[1:]:
-            # A second selection numbers anew what the first has left.
+            # A second selection numbers what the first has left, from 0 again.
             chosen = tuple(chosen[number] for number in step.numbers)
         self._chosen = chosen
         self._total = 0

@@ -54,7 +54,7 @@ class DelimitedPinning:
         self._layout_of: dict[tuple[str, ...], int] = {}
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
-        """Note a file. If every file has its own header, read it: the columns are the union, by name."""
+        """The same files. If each has its own header, that is read as they pass: the columns are the union, by name."""
         return map(self._look_at, files) if self._read.header == "all_files_different_headers" else files
 
     def _look_at(self, file: TableFile) -> TableFile:
@@ -149,9 +149,9 @@ class DelimitedPinning:
                 column, undecidable = infer(name, values, self._plain)
             if undecidable and not any(name in override.columns for override in self._read.overrides):
                 self._warn(
-                    f'The column "{name}" holds dates, but no value among the first {len(values)} rows tells '
-                    "whether the day or the month comes first; it stays text. "
-                    "Give its type in column_type_overrides of an MLTable file."
+                    f'The column "{name}" has dates, but the first {len(values)} values do not show whether the day '
+                    "or the month comes first; it stays text. "
+                    "Set its type in column_type_overrides of an MLTable file."
                 )
             columns[name] = column
         for override in self._read.overrides:

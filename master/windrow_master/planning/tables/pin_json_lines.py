@@ -38,7 +38,7 @@ class JsonLinesPinning:
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
-        """Note a file; nothing has to be known about it before it is cut."""
+        """The same files: nothing has to be known about them before they are cut."""
         return files
 
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from windrow_master.planning.tables.files import TableFile
 from windrow_master.planning.tables.pin_paths import check_path_column
 
 LOOKS_MAX = 16
-"""So many files in remote storage are read at the same time."""
+"""The number of files in remote storage that are read at the same time."""
 SLACK_BYTES = 512
 """Extra bytes after a column chunk: some writers record too short a length, and readers read on."""
 
@@ -53,7 +53,7 @@ def _footer(file: TableFile) -> _Footer:
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
             f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}. "
-            "Take it out of the input, or write it again."
+            "Remove it from the input, or rewrite it."
         ) from error
 
 

@@ -39,7 +39,7 @@ def check_names(paths: PathColumns, others: Sequence[str]) -> None:
     for name in paths.names:
         if name in seen:
             raise PlanningError(
-                f'extract_columns_from_partition_format adds the column "{name}", but there is one of that name '
-                "already. Give one of them another name."
+                f'extract_columns_from_partition_format adds the column "{name}", but a column of that '
+                "name already exists. Rename one of them."
             )
         seen.add(name)

@@ -1,4 +1,7 @@
-"""The source of an `mltable` input: an MLTable file, or plain files whose names tell the format (rule 9)."""
+"""The source of an `mltable` input: an MLTable file, or plain files whose names show the format.
+
+Reference: docs/reference/azure-ml/mltable.md#plain-files.
+"""
 
 from __future__ import annotations
 
@@ -107,8 +110,8 @@ def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | N
         parts = os.path.normpath(text).split(b"/")
         if parts[0] == b"..":
             raise PlanningError(
-                f'{entry.place}: "{entry.text}" leads out of the folder of its MLTable file, which lies in a store. '
-                "Write the whole address."
+                f'{entry.place}: "{entry.text}" points outside the folder of its MLTable file, which is in a '
+                "store. Use a full address."
             )
         address = folder if parts == [b"."] else b"/".join([folder, *parts])
     make = {"file": remote_file, "folder": remote_folder, "pattern": remote_pattern}[entry.kind]
@@ -127,10 +130,10 @@ def plain_read(name: bytes, path: bytes) -> Read:
     holder = (
         "is not a folder with an MLTable file, and its name"
         if name == path
-        else (f"holds no MLTable file, and the name of {shown(name)}")
+        else (f"contains no MLTable file, and the name of {shown(name)}")
     )
     raise PlanningError(
-        f"The input {shown(path)} {holder} does not tell a format of tables. "
+        f"The input {shown(path)} {holder} does not show a table format. "
         f"Plain files must be {table_files.PLAIN_FORMATS}; for anything else add an MLTable file with a read_* step, "
         "or make the type of the input uri_folder to get lists of files."
     )

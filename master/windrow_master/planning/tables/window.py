@@ -32,7 +32,7 @@ class Window:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def block(self, position: int) -> tuple[bytes, int]:
-        """A block that holds `position`, and where it begins; read anew if `position` is not in the one before."""
+        """A block that holds `position`, and where it begins; it is read if `position` is not in the last one."""
         if not self._base <= position < self._base + len(self._block):
             following = 0 <= position - self._base - len(self._block) <= len(self._block)
             self._read_bytes = min(self._read_bytes * 2, BLOCK_MAX) if following else BLOCK

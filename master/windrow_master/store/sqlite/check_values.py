@@ -129,7 +129,7 @@ def step_values(row: StepRow) -> tuple[Any, ...]:
 
 
 def row_crc(values: Iterable[Any]) -> int:
-    """crc32 over the columns of a row, the same before it is bound and after it is read."""
+    """The crc32 of the columns of a row. It is the same for values to be written and for values read back."""
     crc = 0
     for value in values:
         if value is None:

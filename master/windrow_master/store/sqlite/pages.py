@@ -123,7 +123,7 @@ class Pages:
         for state, counters in self._rows("SELECT state, counters FROM step WHERE step_id = ?", (step_id,)):
             counted = number_in(counters, "items_failed") if state >= StepState.CONCATENATING else None
             if counted not in (None, found):
-                what = f"{counted:,} items that failed were counted, and {found:,} are found"
+                what = f"{counted:,} failed items were counted, but {found:,} are stored"
                 raise StateDamaged(f"{DATABASE}, table item_outcome, step {step_id}", what)
 
     def _page(self, table: str, query: str, values: Sequence[object]) -> Page:

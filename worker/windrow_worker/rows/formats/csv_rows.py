@@ -34,7 +34,7 @@ class CsvWriter:
             return Written(b"", 0)
         names = column_names(value)
         if not names:
-            raise BadReturn("The rows that run() returned are empty dicts; a file of format csv needs columns")
+            raise BadReturn("The rows that run() returned are empty dicts; a CSV file needs columns")
         lines: List[str] = []
         for at, row in enumerate(value):
             lines.append(_line([row.get(name) for name in names]))
@@ -48,8 +48,8 @@ class CsvWriter:
             frame_names(frame, "csv")
         if len(frame) and not frame.shape[1]:
             raise BadReturn(
-                "The DataFrame that run() returned has rows but no columns; a file of format csv would hold only "
-                "blank lines. The index is not written: turn it into columns with reset_index()"
+                "The DataFrame that run() returned has rows but no columns; a CSV file would contain only blank "
+                "lines. The index is not written: turn it into columns with reset_index()"
             )
         if self._frames is None:
             from windrow_worker.rows.dataframe import DataFrameWriter

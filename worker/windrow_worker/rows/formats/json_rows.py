@@ -70,7 +70,7 @@ def _line(row: Mapping[Any, Any], index: int) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise BadReturn(
             f"Row {index} of what run() returned cannot be written as JSON: {failures.describe(error)}. "
-            "Use texts, numbers, booleans, dates, None, and lists and dicts of them"
+            "Use strings, numbers, booleans, dates, None, and lists and dicts of them"
         ) from error
 
 

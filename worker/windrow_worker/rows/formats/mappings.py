@@ -32,8 +32,8 @@ def column_names(rows: Any) -> List[str]:
     for name in names:
         if not isinstance(name, str):
             raise BadReturn(
-                f"A row that run() returned has the key {name!r}, of type {type(name).__name__}; names of columns are "
-                "texts. Use texts as keys"
+                f"A row that run() returned has the key {name!r}, of type {type(name).__name__}; column names must "
+                "be strings. Use strings as keys"
             )
     return list(names)
 
@@ -43,15 +43,15 @@ def frame_names(frame: Any, row_format: str) -> List[str]:
     levels."""
     if frame.columns.nlevels > 1:
         raise BadReturn(
-            f"The returned DataFrame has column names of {frame.columns.nlevels} levels; a file of format {row_format} "
-            "has one. Flatten them, for example with df.columns = ['_'.join(map(str, name)) for name in df.columns]"
+            f"The returned DataFrame has column names of {frame.columns.nlevels} levels; a {row_format} file has "
+            "one. Flatten them, for example with df.columns = ['_'.join(map(str, name)) for name in df.columns]"
         )
     names = [str(name) for name in frame.columns]
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
         raise BadReturn(
-            f"The returned DataFrame has several columns named {', '.join(map(repr, repeated))}; those of a file of "
-            f"format {row_format} must differ. Rename them"
+            f"The returned DataFrame has several columns named {', '.join(map(repr, repeated))}; column names of a "
+            f"{row_format} file must differ. Rename them"
         )
     return names
 

@@ -44,7 +44,7 @@ class ParquetRowsWriter:
             table = _table_of_rows(value)
         table = _plain(table)
         if table.num_columns == 0:
-            raise BadReturn("What run() returned has no columns; a file of format parquet needs some")
+            raise BadReturn("What run() returned has no columns; a Parquet file needs some")
         header = self._header_of(table.schema)
         if table.num_rows:
             with pyarrow.PythonFile(_Target(write), "w") as target, pyarrow.ipc.new_stream(target, table.schema) as out:

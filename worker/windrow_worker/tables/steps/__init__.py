@@ -98,7 +98,12 @@ def _converted(
             value = rows[column.name].iloc[first]
             # numpy numbers have another repr.
             value = value.item() if isinstance(value, numpy.generic) else value
-            example = "%s: row %d: %.200r is no %s" % (_slice(recipe), rows.index[first] + 1, value, column.type)
+            example = "%s: row %d: %.200r is not of type %s" % (
+                _slice(recipe),
+                rows.index[first] + 1,
+                value,
+                column.type,
+            )
             misfits.append((column.name, count, example))
     return rows.assign(**made), misfits
 

@@ -51,12 +51,12 @@ def _evaluate(tree: List[Any], rows: pandas.DataFrame) -> Values:
         return (_or if head == "or" else _and)(tree, rows)
     left = _evaluate(tree[1], rows)
     if head == "not":
-        _must_be(BOOL, left, "what stands behind `not`")
+        _must_be(BOOL, left, "the operand of `not`")
         if left.null.all():
             return _nulls(BOOL, left)
         return Values(BOOL, ~left.data.astype(bool), left.null)
     if len(tree) == 2:
-        _must_be(NUMBER, left, "what stands behind `-`")
+        _must_be(NUMBER, left, "the operand of `-`")
         if left.null.all():
             return _nulls(NUMBER, left)
         return Values(NUMBER, -left.data, left.null)
@@ -118,18 +118,18 @@ def _column(series: pandas.Series) -> Values:
 def _must_be(kind: str, values: Values, what: str) -> None:
     """Raises FilterFailed unless the values are of this kind, or all null."""
     if values.kind != kind and not values.null.all():
-        raise FilterFailed("%s is %s, where %s is needed" % (what, _WORDS[values.kind], _WORDS[kind]))
+        raise FilterFailed("%s is %s, but must be %s" % (what, _WORDS[values.kind], _WORDS[kind]))
 
 
 def _and(tree: List[Any], rows: pandas.DataFrame) -> Values:
     left = _evaluate(tree[1], rows)
-    _must_be(BOOL, left, "what stands before `and`")
+    _must_be(BOOL, left, "the left side of `and`")
     # False and null decide it.
     needed = _truth(left)
     data, null = needed.copy(), left.null.copy()
     if needed.any():
         right = _evaluate(tree[2], rows if needed.all() else rows[needed])
-        _must_be(BOOL, right, "what stands behind `and`")
+        _must_be(BOOL, right, "the right side of `and`")
         data[needed], null[needed] = _truth(right), right.null
     return Values(BOOL, data, null)
 
@@ -141,7 +141,7 @@ def _or(tree: List[Any], rows: pandas.DataFrame) -> Values:
 
     def decide(part: List[Any]) -> None:
         found = _evaluate(part, rows if undecided.all() else rows[undecided])
-        _must_be(BOOL, found, "what stands beside `or`")
+        _must_be(BOOL, found, "a side of `or`")
         null[undecided] |= found.null
         data[undecided] = _truth(found)
         undecided[data] = False
@@ -230,13 +230,13 @@ def _calculated(sign: str, left: Values, right: Values) -> Values:
         data = numpy.empty(len(null), dtype=object)
         data[~null] = left.data[~null] + right.data[~null]
         return Values(TEXT, data, null)
-    _must_be(NUMBER, left, "what stands before `%s`" % sign)
-    _must_be(NUMBER, right, "what stands behind `%s`" % sign)
+    _must_be(NUMBER, left, "the left side of `%s`" % sign)
+    _must_be(NUMBER, right, "the right side of `%s`" % sign)
     if null.all():
         return _nulls(NUMBER, left)
     first, second = numpy.where(null, 1, left.data), numpy.where(null, 1, right.data)
     if sign in ("/", "//", "%") and (second == 0).any():
-        raise FilterFailed("a row is divided by zero")
+        raise FilterFailed("a row divides by zero")
     with numpy.errstate(all="ignore"):
         return Values(NUMBER, _SUMS[sign](first, second), null)
 

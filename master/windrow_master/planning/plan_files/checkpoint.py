@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
         """The stored form read back. Raises PlanningError if it is not one."""
         counts = tuple(name for name in cls._fields if name not in ("position", "done"))
         if not isinstance(value, dict) or set(value) != set(cls._fields):
-            raise PlanningError(f"What is stored as planning's checkpoint is not one: {value!r:.200}.", SYSTEM_ERROR)
+            raise PlanningError(f"The stored planning checkpoint is not valid: {value!r:.200}.", SYSTEM_ERROR)
         if any(type(value[name]) is not int or value[name] < 0 for name in counts):
-            raise PlanningError(f"The stored checkpoint of planning is damaged: {value!r:.200}.", SYSTEM_ERROR)
+            raise PlanningError(f"The stored planning checkpoint is damaged: {value!r:.200}.", SYSTEM_ERROR)
         return cls(**value)

@@ -1,0 +1,16 @@
+# Made from `windrow.ml.v1.names` by `make docs`. Do not edit.
+from windrow.ml.v1.bindings import PipelineData
+from windrow.ml.v1.bindings import PipelineParameter
+from windrow.ml.v1.pipelines import Pipeline
+from windrow.ml.v1.pipelines import StepSequence
+from windrow.ml.v1.runs import PipelineRun
+from windrow.ml.v1.runs import StepRun
+
+__all__ = [
+    "Pipeline",
+    "PipelineData",
+    "PipelineParameter",
+    "PipelineRun",
+    "StepRun",
+    "StepSequence",
+]
