@@ -80,7 +80,7 @@ TRAITS: dict[Cause, CauseTraits] = {
     ),
     Cause.OUTPUT_FAILED: CauseTraits(Budget.MAX_RETRIES, DEPENDENCY_ERROR, "RETURN_EXCEPTION", needs_worker=True),
     Cause.INPUT_MISREAD: CauseTraits(Budget.NO_SECOND_TRY, SYSTEM_ERROR, "LOAD_EXCEPTION", needs_worker=True),
-    Cause.MARKED: CauseTraits(Budget.NOBODY, USER_ERROR, is_of_items=True),
+    Cause.MARKED: CauseTraits(Budget.NO_SECOND_TRY, USER_ERROR, is_of_items=True),
 }
 
 
