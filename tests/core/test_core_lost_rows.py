@@ -38,6 +38,7 @@ def test_lost_rows_run_again_and_no_counter_drifts(counts: list[int], restart: b
     step.counters.retries = 0
     step.counters.failed_attempts.clear()
     step.counters.examples.clear()
+    step.counters.kinds.clear()
     assert step.counters.to_json() == before
 
 

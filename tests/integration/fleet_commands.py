@@ -85,12 +85,12 @@ class Fleet:
         return (self.folder / f"{name}.log").read_text()
 
     def node(self, name: str) -> dict[str, Any]:
-        listed = self.run("node", "list", "-o", "json")
+        listed = self.run("node", "list", "--format", "json")
         nodes = json.loads(listed.stdout) if listed.returncode == 0 else []
         return next((node for node in nodes if node["node_id"] == name), {})
 
     def job(self, name: str) -> dict[str, Any]:
-        shown = self.run("job", "show", name, "-o", "json")
+        shown = self.run("job", "show", name, "--format", "json")
         assert shown.returncode == 0, shown.stderr
         found: dict[str, Any] = json.loads(shown.stdout)
         return found

@@ -136,10 +136,10 @@ def injected(make: Make, injection: Injection, *, always: bool = False) -> Embed
 
 
 def shown(run: EmbeddedRun) -> dict[str, Any]:
-    """The one step of the one job, as `windrow job show -o json` tells it."""
+    """The one step of the one job, as `windrow job show --format json` tells it."""
 
     def told(*command: str) -> Any:
-        return json.loads(windrow("job", *command, "-o", "json", cwd=run.folder).stdout)
+        return json.loads(windrow("job", *command, "--format", "json", cwd=run.folder).stdout)
 
     (job,) = told("list")
     (step,) = told("show", job["job_id"])["steps"]

@@ -194,7 +194,7 @@ def test_salvage_saves_every_row_that_was_not_hit(stopped: EmbeddedRun, state: P
     committed = stopped.committed()
     damage(state / "windrow.db", how, SEED + seed)
     out = state.parent / "saved"
-    saved = windrow("state", "salvage", state, "--to", out, "-o", "json", cwd=stopped.folder)
+    saved = windrow("state", "salvage", state, "--to", out, "--format", "json", cwd=stopped.folder)
     told = json.loads(saved.stdout)
     files = list(out.glob("*/*/rows.txt"))
     rows = files[0].read_text().splitlines() if files else []

@@ -103,7 +103,7 @@ def test_mini_batches_of_tables_that_could_not_be_loaded_are_told_as_such(make: 
     text = (run.folder / "job.yml").read_text()
     (run.folder / "job.yml").write_text(text.replace("type: uri_folder", "type: mltable"))
     code, said = run.run()
-    assert "1 attempt input_changed" in said
+    assert "1 mini-batch failed with input that had changed" in said
     if threshold == 0:
         assert code == 1 and "\n1 failed mini-batch of step score: windrow job logs" in said, said
     else:

@@ -57,7 +57,7 @@ def test_a_node_is_drained_in_the_middle_of_a_job_and_stays_cordoned_when_it_com
     done(fleet, "node", "drain", "two", "--wait")
     fleet.create("second")
     waits(fleet, "second")
-    assert json.loads(done(fleet, "node", "uncordon", "one", "-o", "json"))["cordoned"] is False
+    assert json.loads(done(fleet, "node", "uncordon", "one", "--format", "json"))["cordoned"] is False
     fleet.check_done("second")
 
 
@@ -109,7 +109,7 @@ def test_only_a_node_that_is_gone_is_removed(fleet: Fleet) -> None:
         refused = fleet.run("node", command, "nobody")
         assert refused.returncode == 2
         check_words(refused.stderr, ["no node named nobody", "windrow node list"])
-    refused = fleet.run("node", "remove", "one", "-o", "json")
+    refused = fleet.run("node", "remove", "one", "--format", "json")
     assert (refused.returncode, json.loads(refused.stdout)["reason"]) == (2, "NODE_CONNECTED")
     check_words(json.loads(refused.stdout)["message"], ["one is here", "windrow node drain one"])
     done(fleet, "node", "cordon", "one")
@@ -139,5 +139,5 @@ def test_a_fleet_grows_and_shrinks_in_the_middle_of_a_job(fleet: Fleet) -> None:
     hurry.touch()
     step = fleet.check_done("nightly")
     assert (step["retries"], step["failed_attempts"]) == (0, {})
-    listed = json.loads(done(fleet, "node", "list", "-o", "json"))
+    listed = json.loads(done(fleet, "node", "list", "--format", "json"))
     assert [node["node_id"] for node in listed] == ["one"], "who left in order leaves nothing behind"

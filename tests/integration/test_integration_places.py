@@ -265,7 +265,10 @@ def test_out_of_memory_is_told_apart(make: Make) -> None:
             ["sh", "-c", join], cwd=run.folder, capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode == 3, done.stdout + done.stderr
-        check_words(done.stdout, ["3 attempts oom", "for lack of memory in run()", "smaller mini-batches"])
+        check_words(
+            done.stdout,
+            ["failed with too little memory, in 3 attempts", "for lack of memory in run()", "smaller mini-batches"],
+        )
         assert run.output.read_text() == "f00000\nf00002\nf00003\n"
         assert ",oom," in (run.folder / "failed_items.csv").read_text()
     finally:

@@ -102,7 +102,7 @@ def test_an_asset_that_came_after_the_backup_is_not_known_and_its_number_is_give
         fill(served.datastore / name, {"a.txt": name.encode()})
 
     def data(*arguments: str) -> str:
-        done = windrow("data", *arguments, "--master", served.address, "-o", "json", cwd=tmp_path)
+        done = windrow("data", *arguments, "--master", served.address, "--format", "json", cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

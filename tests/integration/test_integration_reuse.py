@@ -80,8 +80,8 @@ class ReuseRun(EmbeddedRun):
 
     def newest(self) -> dict[str, Any]:
         """The last job."""
-        listed = self.windrow("job", "list", "-o", "json")
-        return dict(json.loads(self.windrow("job", "show", json.loads(listed)[0]["job_id"], "-o", "json")))
+        listed = self.windrow("job", "list", "--format", "json")
+        return dict(json.loads(self.windrow("job", "show", json.loads(listed)[0]["job_id"], "--format", "json")))
 
     def windrow(self, *words: str) -> str:
         ended = windrow(*words, cwd=self.folder)

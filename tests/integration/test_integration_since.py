@@ -106,7 +106,7 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     assert run.take_ran() == {} and set(run.rows()) == expected
     assert "are taken over: 10 files; 0 are new" in text and "items/s" not in text
     second, third = run.job_ids()[-2:]
-    told = json.loads(run.windrow("job", "show", second, "-o", "json"))["steps"][0]
+    told = json.loads(run.windrow("job", "show", second, "--format", "json"))["steps"][0]
     assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
     assert "TAKEN OVER" in run.windrow("job", "show", second)
     assert f"It did not run: its result was taken over from job {second}." in run.windrow("mb", "show", third, "0")

@@ -155,7 +155,7 @@ def test_what_could_not_be_fetched_is_of_a_node_and_of_no_process(store: SqliteS
     ]
     assert [row["Idle Seconds"] for row in (*told["process"], *told["node"])] == ["0.000000"] * 3
     assert [(row["Processes"], row["Failed Attempts"]) for row in told["node"]] == [("1", "2")]
-    write_script_errors(store.reader(), STEP, {}, tmp_path / "error.txt")
+    write_script_errors(store.reader(), STEP, {}, tmp_path / "error.txt", settled=True)
     assert f"First in node {NODE}, " in (tmp_path / "error.txt").read_text()
 
 
@@ -190,7 +190,7 @@ def peak_of(pages: int, tmp_path: Path) -> int:
     tracemalloc.start()
     try:
         write_processed(store, STEP, {}, tmp_path / "processed.csv")  # type: ignore[arg-type]
-        write_script_errors(store, STEP, {}, tmp_path / "error.txt")  # type: ignore[arg-type]
+        write_script_errors(store, STEP, {}, tmp_path / "error.txt", settled=True)  # type: ignore[arg-type]
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -223,12 +223,13 @@ def test_errors_of_a_script_are_told_by_kind(store: SqliteStore, tmp_path: Path)
     ]
     store.commit(Dirty(attempts=attempts), [], [])
     file = tmp_path / "error.txt"
-    assert write_script_errors(store.reader(), STEP, {}, file) == 40 + KINDS_MAX + 5
+    assert write_script_errors(store.reader(), STEP, {}, file, settled=True) == 40 + KINDS_MAX + 5
     text = file.read_text()
-    assert "RUN_EXCEPTION: 40 attempts; mini-batches 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..." in text
+    assert "RUN_EXCEPTION: 40 attempts met an exception and recovered on retry; mini-batches 0, 1, 2, " in text
+    assert " 8, 9, ...\n" in text
     assert "    Traceback 0\n" in text and "Traceback 1\n" not in text
     assert text.endswith("6 more attempts failed in other ways.\n")
-    assert write_script_errors(store.reader(), StepId(2), {}, file) == 0
+    assert write_script_errors(store.reader(), StepId(2), {}, file, settled=True) == 0
     assert not file.exists()
 
 

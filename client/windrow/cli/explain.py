@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.cli import exit_codes
-from windrow.cli.display.summary import retry_command
+from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
 from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json
-from windrow.common.quantities import counted
 from windrow.sdk.job import Job, JobState, Step, StepReason
 
 
@@ -45,16 +44,9 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
 
 
 def _tell_failures(step: Step) -> None:
-    """Print what has failed so far, by cause: how often, and where to look at one failure."""
-    for example in step.failure_examples:
-        count = step.failed_attempts.get(example.cause, 0)
-        where = (
-            ""
-            if example.cause == "init_failed" or step.is_command
-            else f", first in mini-batch {example.mini_batch_index}"
-        )
-        times = counted(count, "attempt")
-        out(f"  {example.status or example.cause}: {times}{where} on {example.node_id}: {example.message}")
+    """Print what has failed so far, by kind: how often, and where to look at one failure."""
+    for kind in step.failure_kinds[:KINDS_SHOWN]:
+        out(f"  {failure_line(step, kind).partition(': ')[2] or kind.message}")
 
 
 def _what_next(job: Job, reasons: list[StepReason], document: Mapping[str, Any], options: str) -> list[str]:

@@ -267,7 +267,7 @@ def _print_details(
         out(f"  {item}")
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out
     if left > 0:
-        out(f"  … and {left:,} more (-o json lists the first 1,000)")
+        out(f"  … and {left:,} more (--format json lists the first 1,000)")
     recipe = found.recipe
     if not recipe.startswith('{"files"') and recipe != "{}":
         out(f"Recipe: {recipe if len(recipe) <= 2000 else recipe[:2000] + '…'}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted
 from windrow.job_page.drawing import KIND_NAMES, share, shown_kinds, size, span
 
@@ -14,49 +15,55 @@ Commands = Callable[[str], str]
 
 
 def failures(step: dict[str, Any], name_of: Callable[[int], str], command: Commands) -> str:
-    """A card for each cause: how often, the first failure, and commands that show more."""
-    if not step["failures"]:
-        if not step["items"]["failed"]:
-            return '<p class="quiet">No attempt has failed.</p>'
-        return _missing(step, step["items"]["failed"], command)
-    cards = []
-    for failure in step["failures"]:
-        times = counted(failure["count"], "attempt")
-        where = failure["node"]
-        if where and failure["process_number"] is not None and failure["cause"] not in ("node_lost", "node_killer"):
-            where += f" process{failure['process_number']:03d}"
-        first = name_of(failure["mini_batch"])
-        detail = failure["detail"].strip()
-        trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
-        # init() belongs to no mini-batch: its failures are only in the logs.
-        of_init = failure["cause"] == "init_failed"
-        if of_init:
-            commands = [command(f"job logs {{job}} --failed --step {step['name']}")]
-        else:
-            commands = [command(f"mb list {{job}} --cause {failure['cause']} --step {step['name']}")]
-            pdb = "" if step["is_command"] else " --pdb"
-            commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first}{pdb}")]
-        begun = [] if of_init or step["is_command"] else [f"mini-batch {failure['mini_batch']}"]
-        place = escape(", ".join(filter(None, (*begun, where))))
-        category = f" &middot; {escape(failure['error_category'])}" if failure["error_category"] else ""
-        cards.append(
-            f'<article class="card"><h4><span class="cause">{escape(failure["cause"])}</span> {times}</h4>'
-            f'<p class="quiet">{escape(failure["status"])}{category}{f" &middot; first: {place}" if place else ""}</p>'
-            f"<p>{escape(failure['message'])}</p>{trace}"
-            f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
-        )
-    missing = step.get("items_without_result", 0)
-    return f'<div class="cards">{"".join(cards)}</div>' + (_missing(step, missing, command) if missing else "")
+    """A card for each kind: how often, the first failure, and commands that show more. Kinds that recovered stand
+    behind, in one line each.
+    """
+    kinds = [FailureKind(**failure) for failure in step["failures"]]
+    if not kinds:
+        return '<p class="quiet">No attempt has failed.</p>'
+    settled = step["state"] == "completed"
+    cards = [_card(step, kind, name_of, command, settled=settled) for kind in kinds if kind.is_permanent]
+    recovered = "".join(
+        f"<li>{escape(headline(kind, settled=settled, is_command=step['is_command']))}</li>"
+        for kind in kinds
+        if not kind.is_permanent
+    )
+    return (f'<div class="cards">{"".join(cards)}</div>' if cards else "") + (
+        f'<ul class="quiet recovered">{recovered}</ul>' if recovered else ""
+    )
 
 
-def _missing(step: dict[str, Any], count: int, command: Commands) -> str:
-    """Failed items that no failed attempt explains: run() returned too few results for them."""
-    counts = "counts" if count == 1 else "count"
-    listed = command(f"job logs {{job}} {step['name']}/failed_items.csv")
+def _card(
+    step: dict[str, Any], kind: FailureKind, name_of: Callable[[int], str], command: Commands, *, settled: bool
+) -> str:
+    where = kind.node_id
+    if where and kind.process_number is not None and kind.cause not in ("node_lost", "node_killer"):
+        where += f" process{kind.process_number:03d}"
+    detail = kind.detail.strip()
+    trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
+    # A start is no mini-batch's: what there is of it is in the logs.
+    of_start = kind.mini_batch_index < 0
+    if of_start:
+        commands = [command(f"job logs {{job}} --failed --step {step['name']}")]
+    elif kind.cause == SHORT_RETURN:
+        commands = [command(f"job logs {{job}} {step['name']}/failed_items.csv")]
+    else:
+        first = name_of(kind.mini_batch_index)
+        commands = [command(f"mb list {{job}} --cause {kind.cause} --step {step['name']}")]
+        pdb = "" if step["is_command"] else " --pdb"
+        commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first}{pdb}")]
+    begun = [] if of_start or step["is_command"] else [f"mini-batch {kind.mini_batch_index}"]
+    place = escape(", ".join(filter(None, (*begun, where))))
+    about = " &middot; ".join(
+        filter(None, (escape(kind.status), escape(kind.error_category), f"first: {place}" if place else ""))
+    )
+    cause = "short return" if kind.cause == SHORT_RETURN else kind.error or kind.cause
     return (
-        f"<p>run() returned fewer results than it was given items: {counted(count, 'item')} without a result {counts} "
-        "as failed.</p>"
-        f'<pre class="commands">{escape(listed)}</pre>'
+        f'<article class="card"><h4><span class="cause">{escape(cause)}</span> '
+        f"{escape(headline(kind, settled=settled, is_command=step['is_command']))}</h4>"
+        f'<p class="quiet">{about}</p>'
+        f"<p>{escape(kind.message)}</p>{trace}"
+        f'<pre class="commands">{escape(chr(10).join(commands))}</pre></article>'
     )
 
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.common.failure_kinds import FailureKind
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -81,6 +83,7 @@ CAUSES = (
     "node_killer",
     "output_failed",
     "input_misread",
+    "marked",
 )
 
 
@@ -201,6 +204,8 @@ class Step(NamedTuple):
     start_time: datetime | None = None
     end_time: datetime | None = None
     failure_examples: tuple[FailureExample, ...] = ()
+    failure_kinds: tuple[FailureKind, ...] = ()
+    """What failed, by cause, type of error and place in the script: those that cost most first, at most 50."""
     error_category: str = ""
     """What kind of error it failed by: `UserError`, `SystemError` or `DependencyError`; empty while it has not."""
     is_command: bool = False
@@ -330,6 +335,25 @@ def _step(message: job_pb2.Step) -> Step:
                 example.error_category,
             )
             for example in message.failure_examples
+        ),
+        failure_kinds=tuple(
+            FailureKind(
+                _cause(kind.cause),
+                kind.error,
+                kind.place,
+                kind.attempts,
+                kind.final_attempts,
+                kind.mini_batches,
+                kind.items,
+                kind.mini_batch_index if kind.HasField("mini_batch_index") else -1,
+                kind.message,
+                kind.detail,
+                kind.node_id,
+                kind.process_number if kind.HasField("process_number") else None,
+                kind.status,
+                kind.error_category,
+            )
+            for kind in message.failure_kinds
         ),
         error_category=message.error_category,
         is_command=message.is_command,

@@ -177,6 +177,7 @@ def _complete_attempt(
             outcome = FAILED
         if results == 1 and not named and step.settings.returns_items:
             splits.tell_of_groups(state, step)
+        counters.add_short_return(mini_batch, short, message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
     else:
@@ -247,7 +248,8 @@ def _fail_attempt(
     message = (message or result.message)[:MESSAGE_CHARS_MAX]
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None
-    step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
+    kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
+    step.tries_of(lease.mini_batch).kinds.append(kind)
     ending = AttemptState.ABANDONED if lease.trial else AttemptState.FAILED
     _store_result(state, node, lease, result, ending, cause, message, detail)
     step.workers.is_ready = True
@@ -263,7 +265,7 @@ def _fail_attempt(
         delay_s = state.timing.node_fault_delay_s
     if cause not in NO_FAILURES:
         step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
-    _after_failure(state, step, lease, cause, message, result.item_count, now, delay_s, result)
+    _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s, result)
     if cause not in NO_FAILURES:
         final = step.mini_batches.states[lease.mini_batch] == FAILED
         note_failure(state, step, lease, cause, message, now, final=final)
@@ -309,14 +311,16 @@ def _after_failure(
     step: Step,
     lease: Lease,
     cause: Cause,
+    kind: str,
     message: str,
+    detail: str,
     item_count: int,
     now: Moment,
     delay_s: float = 0.0,
     result: AttemptResult | None = None,
 ) -> None:
-    """Queue the mini-batch again, to be split if need be, or fail it if the budget of its cause is used up. `result`:
-    None if its node was lost.
+    """Queue the mini-batch again, to be split if need be, or fail it if the budget of its cause is used up. `kind`: in
+    `Counters.kinds`. `result`: None if its node was lost.
     """
     if lease.trial and cause != Cause.NODE_LOST:
         lease.attempt -= 1
@@ -341,6 +345,9 @@ def _after_failure(
     counters.items_failed += items
     counters.failed += 1
     counters.failed_uncounted += not items
+    tries = step.tries_of(mini_batch)
+    failures = len(tries.lease_ids) + len(tries.lost_lease_ids)
+    counters.give_up(kind, tries.kinds, failures, mini_batch, items, message, detail)
     table.become(mini_batch, MiniBatchState.FAILED)
     table.lease_ids[mini_batch] = lease.lease_id
     state.dirty.outcomes.append(
@@ -451,5 +458,6 @@ def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -
     """Count the attempt that was lost with its node against the mini-batch."""
     message = f"Node {node.node_id} was lost."
     state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
-    step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
-    _after_failure(state, step, lease, Cause.NODE_LOST, message, 0, now)
+    kind = step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
+    step.tries_of(lease.mini_batch).kinds.append(kind)
+    _after_failure(state, step, lease, Cause.NODE_LOST, kind, message, "", 0, now)

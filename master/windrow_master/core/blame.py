@@ -83,6 +83,7 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     tries = (
         f"{failures} {'try' if failures == 1 else 'tries'} " if failures else ""
     )  # an earlier master may have heard of them
+    step.counters.starts_failed()
     fail_step(
         state,
         step,
@@ -120,6 +121,7 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
     nodes = _lasting(state, step)
     processes = _processes_of(nodes, step)
     example = step.counters.examples[str(int(Cause.INIT_FAILED))]
+    step.counters.starts_failed()
     fail_step(
         state,
         step,

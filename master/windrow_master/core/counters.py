@@ -6,12 +6,20 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered
+
 from windrow_master.core.causes import USER_ERROR
-from windrow_master.core.states import Cause
-from windrow_master.core.statuses import category_of
+from windrow_master.core.states import AttemptState, Cause
+from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
+KINDS_MAX = 50
+"""How many kinds of failures a step tells apart: the most frequent, and those that cost mini-batches before others."""
+KIND_MESSAGE_MAX = 1000
+KIND_DETAIL_MAX = 4096
+KIND_DETAILS_MAX = 10
+"""How many kinds keep a traceback: the counters are written with every commit."""
 MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
 MISFIT_LINES_MAX = 20
@@ -46,6 +54,10 @@ class Counters:
     """Cause number (as text: it is a JSON key) -> failed attempts."""
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Cause number -> the first failure: mini_batch, message, detail, node_id, process_number, phase."""
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Cause, type and place -> how often, what that cost, and the first failure (`FailureKind`)."""
+    kinds_left_out: list[int] = field(default_factory=lambda: [0, 0])
+    """Failed attempts, and given-up mini-batches, of the kinds that `KINDS_MAX` leaves no room for."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
     """Column -> [count, example]."""
     failed_uncounted: int = 0
@@ -97,9 +109,11 @@ class Counters:
 
     def add_failure(
         self, cause: int, mini_batch: int, message: str, detail: str, node_id: str, process: int | None, phase: int = 0
-    ) -> None:
+    ) -> str:
         """Count a failed attempt. The first one of each cause is kept as its example. `process`: None if no worker
         had the attempt.
+
+        Returns the key of its kind, for `give_up`.
         """
         key = str(cause)
         self.failed_attempts[key] = self.failed_attempts.get(key, 0) + 1
@@ -113,6 +127,80 @@ class Counters:
                 "phase": phase,
             }
 
+        kind = self._kind(cause, mini_batch, message, node_id, process, phase)
+        kind["attempts"] += 1
+        if mini_batch < 0 and not kind["detail"]:
+            kind["detail"] = self._detail(detail)
+        return str(kind["key"])
+
+    def give_up(
+        self, key: str, before: list[str], failures: int, mini_batch: int, items: int, message: str, detail: str
+    ) -> None:
+        """Count a mini-batch that has no tries left.
+
+        `key`: the kind of its last failure. `before`: the kinds of those that are known. `failures`: how many there
+        were; a master that has started since does not know the kinds of the earlier ones, and takes them for the last.
+        """
+        last = self.kinds.get(key)
+        if last is None:
+            self.kinds_left_out[1] += 1
+        else:
+            if not last["mini_batches"]:
+                last["mini_batch"], last["message"] = mini_batch, message[:KIND_MESSAGE_MAX]
+                last["detail"] = last["detail"] or self._detail(detail)
+            last["mini_batches"] += 1
+            last["items"] += items
+        for kind in map(self.kinds.get, [*before, *[key] * (failures - len(before))]):
+            if kind is not None:
+                kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
+
+    def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
+        """Count items that got no result although `run()` returned."""
+        kind = self._kind(0, mini_batch, message, node_id, process, 0)
+        kind["mini_batches"] += 1
+        kind["items"] += items
+
+    def take_back_short_return(self, items: int) -> None:
+        """Undo `add_short_return` for a mini-batch whose rows are lost: it runs again."""
+        kind = next((kind for kind in self.kinds.values() if not kind["cause"]), None)
+        if kind is None:
+            return
+        kind["mini_batches"] -= 1
+        kind["items"] -= items
+        if kind["mini_batches"] <= 0:
+            del self.kinds[kind["key"]]
+
+    def starts_failed(self) -> None:
+        """The step ends because no worker could be made ready: no failed start was followed by one that succeeds."""
+        for kind in self.kinds.values():
+            if kind["mini_batch"] < 0:
+                kind["final_attempts"] = kind["attempts"]
+
+    def failure_kinds(self) -> list[FailureKind]:
+        """The kinds of failures, for people: those that cost most first."""
+        found = []
+        for kind in self.kinds.values():
+            cause, phase = kind["cause"], kind["phase"]
+            found.append(
+                FailureKind(
+                    cause=Cause(cause).name.lower() if cause else SHORT_RETURN,
+                    error=kind["error"],
+                    place=kind["place"],
+                    attempts=kind["attempts"],
+                    final_attempts=kind["final_attempts"],
+                    mini_batches=kind["mini_batches"],
+                    items=kind["items"],
+                    mini_batch_index=kind["mini_batch"],
+                    message=kind["message"],
+                    detail=kind["detail"],
+                    node_id=kind["node_id"],
+                    process_number=kind["process_number"],
+                    status=status_of(AttemptState.FAILED, cause, phase) if cause else "",
+                    error_category=category_of(cause, phase) if cause else USER_ERROR,
+                )
+            )
+        return ordered(found)
+
     def hear_worker_failure(self, node_id: str, node_incarnation: str, number: int) -> bool:
         """Note the number of a worker's failure; False if it was heard before."""
         incarnation, last = self.worker_failures.get(node_id, ("", 0))
@@ -122,20 +210,46 @@ class Counters:
         return True
 
     def main_failure(self) -> str:
-        """The most frequent cause of failure with its first message, for people; empty if nothing failed."""
-        if not self.failed_attempts:
-            return ""
-        key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
-        return f"{Cause(int(key)).name.lower()}: {self.examples.get(key, {}).get('message', '')}"
+        """What failed most with its first message, for people; empty if nothing failed. What failed for good goes
+        before what recovered.
+        """
+        kinds = self.failure_kinds()
+        return f"{kinds[0].cause}: {kinds[0].message}" if self.failed_attempts and kinds else ""
 
     def main_category(self) -> str:
-        """The kind of error (core.statuses) of the most frequent cause, from its first example. Without any failed
-        attempt, it is the script's: it returned too few results.
+        """The kind of error (core.statuses) of what failed most. Without any failed attempt, it is the script's: it
+        returned too few results.
         """
-        if not self.failed_attempts:
-            return USER_ERROR
-        key = max(self.failed_attempts, key=lambda cause: self.failed_attempts[cause])
-        return category_of(int(key), self.examples.get(key, {}).get("phase", 0))
+        kinds = self.failure_kinds()
+        return kinds[0].error_category if self.failed_attempts and kinds else USER_ERROR
+
+    def _kind(
+        self, cause: int, mini_batch: int, message: str, node_id: str, process: int | None, phase: int
+    ) -> dict[str, Any]:
+        """The entry of a failure's kind, which is new if it is the first."""
+        found = key_of(message if cause else "")
+        key = "|".join((str(cause), *found))
+        kind = self.kinds.get(key)
+        if kind is None:
+            if len(self.kinds) >= KINDS_MAX:
+                self._make_room()
+            kind = self.kinds[key] = {
+                "key": key, "cause": cause, "phase": phase, "error": found.error, "place": found.place,
+                "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
+                "message": message[:KIND_MESSAGE_MAX], "detail": "", "node_id": node_id, "process_number": process,
+            }  # fmt: skip
+        return kind
+
+    def _make_room(self) -> None:
+        """Drop the kind that cost least and was met least."""
+        least = min(self.kinds.values(), key=lambda kind: (kind["mini_batches"], kind["attempts"]))
+        del self.kinds[least["key"]]
+        self.kinds_left_out[0] += least["attempts"]
+        self.kinds_left_out[1] += least["mini_batches"]
+
+    def _detail(self, detail: str) -> str:
+        told = sum(bool(kind["detail"]) for kind in self.kinds.values())
+        return detail[-KIND_DETAIL_MAX:] if told < KIND_DETAILS_MAX else ""
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""

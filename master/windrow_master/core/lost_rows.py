@@ -49,6 +49,8 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             counters.failed_uncounted -= not lost.item_count
         counters.items_ok -= lost.ok_count
         counters.items_failed -= lost.item_count - lost.ok_count
+        if lost.item_count > lost.ok_count:
+            counters.take_back_short_return(lost.item_count - lost.ok_count)
         if not table.item_counts[lost.mini_batch]:
             counters.items_total -= lost.item_count  # only loading tells, and it will tell again
         counters.rows -= lost.row_count
@@ -69,6 +71,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             table.attempts[lost.mini_batch] = len(failures)
         if tries is not None:
             step.tries_of(lost.mini_batch).nodes = tries.nodes
+            step.tries_of(lost.mini_batch).kinds = tries.kinds
         step.ready.put_back(lost.mini_batch, now.monotonic_s, step.past_of(lost.mini_batch))
         state.dirty.item_outcomes_cleared.append((step.step_id, lost.mini_batch))
         state.dirty.outcomes.append(

@@ -46,6 +46,8 @@ class Tries:
     """Attempts that were given up with their node: a completion of one comes too late."""
     split: Split | None = None
     """How it is split; None: a `run()` gets all its items."""
+    kinds: list[str] = field(default_factory=list)
+    """The kinds of its failures (`Counters.kinds`), as far as this incarnation of the master has seen them."""
 
 
 @dataclass(slots=True)

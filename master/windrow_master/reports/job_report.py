@@ -12,8 +12,7 @@ from typing import Any
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
-from windrow_master.core.statuses import category_of, status_of
+from windrow_master.core.states import JobState, StepState
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
 from windrow_master.step_paths import StepPaths
@@ -95,7 +94,6 @@ def _step(
         "rows": counters.rows,
         "retries": counters.retries,
         "failures": _failures(counters),
-        "items_without_result": _without_result(reader, step, counters),
         "figures": None,
     }
     if step.start_time is not None:
@@ -109,32 +107,11 @@ def _step(
     return told
 
 
-def _without_result(reader: StoreReader, step: StepRow, counters: Counters) -> int:
-    """Failed items that no failed attempt explains: `run()` returned fewer results than items."""
-    if not counters.items_failed:
-        return 0
-    pages = reader.failures_of(step.step_id, FAILURES_AT_ONCE)
-    return sum(failure.item_count for page in pages for failure in page if not failure.cause)
-
-
 def _failures(counters: Counters) -> list[dict[str, Any]]:
-    """Failed attempts by cause, the most frequent first, each with the first of them."""
+    """The kinds of failures, those that cost most first, each with the first of them."""
     found = []
-    for cause, count in counters.failed_attempts.items():
-        example = counters.examples.get(cause, {})
-        phase = example.get("phase", Phase.UNKNOWN)
-        detail = example.get("detail", "")
-        found.append(
-            {
-                "cause": Cause(int(cause)).name.lower(),
-                "count": count,
-                "status": status_of(AttemptState.FAILED, int(cause), phase),
-                "error_category": category_of(int(cause), phase),
-                "mini_batch": max(0, example.get("mini_batch", 0)),
-                "node": example.get("node_id", ""),
-                "process_number": example.get("process_number"),
-                "message": example.get("message", ""),
-                "detail": detail if len(detail) <= DETAIL_CHARACTERS_MAX else "…" + detail[-DETAIL_CHARACTERS_MAX:],
-            }
-        )
-    return sorted(found, key=lambda failure: (-failure["count"], failure["cause"]))
+    for kind in counters.failure_kinds():
+        detail = kind.detail
+        shown = detail if len(detail) <= DETAIL_CHARACTERS_MAX else "…" + detail[-DETAIL_CHARACTERS_MAX:]
+        found.append({**kind._asdict(), "detail": shown})
+    return found

@@ -6,15 +6,14 @@ mini-batches that are named, are read from the attempts themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.failure_list import place_in
 from windrow.common.quantities import counted, duration, size
 
-from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
-from windrow_master.core.statuses import category_of, status_of
+from windrow_master.core.states import Cause, JobState, StepState
 from windrow_master.reports.facts import JobFacts, StepFacts
 from windrow_master.reports.failed_items import FILE_NAME
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register
@@ -23,6 +22,8 @@ from windrow_master.store.protocol import StoreReader
 TRACEBACK_LINES = 15
 FAILED_SHOWN = 5
 MOST_TRIED_SHOWN = 3
+WITHOUT_LOG = frozenset(("node_lost", "preempted", "cancelled", "rows_lost", SHORT_RETURN))
+"""Causes of which no worker's log tells."""
 
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
@@ -79,10 +80,8 @@ def step_error(job: JobFacts, step: StepFacts) -> str:
     """Return the text of `job_error.txt` for a step that failed: a few lines about what ended it."""
     lines = [f"{step.row.error_category or 'SystemError'}: step {step.name} of job {job.row.job_id} failed."]
     lines += _why(step.row.message)
-    main = _examples(step)[:1]
-    for cause, _, example in main:
-        lines += ["", f"Most attempts failed with {cause.name.lower()}, the first in {_where(step, cause, example)}:"]
-        lines += _told(example)
+    for kind in step.counters.failure_kinds()[:1]:
+        lines += ["", f"{_headline(step, kind)}, the first in {_where(step, kind)}:", *_told(kind)]
     lines += ["", f"What to do: see {step.name}/job_result.txt, or: {job.command('job logs', '--failed')}"]
     return "\n".join(lines) + "\n"
 
@@ -170,20 +169,19 @@ def _thresholds(step: StepFacts) -> Iterator[str]:
 
 
 def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
-    yield "What went wrong, by cause"
-    examples = _examples(step)
-    for cause, count, example in examples:
-        phase = example.get("phase", Phase.UNKNOWN)
-        kind = category_of(cause, phase)
-        status = status_of(AttemptState.FAILED, cause, phase)
-        yield f"- {cause.name.lower()} ({status}{', ' + kind if kind else ''}): {counted(count, 'attempt')}"
-        yield f"  First in {_where(step, cause, example)}:"
-        yield from _told(example)
-        if file := _log_of(step, cause, example, reader):
-            yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
-    if not examples:
-        missing = counted(step.counters.items_failed, "item")
-        yield f"- run() returned fewer results than it was given items: {missing} without a result count as failed"
+    kinds = step.counters.failure_kinds()
+    permanent = [kind for kind in kinds if kind.is_permanent]
+    others = [kind for kind in kinds if not kind.is_permanent]
+    if permanent:
+        yield "What failed for good"
+        for kind in permanent:
+            yield from _told_whole(job, step, kind, reader)
+    if others:
+        yield "What recovered" if step.row.state == StepState.COMPLETED else "What was tried again"
+        if not permanent and step.row.state != StepState.COMPLETED:
+            # It did not end the step by itself, and nothing tells more about why it did not go on.
+            yield from _told_whole(job, step, others.pop(0), reader)
+        yield from (f"- {_headline(step, kind)}" for kind in others)
     found = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN + 1), [])
     first = found[:FAILED_SHOWN]
     if first:
@@ -206,11 +204,10 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
 
 
 def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
-    number = next((example["mini_batch"] for _, _, example in _examples(step) if example["mini_batch"] >= 0), None)
-    if number is None and step.counters.items_failed:
-        number = next((failure.mini_batch for failure in next(reader.failures_of(step.row.step_id, 1), [])), None)
+    kinds = step.counters.failure_kinds()
+    number = next((kind.mini_batch_index for kind in kinds if kind.mini_batch_index >= 0), None)
     commands: list[tuple[str, str]] = []
-    if any(_log_of(step, cause, example, reader) for cause, _, example in _examples(step)):
+    if any(_log_of(step, kind, reader) for kind in kinds):
         commands.append((job.command("job logs", "--failed"), "show the tracebacks of all failures, the newest last"))
     if number is not None:
         name = job.mini_batch(step, number)
@@ -237,28 +234,34 @@ def _retry_meaning(job: JobFacts) -> str:
     return "when the cause is fixed, run what is not done, into the same output"
 
 
-def _examples(step: StepFacts) -> list[tuple[Cause, int, dict[str, Any]]]:
-    """(cause, number of failed attempts, the first of them), the most frequent first."""
-    counts = step.counters.failed_attempts
-    ordered: Iterable[str] = sorted(counts, key=lambda key: (-counts[key], int(key)))
-    return [(Cause(int(key)), counts[key], step.counters.examples.get(key, {"mini_batch": -1})) for key in ordered]
+def _told_whole(job: JobFacts, step: StepFacts, kind: FailureKind, reader: StoreReader) -> Iterator[str]:
+    about = ", ".join(filter(None, (kind.status, kind.error_category)))
+    yield f"- {_headline(step, kind)} ({about})"
+    yield f"  First in {_where(step, kind)}:"
+    yield from _told(kind)
+    if file := _log_of(step, kind, reader):
+        yield f"  Read first: {job.command('job logs', f'{step.name}/{file}')}"
 
 
-def _where(step: StepFacts, cause: Cause, example: dict[str, Any]) -> str:
+def _headline(step: StepFacts, kind: FailureKind) -> str:
+    return headline(kind, settled=step.row.state == StepState.COMPLETED, is_command=step.is_command)
+
+
+def _where(step: StepFacts, kind: FailureKind) -> str:
     parts = []
-    if cause != Cause.INIT_FAILED and example.get("mini_batch", -1) >= 0 and not step.is_command:
-        parts.append(f"mini-batch {example['mini_batch']}")
-    if example.get("node_id"):
-        number = example.get("process_number")
-        parts.append(f"{f'process{number:03d} of ' if number is not None else ''}node {example['node_id']}")
+    if kind.mini_batch_index >= 0 and not step.is_command:
+        parts.append(f"mini-batch {kind.mini_batch_index}")
+    if kind.node_id:
+        number = kind.process_number
+        parts.append(f"{f'process{number:03d} of ' if number is not None else ''}node {kind.node_id}")
     return ", ".join(parts) or "an unknown place"
 
 
-def _told(example: dict[str, Any]) -> Iterator[str]:
+def _told(kind: FailureKind) -> Iterator[str]:
     """The message and the end of the traceback, indented."""
-    message = " ".join(str(example.get("message", "")).split())
+    message = " ".join(kind.message.split())
     yield f"    {message}"
-    detail = str(example.get("detail", "")).rstrip().splitlines()
+    detail = kind.detail.rstrip().splitlines()
     if " ".join(" ".join(detail).split()) == message:
         return  # some causes have no traceback
     if len(detail) > TRACEBACK_LINES:
@@ -267,20 +270,19 @@ def _told(example: dict[str, Any]) -> Iterator[str]:
         yield f"      {line}"
 
 
-def _log_of(step: StepFacts, cause: Cause, example: dict[str, Any], reader: StoreReader) -> str:
+def _log_of(step: StepFacts, kind: FailureKind, reader: StoreReader) -> str:
     """The worker's log that says most about a failure, below the step's logs; "" if there was no worker.
 
     Raises StateError.
     """
-    node, number = example.get("node_id"), example.get("process_number")
-    if not node or number is None or cause in (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST):
+    node, number = kind.node_id, kind.process_number
+    if not node or number is None or kind.cause in WITHOUT_LOG:
         return ""
     incarnations = read_register(step.logs / REGISTER).get(node, [])
     folders = [folder_name(node, at) for at in range(1, len(incarnations) + 1)]
-    tried = reader.attempts_at(step.row.step_id, [example["mini_batch"]]) if example["mini_batch"] >= 0 else []
+    tried = reader.attempts_at(step.row.step_id, [kind.mini_batch_index]) if kind.mini_batch_index >= 0 else []
     for one in tried:
-        where = (one.cause, one.node_id, one.process_number)
-        if where == (cause, node, number) and one.node_incarnation in incarnations:
+        if (one.node_id, one.process_number) == (node, number) and one.cause and one.node_incarnation in incarnations:
             # The example does not say which incarnation of the node it was.
             folders = [folders[incarnations.index(one.node_incarnation)]]
             break

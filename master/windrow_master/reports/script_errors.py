@@ -1,18 +1,21 @@
-"""`user/error.txt`: a summary of the script's errors. Full traces are in `user/error/<node>/processNNN.txt`.
+"""`user/error.txt`: all kinds of errors of a step. Full traces are in `user/error/<node>/processNNN.txt`.
 
-Attempts are streamed; memory holds one entry for each kind of error, of which there are at most KINDS_MAX.
+Kinds are those of `windrow.common.failure_kinds`, here counted from the attempts themselves. Attempts are streamed;
+memory holds one entry for each kind, of which there are at most KINDS_MAX.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
+from windrow.common.failure_kinds import FailureKind, headline, key_of, ordered
 from windrow.common.quantities import counted
 
 from windrow_master.core.ids import StepId
+from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.mini_batch_tables import utc
@@ -21,66 +24,107 @@ from windrow_master.store.protocol import StoreReader
 
 KINDS_MAX = 200
 MINI_BATCHES_NAMED = 10
-_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass
 class _Kind:
     """Attempts that failed in the same way."""
 
-    status: str
-    cause: Cause
-    message: str
-    detail: str
+    told: FailureKind
     where: str
-    attempts: int
-    mini_batches: list[int]
-    more: bool
+    named: list[int] = field(default_factory=list)
+    more: bool = False
+
+    def add(self, mini_batch: int, attempts: int) -> None:
+        self.told = self.told._replace(attempts=self.told.attempts + attempts)
+        if len(self.named) < MINI_BATCHES_NAMED:
+            self.named.append(mini_batch)
+        else:
+            self.more = True
 
 
 def write_script_errors(
-    reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path
+    reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path, *, settled: bool
 ) -> int:
-    """Write the file; return the number of failed attempts (0: the file is removed). Raises OSError, StateError."""
-    kinds: dict[tuple[str, str], _Kind] = {}
+    """Write the file; return the number of failed attempts (0: the file is removed). `settled`: the step is complete.
+
+    Raises OSError, StateError.
+    """
+    kinds: dict[tuple[str, ...], _Kind] = {}
     others = total = 0
-    for page in reader.failed_attempts_of(step_id):
-        for attempt in page:
+    given_up = _GivenUp(reader, step_id)
+    attempts = (attempt for page in reader.failed_attempts_of(step_id) for attempt in page)
+    for mini_batch, group in groupby(attempts, key=lambda attempt: attempt.mini_batch):
+        counts: dict[tuple[str, ...], int] = {}
+        for attempt in group:
             total += 1
-            # Alike but for numbers: "item 17 is bad", "item 18 is bad".
-            key = (str(attempt.cause), _NUMBERS.sub("#", attempt.message[:400]))
-            kind = kinds.get(key)
-            if kind is None:
+            key = (str(attempt.cause), *key_of(attempt.message))
+            if key not in kinds:
                 if len(kinds) >= KINDS_MAX:
                     others += 1
                     continue
-                node = folders.get((attempt.node_id, attempt.node_incarnation), attempt.node_id)
-                process = f"process{attempt.process_number:03d} of " if had_worker(attempt.phase) else ""
-                where = f"{process}node {node}, {utc(attempt.start_unix_us)}"
-                status = status_of(AttemptState.FAILED, attempt.cause, attempt.phase)
-                kind = kinds[key] = _Kind(
-                    status, Cause(attempt.cause), attempt.message, attempt.detail, where, 0, [], False
-                )
-            kind.attempts += 1
-            # They are sorted by mini-batch: attempts of one follow each other.
-            if not kind.mini_batches or kind.mini_batches[-1] != attempt.mini_batch:
-                if len(kind.mini_batches) < MINI_BATCHES_NAMED:
-                    kind.mini_batches.append(attempt.mini_batch)
-                else:
-                    kind.more = True
+                kinds[key] = _Kind(_example(attempt), _where(attempt, folders))
+            counts[key] = counts.pop(key, 0) + 1  # the last one stands last
+        for met, count in counts.items():
+            kinds[met].add(mini_batch, count)
+        items = given_up.items_of(mini_batch)
+        if items is None or not counts:
+            continue
+        for met, count in counts.items():
+            one = kinds[met]
+            one.told = one.told._replace(final_attempts=one.told.final_attempts + count)
+        last = kinds[[*counts][-1]]
+        last.told = last.told._replace(mini_batches=last.told.mini_batches + 1, items=last.told.items + items)
     if not total:
         target.unlink(missing_ok=True)
         return 0
+    by_kind = {id(kind.told): kind for kind in kinds.values()}
     with whole_file(target) as file:
-        file.write(f"{counted(total, 'attempt')} failed in {counted(len(kinds), 'way')}, the most frequent first.\n")
+        file.write(f"{counted(total, 'attempt')} failed in {counted(len(kinds), 'way')}; what failed for good first.\n")
         file.write("Full traces: user/error/<node>/processNNN.txt.\n")
-        for kind in sorted(kinds.values(), key=lambda kind: -kind.attempts):
-            named = ", ".join(map(str, kind.mini_batches)) + (", ..." if kind.more else "")
-            noun = "mini-batch" if len(kind.mini_batches) == 1 else "mini-batches"
-            file.write(f"\n{kind.status}: {counted(kind.attempts, 'attempt')}; {noun} {named}\n")
-            file.write(f"  First in {kind.where}:\n  {' '.join(kind.message.split())}\n")
-            for line in kind.detail.rstrip().splitlines():
+        for told in ordered(kind.told for kind in kinds.values()):
+            kind = by_kind[id(told)]
+            named = ", ".join(map(str, kind.named)) + (", ..." if kind.more else "")
+            noun = "mini-batch" if len(kind.named) == 1 else "mini-batches"
+            file.write(f"\n{told.status}: {headline(told, settled=settled)}; {noun} {named}\n")
+            file.write(f"  First in {kind.where}:\n  {' '.join(told.message.split())}\n")
+            for line in told.detail.rstrip().splitlines():
                 file.write(f"    {line}\n")
         if others:
             file.write(f"\n{counted(others, 'more attempt')} failed in other ways.\n")
     return total
+
+
+class _GivenUp:
+    """The mini-batches that were given up, with their failed items; asked in ascending order."""
+
+    def __init__(self, reader: StoreReader, step_id: StepId) -> None:
+        self._rows: Iterator[tuple[int, int]] = (
+            (failure.mini_batch, failure.item_count)
+            for page in reader.failures_of(step_id)
+            for failure in page
+            if failure.cause
+        )
+        self._next = next(self._rows, None)
+
+    def items_of(self, mini_batch: int) -> int | None:
+        """The failed items of a mini-batch; None if it was not given up."""
+        while self._next is not None and self._next[0] < mini_batch:
+            self._next = next(self._rows, None)
+        return self._next[1] if self._next is not None and self._next[0] == mini_batch else None
+
+
+def _example(attempt: AttemptRow) -> FailureKind:
+    """A kind with its first failure, without any count."""
+    found = key_of(attempt.message)
+    return FailureKind(
+        Cause(attempt.cause).name.lower(), found.error, found.place, 0, 0, 0, 0, attempt.mini_batch, attempt.message,
+        attempt.detail, attempt.node_id, attempt.process_number,
+        status_of(AttemptState.FAILED, attempt.cause, attempt.phase),
+    )  # fmt: skip
+
+
+def _where(attempt: AttemptRow, folders: Mapping[tuple[str, str], str]) -> str:
+    node = folders.get((attempt.node_id, attempt.node_incarnation), attempt.node_id)
+    process = f"process{attempt.process_number:03d} of " if had_worker(attempt.phase) else ""
+    return f"{process}node {node}, {utc(attempt.start_unix_us)}"

@@ -8,15 +8,18 @@ from collections.abc import Iterable
 
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
+from windrow.common.failure_kinds import SHORT_RETURN
 from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_STEPS, Node
-from windrow_master.core.states import AttemptState, Phase, StepState
+from windrow_master.core.states import AttemptState, Cause, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.step_paths import StepPaths
+
+_CAUSES = {SHORT_RETURN: 0} | {cause.name.lower(): int(cause) for cause in Cause if cause}
 
 
 def timestamp(seconds: float | None) -> Timestamp | None:
@@ -124,6 +127,25 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
                 error_category=category_of(int(cause), example.get("phase", Phase.UNKNOWN)),
             )
             for cause, example in counters.examples.items()
+        ],
+        failure_kinds=[
+            job_pb2.FailureKind(
+                cause=_CAUSES[kind.cause],  # type: ignore[arg-type]
+                error=kind.error,
+                place=kind.place,
+                attempts=kind.attempts,
+                final_attempts=kind.final_attempts,
+                mini_batches=kind.mini_batches,
+                items=kind.items,
+                mini_batch_index=kind.mini_batch_index if kind.mini_batch_index >= 0 else None,
+                message=kind.message,
+                detail=kind.detail,
+                node_id=kind.node_id,
+                process_number=kind.process_number,
+                status=kind.status,
+                error_category=kind.error_category,
+            )
+            for kind in counters.failure_kinds()
         ],
     )
 

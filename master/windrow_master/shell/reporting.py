@@ -93,7 +93,7 @@ class Reporter:
         """Begin the tables of a step whose attempts are all over and durable."""
         if self._closed:
             return  # the next master makes the output again, and the tables with it
-        self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs)
+        self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs, settled=True)
 
     def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
         """Write the reports of a job that has durably ended, after the tasks in `first`. May be repeated."""
@@ -236,7 +236,8 @@ class Reporter:
             # These tables are missing, or belong to an output that was given up: rows were lost, and mini-batches ran
             # again.
             if tables is None or step.row.state != StepState.COMPLETED:
-                tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs)
+                settled = step.row.state == StepState.COMPLETED
+                tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs, settled=settled)
             for problem in tables.result():
                 self._keep_problem(job_key, problem)
         self._try(job_key, logs / "readme.txt", lambda path: write_whole(path, step_readme(step.name)))
@@ -249,7 +250,7 @@ class Reporter:
         else:
             self._try(job_key, error, lambda path: path.unlink(missing_ok=True))
 
-    def _write_tables(self, step_id: StepId, logs: Path) -> list[str]:
+    def _write_tables(self, step_id: StepId, logs: Path, *, settled: bool) -> list[str]:
         """Write the tables made from the attempts of a step; return messages about those that failed."""
         from windrow_master.reports.mini_batch_tables import write_processed, write_summaries
         from windrow_master.reports.node_folders import other_names
@@ -270,7 +271,10 @@ class Reporter:
                 tables / "process_summary.csv",
                 lambda path: write_summaries(self._reader.worker_totals_of(step_id), folders, path.parent),
             ),
-            (logs / "user" / "error.txt", lambda path: write_script_errors(self._reader, step_id, folders, path)),
+            (
+                logs / "user" / "error.txt",
+                lambda path: write_script_errors(self._reader, step_id, folders, path, settled=settled),
+            ),
         ):
             try:
                 write(path)

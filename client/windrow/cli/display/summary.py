@@ -11,6 +11,7 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
+from windrow.common.failure_kinds import FailureKind, headline
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import Job, JobState, Step
 from windrow.sdk.results import rows_files
@@ -18,6 +19,8 @@ from windrow.storage.urls import is_remote
 from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
+KINDS_SHOWN = 8
+"""So many kinds of failures of a step are shown; its `user/error.txt` has all."""
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 """Causes that a mini-batch can have without any worker."""
 FAILED_ITEMS = "failed_items.csv"
@@ -230,22 +233,31 @@ def _script_ran(step: Step) -> bool:
 
 
 def _print_failures(step: Step) -> None:
-    for example in step.failure_examples:
-        count = step.failed_attempts.get(example.cause, 0)
-        # A worker that never was ready had no mini-batch, and a command is one.
-        unnamed = example.cause == "init_failed" or step.is_command
-        where = [] if unnamed else [f"mini-batch {example.mini_batch_index}"]
-        if example.node_id:
-            process = "" if example.process_number is None else f" process{example.process_number:03d}"
-            where.append(f"{example.node_id}{process}")
-        times = f"{counted(count, 'attempt')} " if count else ""
-        head = f"{step.name}: {times}{example.cause}, first in {', '.join(where)}: {example.message}"
-        if step.is_command and count == 1:
-            head = f"{step.name} ({', '.join(where)}): {example.message}"
-        _out(coloured(" ".join(head.split()), YELLOW, sys.stdout))
-        lines = example.detail.rstrip().splitlines()[-DETAIL_LINES:]
-        if lines and lines != [example.message]:
+    """Print what failed for good, with the first failure of each kind; then, in one line each, what recovered."""
+    for kind in step.failure_kinds[:KINDS_SHOWN]:
+        _out(coloured(" ".join(failure_line(step, kind).split()), YELLOW if kind.is_permanent else DIM, sys.stdout))
+        lines = kind.detail.rstrip().splitlines()[-DETAIL_LINES:]
+        if lines and lines != [kind.message]:
             _out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
+    if more := step.failure_kinds[KINDS_SHOWN:]:
+        _out(coloured(f"{step.name}: {counted(len(more), 'more kind')} of failures, each rarer", DIM, sys.stdout))
+
+
+def failure_line(step: Step, kind: FailureKind) -> str:
+    """What happened, and where first, with the message of the first failure that was final."""
+    settled = step.state == "completed"
+    if not kind.is_permanent:
+        return f"{step.name}: {headline(kind, settled=settled, is_command=step.is_command)}"
+    # A worker that never was ready had no mini-batch, and a command is one.
+    where = [] if kind.mini_batch_index < 0 or step.is_command else [f"mini-batch {kind.mini_batch_index}"]
+    if kind.node_id:
+        process = "" if kind.process_number is None else f" process{kind.process_number:03d}"
+        where.append(f"{kind.node_id}{process}")
+    first = ", ".join(where)
+    if step.is_command and kind.attempts == 1:
+        return f"{step.name} ({first}): {kind.message}"
+    what = headline(kind, settled=settled, with_place=False, is_command=step.is_command)
+    return f"{step.name}: {what}; first in {first}: {kind.message}"
 
 
 def _took(job: Job) -> float | None:

@@ -204,6 +204,7 @@ class Step(google.protobuf.message.Message):
     ERROR_CATEGORY_FIELD_NUMBER: builtins.int
     IS_COMMAND_FIELD_NUMBER: builtins.int
     REUSED_FROM_FIELD_NUMBER: builtins.int
+    FAILURE_KINDS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     name: builtins.str
@@ -254,6 +255,10 @@ class Step(google.protobuf.message.Message):
     def failure_examples(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailureExample]:
         """The first failure of each cause."""
 
+    @property
+    def failure_kinds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailureKind]:
+        """Failures by cause, type of error and place in the script: those that cost most first, at most 50."""
+
     def __init__(
         self,
         *,
@@ -275,9 +280,10 @@ class Step(google.protobuf.message.Message):
         error_category: builtins.str = ...,
         is_command: builtins.bool = ...,
         reused_from: builtins.str = ...,
+        failure_kinds: collections.abc.Iterable[global___FailureKind] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "failure_kinds", b"failure_kinds", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
 
@@ -426,6 +432,81 @@ class FailureExample(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_process_number", b"_process_number"]) -> typing.Literal["process_number"] | None: ...
 
 global___FailureExample = FailureExample
+
+@typing.final
+class FailureKind(google.protobuf.message.Message):
+    """Failures that have cause, type of error and place in the script in common, with the first of them as example."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CAUSE_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    FINAL_ATTEMPTS_FIELD_NUMBER: builtins.int
+    MINI_BATCHES_FIELD_NUMBER: builtins.int
+    ITEMS_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    NODE_ID_FIELD_NUMBER: builtins.int
+    PROCESS_NUMBER_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    ERROR_CATEGORY_FIELD_NUMBER: builtins.int
+    cause: windrow.rpc.v1.work_pb2.Cause.ValueType
+    """The cause; unspecified for items that got no result although run() returned."""
+    error: builtins.str
+    """The type of the exception, such as ValueError; empty where the message names none."""
+    place: builtins.str
+    """Where in the script, such as `score.py, line 12`; empty where the message names no place."""
+    attempts: builtins.int
+    """Failed attempts of this kind."""
+    final_attempts: builtins.int
+    """Of those, the attempts of mini-batches that were given up, or of starts that ended the step."""
+    mini_batches: builtins.int
+    """Mini-batches that were given up at a failure of this kind. The others were tried again."""
+    items: builtins.int
+    """The failed items of those."""
+    mini_batch_index: builtins.int
+    """The mini-batch of the example; unset where a worker failed before it had one."""
+    message: builtins.str
+    """In one line."""
+    detail: builtins.str
+    """Traceback or tail of stderr; only for failures that were final, and of a few kinds."""
+    node_id: builtins.str
+    """The node."""
+    process_number: builtins.int
+    """The worker, as in processNNN; unset where no worker had it."""
+    status: builtins.str
+    """As in the reports: RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, …"""
+    error_category: builtins.str
+    """UserError, SystemError or DependencyError."""
+    def __init__(
+        self,
+        *,
+        cause: windrow.rpc.v1.work_pb2.Cause.ValueType = ...,
+        error: builtins.str = ...,
+        place: builtins.str = ...,
+        attempts: builtins.int = ...,
+        final_attempts: builtins.int = ...,
+        mini_batches: builtins.int = ...,
+        items: builtins.int = ...,
+        mini_batch_index: builtins.int | None = ...,
+        message: builtins.str = ...,
+        detail: builtins.str = ...,
+        node_id: builtins.str = ...,
+        process_number: builtins.int | None = ...,
+        status: builtins.str = ...,
+        error_category: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "_process_number", b"_process_number", "mini_batch_index", b"mini_batch_index", "process_number", b"process_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "_process_number", b"_process_number", "attempts", b"attempts", "cause", b"cause", "detail", b"detail", "error", b"error", "error_category", b"error_category", "final_attempts", b"final_attempts", "items", b"items", "message", b"message", "mini_batch_index", b"mini_batch_index", "mini_batches", b"mini_batches", "node_id", b"node_id", "place", b"place", "process_number", b"process_number", "status", b"status"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_process_number", b"_process_number"]) -> typing.Literal["process_number"] | None: ...
+
+global___FailureKind = FailureKind
 
 @typing.final
 class StepOutput(google.protobuf.message.Message):

@@ -28,7 +28,7 @@ class Field(NamedTuple):
 
     `kind`: `int`, `number`, `bool`, `size`, `choice` or `text` for scalars; `texts` (list of text), `map` (text to
     text) or `node` (read by code of its own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the
-    setting has no effect, for a warning. `choices` of a number: words that are allowed beside it.
+    setting has no effect, for a warning. `choices` of a number: words that are allowed besides numbers.
     """
 
     kind: str
