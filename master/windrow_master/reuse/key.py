@@ -23,6 +23,7 @@ _UNDECISIVE = frozenset(
         "error_threshold",
         "mini_batch_error_threshold",
         "allowed_failed_percent",
+        "tolerates_all",
         "max_retries",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
