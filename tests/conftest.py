@@ -30,7 +30,7 @@ os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits long begins first, what is short comes last; the order is otherwise random (pytest-randomly)."""
+    """Long waits begin first, short tests come last; otherwise the order is random (pytest-randomly, before)."""
 
     def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]

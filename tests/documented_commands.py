@@ -98,6 +98,8 @@ REUSE = "docs/how-to/reuse-results.md"
 RETRY = "docs/how-to/retry-a-job.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
+ONE_LINE = "docs/how-to/run-without-a-job-file.md"
+MAP = "docs/how-to/map-a-function.md"
 CSV = "docs/how-to/run-on-your-own-csv.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
 GPUS = "docs/how-to/run-on-gpus.md"
@@ -140,6 +142,7 @@ SINGLE_IN_A_CLUSTER = [
 
 IN_A_PROJECT = [
     (README, "windrow run job.yml"),
+    (MAP, "import windrow"),
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),
@@ -164,6 +167,13 @@ ELSEWHERE = {
     (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
+    (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",
+    (README, "windrow run code/sizes.py texts/ -o sizes.csv"): "with the block before",
+    (CSV, "windrow run code/score.py orders.csv -o totals.csv"): "tests/integration/test_integration_one_line.py",
+    (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv"): "tests/integration/test_integration_one_line.py",
+    (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv --workers 4 --timeout 600 -- --threshold 0.5"): "the same",
+    (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv --save job.yml"): "the same",
+    (ONE_LINE, "windrow init photos/"): "the same",
     (README, "from pathlib import Path"): "the script of the job that all others run",
     ("CONTRIBUTING.md", "make setup"): "runs this test",
     ("CONTRIBUTING.md", "@fault(7)"): "a part of tests/simulation",

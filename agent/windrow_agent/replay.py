@@ -6,8 +6,8 @@ master.
 
 FILE is a JSON object: `folder` (for all files), `step` and `assignment` (StepSpec and Assignment of GetReplay, base64),
 `inputs` (name to path), `archive` (of the code) or `code` (a folder that is used as it is), `python` (replaces the
-step's environment), `pdb`, `write_outputs`, `kept` (whether `folder` stays afterwards; for messages), `master` (its
-address; for messages).
+step's environment), `item` (the only one to run, counted from 0; null: all), `pdb`, `write_outputs`, `kept` (whether
+`folder` stays afterwards; for messages), `master` (its address; for messages).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ async def _prepare(given: dict[str, Any]) -> NoReturn:
     folder = Path(given["folder"])
     spec = work.StepSpec.FromString(base64.b64decode(given["step"]))
     assignment = work.Assignment.FromString(base64.b64decode(given["assignment"]))
+    assignment.item_first += given.get("item") or 0
     places = _output_places(spec, folder / "outputs", write_outputs=bool(given.get("write_outputs")))
     step = Step.open(spec, folder, default_node_id(), 1, monotonic_ns(), Lineage())
     if given.get("code"):
@@ -273,6 +274,7 @@ def _become(
         **script_config(step, places),
         "output_path": output_path,
         "replay": {
+            "item": given.get("item"),
             "pdb": bool(given.get("pdb")),
             "run_timeout_s": step.limits.run_s,
             "load_timeout_s": step.limits.load_s,

@@ -1,6 +1,7 @@
 """Windrow runs a script over one big input on many processes and machines, each row exactly once.
 
-`windrow.run("job.yml")` runs a job on this machine; `windrow.Client(address)` talks to a master.
+`windrow.run("job.yml")` runs a job on this machine; `windrow.map(function, items)` calls a function for each item;
+`windrow.Client(address)` talks to a master.
 Importing this package is cheap: everything else is imported at first use.
 """
 
@@ -12,21 +13,38 @@ if TYPE_CHECKING:
     from windrow.sdk.asset import Asset
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, JobState
+    from windrow.sdk.mapping.map import Failed, ItemsFailed, map
     from windrow.sdk.node import Node
     from windrow.sdk.run import Run, run
 
 __version__ = "0.1.0"
 
-__all__ = ["Asset", "Client", "Job", "JobState", "Node", "Run", "WindrowError", "__version__", "run"]
+__all__ = [
+    "Asset",
+    "Client",
+    "Failed",
+    "ItemsFailed",
+    "Job",
+    "JobState",
+    "Node",
+    "Run",
+    "WindrowError",
+    "__version__",
+    "map",
+    "run",
+]
 
 _LAZY = {
     "Asset": "windrow.sdk.asset",
     "Client": "windrow.sdk.client",
+    "Failed": "windrow.sdk.mapping.map",
+    "ItemsFailed": "windrow.sdk.mapping.map",
     "Job": "windrow.sdk.job",
     "JobState": "windrow.sdk.job",
     "Node": "windrow.sdk.node",
     "Run": "windrow.sdk.run",
     "WindrowError": "windrow.errors",
+    "map": "windrow.sdk.mapping.map",
     "run": "windrow.sdk.run",
 }
 

@@ -38,8 +38,9 @@ SECTIONS = (
     ("output", "Outputs", "Below `outputs.<name>:`. It may also be empty, or just a path or a binding."),
 )
 IN_ARGUMENTS = """\
-Inside `task.program_arguments`. Windrow reads them, and they stay visible to the script, which therefore parses with
-`parse_known_args()`. An argument wins over the key that sets the same.
+Inside `task.program_arguments`. Windrow reads them. They stay visible to the script, which therefore parses with
+`parse_known_args()`; those that are Windrow's own do so only if the script's source names them. An argument wins over
+the key that sets the same.
 """
 PREFIXES = "A unique prefix is taken for one of these, with a warning:"
 EXACT = "These count only by their full name:"

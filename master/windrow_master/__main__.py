@@ -51,7 +51,7 @@ def _make(state: Path) -> None:
     except OSError as error:
         what = "it, or a part of its path, is a file" if isinstance(error, FileExistsError) else error.strerror
         raise OSError(
-            f"The state folder {state} cannot be made: {what}. Name another folder with --state DIR."
+            f"The state folder {state} cannot be made: {what}. Choose another folder with --state DIR."
         ) from error
 
 

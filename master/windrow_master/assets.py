@@ -62,24 +62,26 @@ class Assets:
         if not ASSET_NAME.fullmatch(wanted.name):
             raise AssetRefused(
                 "ASSET_INVALID",
-                f"{wanted.name[:80]!r} is no name of a {what}; allowed are at most 255 letters, digits and _ . - of "
-                "ASCII, beginning with a letter or digit.",
+                f"{wanted.name[:80]!r} is not a valid name of a {what}: use at most 255 ASCII letters, digits "
+                "and _ . -, beginning with a letter or digit.",
             )
         if wanted.version and not is_asset_version(wanted.version):
             raise AssetRefused(
                 "ASSET_INVALID",
-                f"{wanted.version[:80]!r} is no version of a {what}; allowed are at most 50 letters, digits and _ . - "
-                "of ASCII, and not the word latest. Without one the next number is taken.",
+                f"{wanted.version[:80]!r} is not a valid version of a {what}: use at most 50 ASCII letters, "
+                "digits and _ . -, but not the word latest. Without a version, it gets the next number.",
             )
         types = DATA_TYPES if wanted.kind == pb.ASSET_KIND_DATA else MODEL_TYPES
         if wanted.type not in types:
             raise AssetRefused(
-                "ASSET_INVALID", f"{wanted.type!r} is no type of a {what}; allowed are {', '.join(types)}."
+                "ASSET_INVALID", f"{wanted.type!r} is not a type of a {what}: use one of {', '.join(types)}."
             )
         path, is_file = self._place(wanted, what)
         tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
         if len(tags) + len(wanted.description) > TEXT_MAX:
-            raise AssetRefused("ASSET_INVALID", f"Description and tags are longer than {TEXT_MAX >> 10} KiB in all.")
+            raise AssetRefused(
+                "ASSET_INVALID", (f"The description and the tags together are longer than {TEXT_MAX >> 10} KiB.")
+            )
         row = AssetRow(
             wanted.kind,
             wanted.name,
@@ -127,8 +129,8 @@ class Assets:
                     why = _exists(found) if found is not None else f"Two outputs would become {key[0]}:{key[1]}."
                     raise AssetRefused(
                         "ASSET_EXISTS",
-                        f"Step {step.name!r}, output {name!r}: {why} Give another version, or none, for the next "
-                        "number.",
+                        f"Step {step.name!r}, output {name!r}: {why} Give another version, or leave it out to "
+                        "get the next number.",
                     )
                 wanted.add(key)
 
@@ -162,9 +164,9 @@ class Assets:
         if self._readable is not None and not self._readable.hold(resolved):
             raise AssetRefused(
                 "ASSET_INVALID",
-                f"{path} is outside the datastores of this master ({self._readable}). Put the data there, start the "
-                f"master with --datastore NAME={path}, or give a relative path: data of the client's machine goes "
-                "along.",
+                f"{path} is outside the datastores of this master ({self._readable}). Put the data there, start "
+                f"the master with --datastore NAME={path}, or give a relative path: data on the client's "
+                "machine is uploaded.",
             )
         if is_remote(resolved):
             return path, wanted.is_file or wanted.type == "uri_file"
@@ -225,8 +227,8 @@ def message_of(row: AssetRow) -> pb.Asset:
 def _exists(found: AssetRow) -> str:
     what = WORDS.get(pb.AssetKind.ValueType(found.kind), "asset")
     return (
-        f"The {what} {found.name}:{found.version} is there already ({found.type} at {found.path}), and versions never "
-        "change."
+        f"The {what} {found.name}:{found.version} already exists ({found.type} at {found.path}), and a version "
+        "cannot be changed."
     )
 
 

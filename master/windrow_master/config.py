@@ -63,8 +63,8 @@ class MasterConfig:
         token = _secret(self.client_token_file)
         if token and token == self.join_token():
             raise OSError(
-                f"The client token in {self.client_token_file} is the join token, too: whoever runs an agent could "
-                f"submit jobs. Write another secret into one of the files."
+                f"The client token in {self.client_token_file} is also the join token: anyone who can run an "
+                "agent could submit jobs. Write another secret into one of the files."
             )
         return token
 
@@ -78,7 +78,9 @@ def _secret(file: Path | None) -> str:
         token = ""
     if not token or not token.isascii() or not token.isprintable():
         # An empty token would admit everybody; others than these characters cannot be sent.
-        raise OSError(f"The token file {file} holds no plain text. Write a secret into it: `windrow setup` makes one.")
+        raise OSError(
+            f"The token file {file} does not contain plain text. Write a secret into it: `windrow setup` makes one."
+        )
     return token
 
 
@@ -125,9 +127,9 @@ def parse(arguments: list[str]) -> MasterConfig:
     parser = command_line()
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:
-        parser.error(f"--job-logs-max {given.job_logs_max}: say a number of bytes; 0 keeps none")
+        parser.error(f"--job-logs-max {given.job_logs_max}: give a number of bytes, or 0 to keep none")
     if not _LISTEN.fullmatch(given.listen):
-        parser.error(f"--listen {given.listen}: say HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
+        parser.error(f"--listen {given.listen}: give HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
     try:
         places = read_datastores(given.datastore)
     except BadDatastore as error:

@@ -62,7 +62,7 @@ class _Armed:
     def __init__(self, text: str) -> None:
         name, _, count = text.partition(":")
         if name not in POINTS:
-            raise ValueError(f"{VARIABLE} names {name!r}, which is no crash point. There are: {sorted(POINTS)}.")
+            raise ValueError(f"{VARIABLE} names {name!r}, which is not a crash point. Choose from: {sorted(POINTS)}.")
         self.name = name
         self.count = int(count or 1)
 

@@ -40,14 +40,15 @@ class Datastores:
             return path
         found = datastore_path(path)
         if found is None:
-            raise UnknownDatastore(f"{path} is no address of a datastore")
+            raise UnknownDatastore(f"{path} is not an address in a datastore")
         name = datastore_name(path)
         place = self._places.get(name)
         if place is None:
             known = ", ".join(sorted(self._places)) or "none"
             raise UnknownDatastore(
-                f"{path} lies in the datastore {name!r}, which this master does not have (it has: {known}). Start the "
-                f"master with --datastore {name}=PATH, or {name}=s3://bucket/path, for where that data lies."
+                f"{path} is in the datastore {name!r}, which this master does not have (it has: {known}). Start "
+                f"the master with --datastore {name}=PATH, or {name}=s3://bucket/path, to say where that data "
+                "is."
             )
         if not found.path:
             return place

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 STOP_GRACE_S = 2.0
 EXIT_DAMAGED = 3
-"""The state is damaged: starting again mends nothing. windrow.embedded.supervisor knows it."""
+"""The state is damaged: a restart does not help. windrow.embedded.supervisor knows it."""
 EVERYWHERE = ("", "0.0.0.0", "[::]")
 """Hosts to listen on that are no hosts to connect to."""
 
@@ -124,7 +124,7 @@ class MasterService:
         try:
             core.load(snapshot, settings_of, now)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            what = f"what it holds of the jobs makes no sense: {type(error).__name__}: {error}"
+            what = f"its rows of the jobs are not valid: {type(error).__name__}: {error}"
             raise DatabaseDamaged(str(files.database), what) from error
         watchers = Watchers()
         state = core.state
@@ -237,8 +237,8 @@ class MasterService:
                 port = server.add_insecure_port(listen)
         except RuntimeError as error:
             raise OSError(
-                f"The address {listen} cannot be used: is another process listening there, or may this one not? "
-                f"Choose another with --listen."
+                f"The address {listen} cannot be used: another process may be listening there, or this one may "
+                "lack permission. Choose another with --listen."
             ) from error
         if listen.startswith("unix:"):
             return listen
@@ -298,7 +298,7 @@ class MasterService:
         await server.start()
         health = HealthFile(config.state)
         health.tell(serving=False)
-        say(logging.ERROR, "the master stands still, and answers every call with the reason", address=address)
+        say(logging.ERROR, "the master serves nothing, and answers every call with the reason", address=address)
         print(json.dumps({"ready": False, "address": address, "damage": str(damage)}), flush=True)
         await self._stop.wait()
         health.remove()
@@ -319,10 +319,10 @@ class MasterService:
         if isinstance(error, StateDamaged):
             self._tell_damage(error)
             return
-        say(logging.ERROR, "the state cannot be used any more; the master ends, start it again", error=repr(error))
+        say(logging.ERROR, "the state can no longer be used; the master ends, start it again", error=repr(error))
         print(
-            f"windrow master: the state in {self._config.state} cannot be used any more: {error}. The master ends. "
-            f"The next start takes up what is on the disk; what was not acknowledged before runs again.",
+            f"windrow master: the state in {self._config.state} can no longer be used: {error}. The master "
+            "ends. The next start continues from what is on the disk; unacknowledged work runs again.",
             file=sys.stderr,
             flush=True,
         )

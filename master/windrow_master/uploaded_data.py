@@ -78,8 +78,9 @@ class UploadedData:
         if self._folder is None:
             raise ArtifactError(
                 errors.NO_DATASTORE,
-                "This master takes no data: it has no datastore named default. Start it with --datastore default=PATH "
-                "for a folder that all nodes see, or name data by its absolute path in a datastore.",
+                "This master accepts no data: it has no datastore named default. Start it with --datastore "
+                "default=PATH for a folder that all nodes see, or give the absolute path of data in a "
+                "datastore.",
             )
         archive = None
         with contextlib.suppress(ArtifactError):
@@ -88,7 +89,7 @@ class UploadedData:
         if archive is None:
             raise ArtifactError(
                 errors.ARTIFACT_MISSING,
-                f"This master has no artifact {digest[:80]!r}. Submit the job again: that uploads it.",
+                f"This master has no artifact {digest[:80]!r}. Submit the job again to upload it.",
             )
         try:
             return self._unpack(digest, archive, self._folder, on_bytes)
@@ -99,19 +100,19 @@ class UploadedData:
                 self._artifacts.drop(digest)
             raise ArtifactError(
                 errors.ARCHIVE_INVALID,
-                f"The data {digest} was not taken{', and is dropped' if dropped else ''}: {error}",
+                f"The data {digest} was rejected{' and removed' if dropped else ''}: {error}",
             ) from error
         except OSError as error:
             full = is_full(error)
-            advice = "Make room there and" if full else "Let the master write there, and"
+            advice = "Free some space there and" if full else "Give the master write permission there, and"
             raise ArtifactError(
                 errors.STORAGE_FULL if full else errors.NO_DATASTORE,
-                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: {error.strerror}."
-                f" {advice} submit again: what was uploaded is kept.",
+                f"The master cannot unpack the data into {self._folder}, or list it in {self._lists}: "
+                f"{error.strerror}. {advice} submit again: the upload is kept.",
             ) from error
 
     def remove_leftovers(self) -> None:
-        """Remove what earlier masters did not finish unpacking. Folders of a live master are locked, and stay."""
+        """Remove folders that earlier masters did not finish unpacking. Those of a live master are locked, and stay."""
         if self._folder is None or not self._folder.is_dir():
             return
         for partial in self._folder.glob(".*.partial-*"):
@@ -149,7 +150,7 @@ class UploadedData:
         partial.mkdir(FOR_ALL)
         try:
             with _locked(partial) as descriptor:
-                with self._listing(digest) as on_file:
+                with self._file_list(digest) as on_file:
                     unpack(
                         archive,
                         partial,
@@ -178,7 +179,7 @@ class UploadedData:
         return target
 
     @contextlib.contextmanager
-    def _listing(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
+    def _file_list(self, digest: str) -> Iterator[Callable[[bytes, bytes, os.stat_result], None]]:
         """Collect the files of an upload in a list, which becomes durable if nothing goes wrong."""
         self._lists.mkdir(parents=True, exist_ok=True)
         place = list_path(self._lists, digest)

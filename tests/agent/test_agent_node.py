@@ -124,7 +124,9 @@ def test_credentials_of_the_agent_do_not_reach_a_worker() -> None:
 
 
 def test_gpus_as_documented() -> None:
-    """Reference 3.7: G=2, P=4: 0 and 1 get indices; when process 0 ends, process 4 gets index 0."""
+    """With two GPUs, processes 0 and 1 get indices; when process 0 ends, process 4 gets index 0
+    (docs/reference/azure-ml/parallel-job.md#gpus).
+    """
     gpus = GpuIndices(["GPU-a", "GPU-b"])
     first, second, third = gpus.take(), gpus.take(), gpus.take()
     assert [gpus.device(i) for i in (first, second, third)] == ["GPU-a", "GPU-b", None]

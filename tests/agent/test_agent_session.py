@@ -299,7 +299,7 @@ async def test_what_is_handed_out_before_the_master_hears_of_the_drain_is_handed
 @scenario
 async def test_on_master_lost_stop_ends_what_runs_when_its_lease_is_over(rig: Rig) -> None:
     script, _ = gated(rig)
-    rig.master.lease_ttl_s = 0.5
+    rig.master.lease_ttl_s = 2
     agent = await rig.serve(script, on_master_lost="stop")
     await rig.master.until(lambda: rig.master.capacities.get(STEP))
     rig.master.assign(2)

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import windrow
+import windrow_command
 
 DEADLINE_S = 180.0
 MAIN = "from windrow.cli import main; main()"
@@ -107,14 +108,8 @@ class Workspace:
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """The command, to its end."""
-        return subprocess.run(
-            [sys.executable, "-c", MAIN, *arguments],
-            cwd=self.folder,
-            env=self.environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
+        return windrow_command.windrow(
+            *arguments, cwd=self.folder, environment=self.environment(**extra), timeout=DEADLINE_S
         )
 
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:

@@ -60,9 +60,9 @@ def test_create_twice_under_one_name_is_refused(fleet: Fleet, job_id: str) -> No
 
 
 def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: str) -> None:
-    listed = json.loads(command(fleet, "job", "list", "-o", "json").stdout)
+    listed = json.loads(command(fleet, "job", "list", "--format", "json").stdout)
     assert job_id in [job["job_id"] for job in listed]
-    shown = json.loads(command(fleet, "job", "show", job_id, "-o", "json").stdout)
+    shown = json.loads(command(fleet, "job", "show", job_id, "--format", "json").stdout)
     assert shown["state"] == "completed_with_failures"
     assert shown["steps"][0]["items"] == {"total": 4, "ok": 3, "failed": 1, "cancelled": 0, "taken_over": 0}
     assert shown["document"]["steps"][0]["entry_script"] == "score.py"
@@ -74,13 +74,13 @@ def test_list_and_show_tell_the_same_as_json_and_as_text(fleet: Fleet, job_id: s
 
 def test_stream_of_an_ended_job_tells_its_end_and_its_exit_code(fleet: Fleet, job_id: str) -> None:
     assert command(fleet, "job", "stream", job_id).returncode == 0
-    done = command(fleet, "job", "stream", job_id, "--strict", "-o", "json")
+    done = command(fleet, "job", "stream", job_id, "--strict", "--format", "json")
     assert done.returncode == 3
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()] == ["begin", "progress", "end"]
 
 
 def test_download_brings_the_rows(fleet: Fleet, job_id: str, tmp_path: Path) -> None:
-    done = command(fleet, "job", "download", job_id, "--to", str(tmp_path), "-o", "json")
+    done = command(fleet, "job", "download", job_id, "--to", str(tmp_path), "--format", "json")
     assert done.returncode == 0, done.stderr
     [file] = json.loads(done.stdout)["files"]
     assert Path(file).read_text() == fleet.workspace.expected(CONTENTS)
@@ -89,7 +89,7 @@ def test_download_brings_the_rows(fleet: Fleet, job_id: str, tmp_path: Path) -> 
 
 def test_logs_are_named_and_printed(fleet: Fleet, job_id: str) -> None:
     def names() -> list[str]:
-        return [file["path"] for file in json.loads(command(fleet, "job", "logs", job_id, "-o", "json").stdout)]
+        return [file["path"] for file in json.loads(command(fleet, "job", "logs", job_id, "--format", "json").stdout)]
 
     path = wait_until(names, "the job has logs")[0]
     whole = command(fleet, "job", "logs", job_id, path)
@@ -101,7 +101,7 @@ def test_logs_are_named_and_printed(fleet: Fleet, job_id: str) -> None:
 
 
 def test_nodes_are_listed(fleet: Fleet) -> None:
-    [node] = json.loads(command(fleet, "node", "list", "-o", "json").stdout)
+    [node] = json.loads(command(fleet, "node", "list", "--format", "json").stdout)
     assert (node["node_id"], node["state"], node["slots"]) == ("one", "ready", 2)
     assert "one" in command(fleet, "node", "list").stdout
 
@@ -232,10 +232,10 @@ def test_the_agent_needs_a_master(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("run -o json", "'FILE'"),
-        ("run job.yml --nope --output json", "--nope"),
-        ("run job.yml -o json --restart --keep-rows", "are mutually exclusive"),
-        ("job show --output=json", "'JOB'"),
+        ("run --format json", "'FILE'"),
+        ("run job.yml --nope --format json", "--nope"),
+        ("run job.yml --format json --restart --keep-rows", "are mutually exclusive"),
+        ("job show --format=json", "'JOB'"),
     ],
 )
 def test_wrong_usage_is_told_in_the_form_that_was_asked_for(workspace: Workspace, arguments: str, said: str) -> None:
@@ -263,7 +263,7 @@ def test_the_agent_hides_nothing_in_its_arguments(fleet: Fleet) -> None:
 
 
 def test_the_doctor_looks_at_a_served_master_and_its_nodes(fleet: Fleet) -> None:
-    done = command(fleet, "doctor", "-o", "json")
+    done = command(fleet, "doctor", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {f["name"]: f for f in json.loads(done.stdout)["findings"] if f["area"] == "Master"}
     assert {name: f["level"] for name, f in found.items()} == dict.fromkeys(
@@ -279,7 +279,7 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
             return [job.job_id for job in client.list_jobs()]
 
     before = names()
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--name", "planned", "-o", "json")
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--name", "planned", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
     (step,) = document["steps"]
@@ -287,7 +287,7 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     assert step["division"]["mini_batches"] == len(CONTENTS)
     # The master sees this folder: the data stays where it is.
     assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
-    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "-o", "json")
+    done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "--format", "json")
     document = json.loads(done.stdout)
     (step,) = document["steps"]
     assert (document["since"], step["division"]["taken_over"]) == (job_id, None)

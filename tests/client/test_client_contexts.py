@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import windrow
+import windrow_command
 from client_workspace import Workspace, served_master
 from windrow.cli.master_choice import master_options
 from windrow.errors import UsageError
@@ -36,16 +37,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(workspace: Workspace, *arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
     """The command, with a file of contexts in the workspace."""
-    return subprocess.run(
-        [sys.executable, "-c", "from windrow.cli import main; main()", *arguments],
-        cwd=workspace.folder,
-        env=workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    environment = workspace.environment(WINDROW_CONTEXTS=str(workspace.folder / "contexts.json"), **extra)
+    return windrow_command.windrow(*arguments, cwd=workspace.folder, environment=environment, stdin=stdin)
 
 
 # The file.
@@ -189,7 +182,7 @@ def test_a_context_is_handed_on(workspace: Workspace) -> None:
         ["copy", "gpu1:8470", "yes", "yes"],
         ["*", "prod", "gpu1:8470", "yes", "yes"],
     ]
-    as_json = command(workspace, "context", "list", "-o", "json")
+    as_json = command(workspace, "context", "list", "--format", "json")
     assert [row["name"] for row in json.loads(as_json.stdout)] == ["copy", "prod"]
     assert command(workspace, "context", "use", "copy").stdout == "Context copy (gpu1:8470) is in use\n"
     assert command(workspace, "context", "remove", "copy").stdout == (
@@ -271,14 +264,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     ],
 )
 def test_where_a_command_goes(places: Workspace, typed: str, environment: dict[str, str], expected: str) -> None:
-    done = command(places, "job", "list", "-o", "json", *typed.split(), **environment)
+    done = command(places, "job", "list", "--format", "json", *typed.split(), **environment)
     assert {job["job_id"].removesuffix("-2") for job in json.loads(done.stdout)} == {expected}, done.stderr
 
 
 def test_without_a_context_in_use_a_command_goes_to_the_runs_here(places: Workspace) -> None:
     assert command(places, "context", "use", "none").returncode == 0
     try:
-        done = command(places, "job", "list", "-o", "json")
+        done = command(places, "job", "list", "--format", "json")
         assert {job["job_id"].removesuffix("-2") for job in json.loads(done.stdout)} == {"local"}
     finally:
         assert command(places, "context", "use", "b").returncode == 0

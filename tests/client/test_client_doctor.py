@@ -29,7 +29,7 @@ def examined(
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """Findings by area and name."""
     contexts = str(workspace.folder / "contexts.json")
-    done = workspace.run("doctor", "-o", "json", *arguments, **{"WINDROW_CONTEXTS": contexts, **extra})
+    done = workspace.run("doctor", "--format", "json", *arguments, **{"WINDROW_CONTEXTS": contexts, **extra})
     assert done.returncode == code, done.stdout + done.stderr
     document = json.loads(done.stdout)
     assert document["fit"] is (code == 0)

@@ -54,7 +54,7 @@ jobs:
 
 def plan(workspace: Workspace, *arguments: str, code: int = 0, **extra: str) -> dict[str, Any]:
     """The JSON document of a dry run that ends with this exit code."""
-    done = workspace.run("run", "--dry-run", *arguments, "-o", "json", **extra)
+    done = workspace.run("run", "--dry-run", *arguments, "--format", "json", **extra)
     assert done.returncode == code, done.stdout + done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
@@ -92,7 +92,7 @@ def test_a_plan_tells_what_the_run_does_then_and_leaves_no_trace(workspace: Work
     assert settings["mini_batch_size"]["origin"]["where"].startswith("job.yml:")
     assert settings["error_threshold"]["origin"]["kind"] == "--set"
     assert settings["allowed_failed_percent"]["origin"]["kind"] == "default"
-    done = workspace.run("run", "job.yml", "-o", "json")
+    done = workspace.run("run", "job.yml", "--format", "json")
     job = json.loads(done.stdout.splitlines()[-1])["job"]
     (ran,) = job["steps"]
     assert (job["job_id"], ran["mini_batches"]["total"], ran["items"]["total"]) == ("mine", 3, 5)
@@ -267,7 +267,7 @@ def test_what_would_be_taken_over_is_what_the_run_takes_over(workspace: Workspac
     assert (setting["value"], setting["origin"]["kind"]) == (document["since"], "--since")
     text = workspace.run("run", "--dry-run", "job.yml", "--since", "last").stdout
     assert "2 mini-batches with 4 items; 2 mini-batches with 4 items would run" in text
-    done = workspace.run("run", "job.yml", "--since", "last", "-o", "json")
+    done = workspace.run("run", "job.yml", "--since", "last", "--format", "json")
     job = json.loads(done.stdout.splitlines()[-1])["job"]
     counts = job["steps"][0]["mini_batches"], job["steps"][0]["items"]
     assert [count["taken_over"] for count in counts] == [2, 4]
@@ -277,11 +277,11 @@ def test_what_would_be_taken_over_is_what_the_run_takes_over(workspace: Workspac
 def test_what_cannot_be_taken_over_is_a_problem_of_the_plan(workspace: Workspace) -> None:
     workspace.write(["a"])
     (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
-    assert "no job named 'nobody'" in problem and "holds no runs" in problem
+    assert "no job named 'nobody'" in problem and "has no runs" in problem
     assert not workspace.state.exists()
     assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
     (problem,) = plan(workspace, "job.yml", "--since", "nobody", code=1)["problems"]
     assert "no job named 'nobody'" in problem and "windrow job list" in problem
     rows = ("--set", "jobs.score.task.append_row_to=null")
     done = workspace.run("run", "--dry-run", "job.yml", "--since", "last", *rows)
-    assert done.returncode == 1 and "the form of its rows is another now" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1 and "the form of its rows has changed" in done.stdout, done.stdout + done.stderr

@@ -38,7 +38,7 @@ def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspa
         assert list(client.results(job.job_id)) == ["item000.txt a"]
         assert client.runs_nothing
     assert workspace.processes() == []
-    listed = workspace.run("job", "list", "-o", "json")
+    listed = workspace.run("job", "list", "--format", "json")
     assert [entry["job_id"] for entry in json.loads(listed.stdout)] == [job.job_id]
     refused = workspace.run("job", "create", "job.yml")
     assert refused.returncode == 2

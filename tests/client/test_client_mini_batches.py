@@ -27,7 +27,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def listed(workspace: Workspace, *arguments: str, job: str = "ended") -> list[dict[str, Any]]:
-    done = workspace.run("mb", "list", job, *arguments, "-o", "json")
+    done = workspace.run("mb", "list", job, *arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
@@ -118,7 +118,7 @@ def test_a_mini_batch_is_shown_whole(ended: Workspace) -> None:
     log = re.search(r"windrow job logs (.*)", text)
     assert log is not None
     assert ended.run("job", "logs", *log.group(1).split()).returncode == 0
-    details = json.loads(ended.run("mb", "show", "ended", "2", "-o", "json").stdout)
+    details = json.loads(ended.run("mb", "show", "ended", "2", "--format", "json").stdout)
     assert details["items"] == [str(ended.folder / "data" / "item002.txt")]
     assert details["recipe"] == {"files": details["items"]}
     assert [one["counts"] for one in details["attempts"]] == [False, True]
@@ -180,7 +180,7 @@ def test_the_report_is_one_page_that_needs_nothing_else(ended: Workspace, tmp_pa
     first = re.search(r"run\(\) raised ValueError: this item is bad: item00([24])\.txt", words)
     assert first, words
     assert f"windrow mb replay ended {first.group(1)} --pdb" in words
-    figures = json.loads(ended.run("job", "report", "ended", "-o", "json").stdout)
+    figures = json.loads(ended.run("job", "report", "ended", "--format", "json").stdout)
     spent = figures["steps"][0]["figures"]["worker_us"]
     assert spent["total"] == sum(value for name, value in spent.items() if name != "total") > 0
     assert figures["steps"][0]["figures"]["attempts"] == {"useful": 3, "retried": 4, "lost": 0, "running": 0}
@@ -226,7 +226,7 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
         assert re.search(r"now +running", shown)
 
         def with_running() -> dict[str, Any] | None:
-            step = json.loads(workspace.run("job", "report", "live", "-o", "json").stdout)["steps"][0]
+            step = json.loads(workspace.run("job", "report", "live", "--format", "json").stdout)["steps"][0]
             return step["figures"] if step["figures"] and step["figures"]["attempts"]["running"] == 2 else None
 
         figures = wait_until(with_running, "the report tells of what runs")

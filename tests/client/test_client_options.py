@@ -52,10 +52,10 @@ def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) ->
         ("job.yml --datastore a=/b --datastore=c=s3://d/e", {"datastores": ["a=/b", "c=s3://d/e"]}),
         ("--state s job.yml --slots 3 --python p", {"state": "s", "slots": 3, "python": "p"}),
         (
-            "job.yml -o json --strict --restart --no-progress",
-            {"output": "json", "strict": True, "restart": True, "no_progress": True},
+            "job.yml --format json --strict --restart --no-progress",
+            {"form": "json", "strict": True, "restart": True, "no_progress": True},
         ),
-        ("job.yml --keep-rows --output=json", {"keep_rows": True, "output": "json"}),
+        ("job.yml --keep-rows --format=json", {"keep_rows": True, "form": "json"}),
     ],
 )
 def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> None:
@@ -77,11 +77,11 @@ def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> N
         "job.yml --slots -1",
         "job.yml -x",
         "job.yml --nonsense",
-        "job.yml -o xml",
+        "job.yml --format xml",
         "job.yml --restart --keep-rows",
         "job.yml --set",
         "-- job.yml",
-        "job.yml -ojson",
+        "job.yml -o rows.csv",
         "job.yml --restart=1",
     ],
 )

@@ -20,7 +20,7 @@ from windrow.embedded.state_folder import is_owned, read_endpoint
 def test_a_killed_process_is_started_again_and_the_output_is_whole(workspace: Workspace, module: str) -> None:
     contents = ["a", "b", "wait", "c", "wait"]
     workspace.write(contents)
-    run = workspace.start("run", "job.yml", "-o", "json")
+    run = workspace.start("run", "job.yml", "--format", "json")
     wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
     first = wait_until(lambda: workspace.pid_of(module), f"{module} runs")
     kill(first)
@@ -145,7 +145,7 @@ def test_a_second_command_attaches_and_takes_over_when_the_first_is_killed(works
     workspace.write(contents)
     first = workspace.start("run", "job.yml")
     wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
-    second = workspace.start("run", "job.yml", "-o", "json")
+    second = workspace.start("run", "job.yml", "--format", "json")
     assert second.stdout is not None
     seen: list[str] = []
     for line in second.stdout:
@@ -168,7 +168,7 @@ def test_an_attached_command_leaves_the_run_alone(workspace: Workspace) -> None:
     workspace.write(contents)
     first = workspace.start("run", "job.yml")
     wait_until(lambda: _published(workspace, "agent_pid"), "the run serves")
-    second = workspace.start("run", "job.yml", "-o", "json")
+    second = workspace.start("run", "job.yml", "--format", "json")
     assert second.stdout is not None
     for line in second.stdout:
         if "Attached to" in line:
@@ -218,14 +218,14 @@ def test_a_master_that_dies_again_and_again_ends_the_run_with_its_state_kept(wor
 
 def test_questions_about_an_interrupted_run_are_answered_and_nothing_runs(workspace: Workspace) -> None:
     workspace.write(["a", "wait"])
-    run = workspace.start("run", "job.yml", "-o", "json")
+    run = workspace.start("run", "job.yml", "--format", "json")
     assert run.stdout is not None
     for line in run.stdout:
         if json.loads(line).get("job", {}).get("steps", [{}])[0].get("mini_batches", {}).get("succeeded"):
             break
     kill(run.pid)
     run.communicate()
-    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    [job] = json.loads(workspace.run("job", "list", "--format", "json").stdout)
     assert job["state"] == "running"
     assert workspace.run("job", "show", job["job_id"]).returncode == 0
     stream = workspace.run("job", "stream", job["job_id"])
@@ -246,7 +246,7 @@ def _kill_after_the_end(workspace: Workspace) -> None:
     run.send_signal(signal.SIGSTOP)
     workspace.gate.touch()
     wait_until(workspace.rows.exists, "the output is there")
-    wait_until(lambda: "completed" in workspace.run("job", "list", "-o", "json").stdout, "the job has ended")
+    wait_until(lambda: "completed" in workspace.run("job", "list", "--format", "json").stdout, "the job has ended")
     kill(run.pid)
     run.communicate()
     wait_until(lambda: not workspace.processes(), "no process is left")

@@ -165,7 +165,9 @@ def test_a_served_masters_mini_batch_is_replayed_from_another_folder(tmp_path: P
     with served_fleet(workspace, tmp_path) as address:
 
         def first_is_done() -> bool:
-            listed = workspace.run("mb", "list", "served", "--only", "succeeded", "--master", address, "-o", "json")
+            listed = workspace.run(
+                "mb", "list", "served", "--only", "succeeded", "--master", address, "--format", "json"
+            )
             return '"mini_batch_index": 0' in listed.stdout
 
         try:

@@ -27,7 +27,7 @@ def test_a_finished_run_is_followed_by_a_new_one(workspace: Workspace) -> None:
     workspace.write(["a"], name="name: nightly")
     assert workspace.run("run", "job.yml").returncode == 0
     assert workspace.run("run", "job.yml").returncode == 0
-    listed = workspace.run("job", "list", "-o", "json")
+    listed = workspace.run("job", "list", "--format", "json")
     assert [job["job_id"] for job in json.loads(listed.stdout)] == ["nightly-2", "nightly"]
 
 
@@ -42,7 +42,7 @@ def test_an_output_of_which_the_script_wrote_nothing_is_not_said_to_be_elsewhere
 
 def test_events_as_json_lines(workspace: Workspace) -> None:
     workspace.write(["a", "b", "c"])
-    done = workspace.run("run", "job.yml", "-o", "json")
+    done = workspace.run("run", "job.yml", "--format", "json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in events if event["event"] != "progress"] == ["begin", "end"]
     last = events[-1]
@@ -131,16 +131,16 @@ def test_a_module_of_the_current_folder_shadows_nothing(workspace: Workspace) ->
 def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspace) -> None:
     contents = ["a", "b", "c", *["wait"] * 4]
     workspace.write(contents)
-    run = workspace.start("run", "job.yml", "-o", "json")
+    run = workspace.start("run", "job.yml", "--format", "json")
     wait_until(lambda: _ended(workspace) >= 3, "the first three items are done")
     run.send_signal(signal.SIGINT)
     # What runs may finish, nothing else is begun: the drain ends when it has.
-    wait_until(lambda: '"draining"' in workspace.run("node", "list", "-o", "json").stdout, "the agent drains")
+    wait_until(lambda: '"draining"' in workspace.run("node", "list", "--format", "json").stdout, "the agent drains")
     workspace.gate.touch()
     stdout, stderr = end(run)
     assert run.returncode == 130, stderr
     # What the drain has added is told as well.
-    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    [job] = json.loads(workspace.run("job", "list", "--format", "json").stdout)
     assert json.loads(stdout.splitlines()[-1])["job"]["steps"] == job["steps"]
     assert f"{job['steps'][0]['items']['ok']} of 7 items are done" in stdout
     assert workspace.processes() == []
@@ -148,7 +148,7 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspac
     assert done.returncode == 0
     assert "Continuing run" in done.stderr
     assert workspace.rows.read_text() == workspace.expected(contents)
-    assert len(json.loads(workspace.run("job", "list", "-o", "json").stdout)) == 1
+    assert len(json.loads(workspace.run("job", "list", "--format", "json").stdout)) == 1
 
 
 @pytest.mark.parametrize("path", [[], ["note.txt"]])
@@ -156,7 +156,7 @@ def test_who_follows_the_logs_of_an_interrupted_run_is_told_and_does_not_keep_it
     workspace: Workspace, path: list[str]
 ) -> None:
     _interrupt(workspace, ["a", "wait"])
-    [job] = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    [job] = json.loads(workspace.run("job", "list", "--format", "json").stdout)
     logs = workspace.state / "jobs" / job["job_id"] / "logs"
     logs.mkdir(exist_ok=True)
     (logs / "note.txt").write_text("so far\n")
@@ -192,7 +192,7 @@ def test_a_changed_run_is_refused_until_told_what_to_do(workspace: Workspace) ->
     assert refused.returncode == 2
     assert "--restart" in refused.stderr
     assert "--keep-rows" in refused.stderr
-    (job,) = json.loads(workspace.run("job", "list", "-o", "json").stdout)
+    (job,) = json.loads(workspace.run("job", "list", "--format", "json").stdout)
     assert job["state"] == "running", "a refused command has run nothing"
     kept = workspace.run("run", "job.yml", "--keep-rows")
     assert kept.returncode == 0, kept.stderr
@@ -224,7 +224,7 @@ def test_restart_drops_the_unfinished_run(workspace: Workspace) -> None:
     done = workspace.run("run", "job.yml", "--restart")
     assert done.returncode == 0, done.stderr
     assert workspace.rows.read_text() == "item000.txt changed a\nitem001.txt changed wait\n"
-    states = [job["state"] for job in json.loads(workspace.run("job", "list", "-o", "json").stdout)]
+    states = [job["state"] for job in json.loads(workspace.run("job", "list", "--format", "json").stdout)]
     assert states == ["completed", "cancelled"]
 
 
@@ -232,7 +232,7 @@ def test_a_closed_pipe_is_no_traceback(workspace: Workspace) -> None:
     workspace.write([str(number) for number in range(30)])
     import subprocess
 
-    line = f"{shlex.quote(sys.executable)} -c '{MAIN}' run job.yml -o json | head -1"
+    line = f"{shlex.quote(sys.executable)} -c '{MAIN}' run job.yml --format json | head -1"
     done = subprocess.run(
         ["sh", "-c", line],
         cwd=workspace.folder,

@@ -33,7 +33,7 @@ task:
 
 def told(workspace: Workspace, *arguments: str, code: int) -> dict[str, Any]:
     """The JSON document of a validation that ends with this exit code."""
-    done = workspace.run("validate", *arguments, "-o", "json")
+    done = workspace.run("validate", *arguments, "--format", "json")
     assert done.returncode == code, done.stdout + done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     assert document["valid"] is (code == 0)

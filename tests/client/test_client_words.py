@@ -9,7 +9,7 @@ from client_workspace import Workspace, end, wait_until
 
 
 def ended_job(workspace: Workspace) -> str:
-    return str(json.loads(workspace.run("job", "list", "-o", "json").stdout)[0]["job_id"])
+    return str(json.loads(workspace.run("job", "list", "--format", "json").stdout)[0]["job_id"])
 
 
 def test_logs_are_pointed_to_where_there_are_some(workspace: Workspace) -> None:
@@ -59,7 +59,7 @@ def test_an_option_of_a_log_file_without_one_is_refused(workspace: Workspace) ->
 def test_a_stream_of_a_running_job_names_it_a_job(workspace: Workspace) -> None:
     workspace.write(["wait", "1"])
     run = workspace.start("run", "job.yml")
-    wait_until(lambda: workspace.run("job", "list", "-o", "json").stdout.count('"running"'), "the job runs")
+    wait_until(lambda: workspace.run("job", "list", "--format", "json").stdout.count('"running"'), "the job runs")
     name = ended_job(workspace)
     stream = workspace.start("job", "stream", name)
     assert stream.stderr is not None
@@ -75,7 +75,7 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
     workspace.write(["1"])
     assert workspace.run("run", "job.yml", "--state", "mine").returncode == 0
     typed = form.format("--state", "mine").split()
-    done = workspace.run("job", "list", *typed, "-o", "json", WINDROW_MASTER="127.0.0.1:1")
+    done = workspace.run("job", "list", *typed, "--format", "json", WINDROW_MASTER="127.0.0.1:1")
     assert len(json.loads(done.stdout)) == 1
     typed = form.format("--master", "127.0.0.1:no").split()
     done = workspace.run("job", "list", *typed, WINDROW_STATE="mine")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from compatibility_job import DEADLINE_S, WINDROW, CompatibilityJob
 from foreign_environments import Environments
+from windrow_command import windrow
 
 SCRIPT = "import sys\n\ndef run(mini_batch):\n    return [sys.prefix for _ in mini_batch]\n"
 
@@ -42,15 +43,7 @@ class Served:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
-        return subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        return windrow(*arguments, cwd=self.folder, environment=self._environment(), timeout=DEADLINE_S)
 
     def close(self) -> None:
         """The agent first, then the master."""

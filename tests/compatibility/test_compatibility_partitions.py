@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
 from compatibility_job import CompatibilityJob
 
 STORES = range(1000, 1033)
@@ -182,13 +183,21 @@ def test_columns_of_the_data(job: CompatibilityJob) -> None:
     assert not list(job.state.glob("jobs/*/steps/*/rows"))
 
 
-def test_one_row_a_group_is_told_as_what_it_is(job: CompatibilityJob) -> None:
+@pytest.mark.parametrize("returns", ["", "--returns per_item"], ids=["", "per item"])
+def test_one_row_a_group_is_told_as_what_it_is(job: CompatibilityJob, returns: str) -> None:
     """A row a store, not a row an item: the vendor's own sample returns fewer, too (its error_threshold is -1)."""
     job.write("data.csv", "store,sold\na,1\na,2\nb,3\nb,4\nb,5\n")
     job.write("code/score.py", "def run(rows, context):\n    return [int(rows['sold'].sum())]\n")
     job.write_job("mltable", "./data.csv", settings="    partition_keys: [store]\n")
+    if returns:
+        text = (job.folder / "job.yml").read_text()
+        given = f"entry_script: score.py\n      program_arguments: {returns}"
+        (job.folder / "job.yml").write_text(text.replace("entry_script: score.py", given))
     text = job.completed()
     assert (job.folder / "rows.txt").read_text() == "3\n12\n"
+    if not returns:
+        assert (job.counters()["items_ok"], job.counters()["items_failed"]) == (5, 0)
+        return
     assert "3 of 5 items failed, because run() returned fewer results than it was given items" in text
     with (job.folder / "failed_items.csv").open(newline="") as file:
         found = [(row["item"], row["cause"], row["tries"]) for row in csv.DictReader(file)]

@@ -65,4 +65,4 @@ def test_mini_batches_of_which_nothing_is_left(job: CompatibilityJob) -> None:
     assert rows == ["id x", *(f"{at} 50" for at in range(50, 1000, 100))]
     table.write_text(table.read_text().replace("50", "-1"))
     code, said = job.run("--restart")
-    assert code == 1 and "the steps in the MLTable file of the input leave no rows" in said
+    assert code == 1 and "the steps in the input's MLTable file leave no rows" in said

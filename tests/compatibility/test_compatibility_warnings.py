@@ -13,7 +13,7 @@ SCRIPT = """
 
 
 def notices(text: str) -> list[str]:
-    """What `windrow run -o json` told beside the progress."""
+    """What `windrow run --format json` told beside the progress."""
     events = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     return [event["message"] for event in events if event["event"] == "notice"]
 
@@ -24,7 +24,7 @@ def test_values_that_do_not_fit_are_told_once_with_their_number(job: Compatibili
     job.write("data/a.csv", f"a,b\n{rows}1.5,x\n7,x,more\n")
     job.write("data/b.csv", "a,b\noops,x\n")
     job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\nresources: {instance_type: Standard_D3}")
-    told = notices(job.completed("-o", "json"))
+    told = notices(job.completed("--format", "json"))
     (column,) = (notice for notice in told if '"a"' in notice)
     assert "out): 2." in column and "is not of type int" in column
     (width,) = (notice for notice in told if '"Column3"' in notice)
@@ -38,7 +38,7 @@ def test_what_the_planner_met_is_told(job: CompatibilityJob) -> None:
     job.write("data/a.csv", "day,x\n01/02/2020,1\n03/04/2020,2\n")
     job.write_job("mltable", "./data")
     text = job.completed()
-    assert text.count('The column "day" holds dates') == 1
+    assert text.count('The column "day" has dates') == 1
     assert (job.folder / "rows.txt").read_text() == "01/02/2020 1\n03/04/2020 2\n"
 
 

@@ -111,7 +111,7 @@ class Clone:
 
     def newest_job(self) -> str:
         """The name of the last job."""
-        listed = self.type("docker compose run --rm -T client job list -o json 2>/dev/null")
+        listed = self.type("docker compose run --rm -T client job list --format json 2>/dev/null")
         return str(json.loads(listed)[0]["job_id"])
 
     def containers(self, service: str = "", *, running: bool = False) -> list[str]:
@@ -159,7 +159,7 @@ class Clone:
         """Wait until so many nodes are ready."""
 
         def ready() -> bool:
-            listed = self.type("docker compose run --rm -T client node list -o json 2>/dev/null")
+            listed = self.type("docker compose run --rm -T client node list --format json 2>/dev/null")
             return [node["state"] for node in json.loads(listed)] == ["ready"] * count
 
         wait_until(ready, f"{count} nodes ready", 120)
@@ -215,7 +215,7 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
     assert clone.setup_began() == began, "a command of the client's runs no setup"
     clone.type_block(block(DEPLOY, "docker compose run --rm -T client context export | windrow context add local -"))
     clone.take_fetched()
-    clone.take_fetched("results/sizes.table/sizes.csv")
+    clone.take_fetched("results/sizes.rows/sizes.csv")
     clone.type_block(block(DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"))
     assert clone.agents() == 2
     backup = block(BACKUP, "docker compose stop master")
@@ -282,7 +282,7 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     assert clone.agents() == 4
     clone.type("docker compose up -d")
     assert clone.agents() == 2
-    assert "Everything is there" in clone.type("docker compose run --rm setup")
+    assert "Everything exists" in clone.type("docker compose run --rm setup")
     clone.type("docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens")
     clone.type("docker compose restart master agent")
     clone.nodes_are(2)

@@ -27,8 +27,8 @@ def test_another_number_of_items_than_planned_is_a_misread_input(read: int) -> N
     # At once, and although no threshold is set: what else was cut there may be wrong, too.
     assert (step.state, step.error_category) == (StepState.FAILED, "SystemError")
     told = "1 item" if read == 1 else f"{read} items"
-    assert f"4 items of this mini-batch were planned, and the worker has read {told}" in step.message
-    assert "mini-batch 1" in step.message and "Run the job anew" in step.message
+    assert f"4 items of this mini-batch were planned, but the worker has read {told}" in step.message
+    assert "mini-batch 1" in step.message and "Run the job again as a new one" in step.message
     assert step.counters.failed_attempts == {str(int(Cause.INPUT_MISREAD)): 1}
     assert (step.counters.succeeded, step.counters.failed, step.counters.rows) == (1, 1, 4)
     assert driver.tables.mini_batches[1][1].state == MiniBatchState.FAILED
@@ -93,7 +93,7 @@ def test_numbers_that_do_not_agree_at_the_end_fail_the_step(
     PLANTED[planted](step)
     driver.complete("n1", completion(second.lease_id, items=2))
     assert (step.state, step.error_category) == (StepState.FAILED, "SystemError")
-    assert "does not agree" in step.message and "Run the job anew" in step.message
+    assert "does not agree" in step.message and "Run the job again as a new one" in step.message
     assert not any(isinstance(effect, fx.ConcatenateRows) for effect in driver.effects)
 
 

@@ -18,7 +18,7 @@ TRIES = {
     Budget.NO_SECOND_TRY: 1,
 }
 """How many tries a mini-batch has on a cluster of one node, with `max_retries` 2."""
-REPORTED = [cause for cause, traits in TRAITS.items() if cause and not traits.found_by_master]
+REPORTED = [cause for cause, traits in TRAITS.items() if cause and not (traits.found_by_master or traits.of_items)]
 """All causes that an agent may report."""
 BUDGETED = [cause for cause in REPORTED if TRAITS[cause].budget != Budget.NOBODY]
 FREE = [cause for cause in REPORTED if TRAITS[cause].budget == Budget.NOBODY]

@@ -114,7 +114,7 @@ def test_after_a_restart_nodes_that_say_that_they_have_it_are_waited_for_and_tho
     confirm(driver, "n2")
     driver.tick_alive(20, "n1", "n2", "n3")
     (warning,) = driver.job().warnings
-    assert "Node n4 has not come back since the master was started anew" in warning
+    assert "Node n4 has not come back since the master was restarted" in warning
     assert driver.step().state is StepState.CONCATENATING and not driver.step().workers.ending_on
 
 

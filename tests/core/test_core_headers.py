@@ -56,9 +56,9 @@ def test_types_that_fit(types: list[str], result: str) -> None:
         (header(a="int64"), header(a="int64", b="int64"), "'b' more"),
         (header(a="int64", b="int64"), header(b="int64"), "'a' less"),
         (header(a="decimal128(38, 1)"), header(a="decimal128(38, x"), "does not fit"),
-        (None, b"not json", "not understood"),
-        (None, b"[" * 100_000, "not understood"),
-        (None, b"[[1]]", "not understood"),
+        (None, b"not json", "cannot be read"),
+        (None, b"[" * 100_000, "cannot be read"),
+        (None, b"[[1]]", "cannot be read"),
     ],
 )
 def test_what_does_not_fit_is_told(pinned: bytes | None, found: bytes, said: str) -> None:
@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_told(pinned: bytes | None, found: bytes, said: str
 def test_a_header_line_is_the_same_everywhere() -> None:
     assert join_headers("csv", None, b"a,b\n") == b"a,b\n"
     assert join_headers("text", b"a,b\n", b"a,b\n") == b"a,b\n"
-    with pytest.raises(HeaderMisfit, match="of dicts: all keys"):
+    with pytest.raises(HeaderMisfit, match="in dicts: all keys"):
         join_headers("csv", b"a,b\n", b"b,a\n")
 
 

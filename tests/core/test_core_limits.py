@@ -145,7 +145,7 @@ def test_a_lasting_fault_of_the_only_node_is_tried_now_and_then_and_not_for_ever
     node_faults(driver, 60)
     assert step.state == StepState.FAILED
     assert "No progress update in 30" in step.message
-    assert "every attempt since then has met a fault of its node, the last on n1: node_fault" in step.message
+    assert "every attempt since then has failed because of its node, the last on n1: node_fault" in step.message
     assert "windrow node cordon" in step.message
     assert step.counters.failed == 0, "no mini-batch is to blame"
     driver.tables.check()

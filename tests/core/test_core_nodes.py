@@ -293,7 +293,7 @@ def test_a_node_whose_attempts_meet_its_own_faults_is_quarantined_also_alone() -
     assert driver.node("n1").state == NodeState.READY, "a success between them"
     faults(driver, "n1", 1)
     assert driver.node("n1").state == NodeState.QUARANTINED
-    assert "10 attempts in a row met a fault of this node, the last: node_fault" in driver.node("n1").message
+    assert "10 attempts in a row failed because of this node, the last: node_fault" in driver.node("n1").message
     before = {lease.lease_id for lease in driver.held("n1")}
     (recalled,) = driver.sent(fx.RecallLeases)
     assert (recalled.node_id, recalled.leases_max) == ("n1", len(before))

@@ -153,27 +153,31 @@ def cancelled(driver: CoreDriver) -> None:
 @pytest.mark.parametrize(
     ("situation", "code", "words"),
     [
-        (planned, "NO_NODE", "No node is here"),
+        (planned, "NO_NODE", "No node is connected"),
         (no_node_in_pool, "NO_NODE_IN_POOL", "windrow agent --pool gpu"),
         (cordoned, "NODES_SET_ASIDE", "(1 cordoned)"),
-        (quarantined, "NODES_SET_ASIDE", "(1 quarantined): the job waits for one. n1: disk full. `windrow node list`"),
+        (
+            quarantined,
+            "NODES_SET_ASIDE",
+            "(1 quarantined): the job waits for one. n1: disk full. See `windrow node list`",
+        ),
         (compared, "COMPARING_INPUTS", "whether an earlier job has made the same"),
-        (verified, "VERIFYING_ROWS", "The rows of earlier steps are being read, for 0 s"),
+        (verified, "VERIFYING_ROWS", "The rows of earlier steps have been read for 0 s"),
         (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
-        (dividing_slowly, "DIVIDING_INPUT", "3 mini-batches so far, and none is left to run"),
+        (dividing_slowly, "DIVIDING_INPUT", "3 mini-batches so far, and none of them is left to run"),
         (told_of_the_step, "NODES_ANSWER", "n1"),
         (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),
         (running, "RUNNING", "The oldest lease is mini-batch 0 on n1"),
-        (quiet, "NO_PROGRESS", "no result has come for 70 s"),
+        (quiet, "NO_PROGRESS", "no result has arrived for 70 s"),
         (busy, "NODES_BUSY", "taken by first/other (2)"),
         (full, "NODES_FULL", "results wait"),
-        (delayed, "RETRY_DELAYED", "1 mini-batch waits for a moment"),
+        (delayed, "RETRY_DELAYED", "1 mini-batch waits a moment"),
         (node_fault, "NODE_FAULT", "node_fault"),
         (gathering, "GATHERING_ROWS", "output is being written"),
-        (ending_workers, "ENDING_WORKERS", "Workers end on n1"),
+        (ending_workers, "ENDING_WORKERS", "Workers are ending on n1"),
         (paused, "JOB_PAUSED", "windrow job cancel job"),
         (gave_up, "NODES_GAVE_UP", "No worker could be made ready on n2: init_failed: no model"),
-        (cancelling, "CANCELLING", "Nodes still end its workers: n1."),
+        (cancelling, "CANCELLING", "Nodes are still ending its workers: n1."),
         (cancelled, "CANCELLED", "Cancelled on request"),
     ],
 )
@@ -189,7 +193,7 @@ def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> 
     driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
     found = reason(driver, 1)
     assert found == Reason("b", Code.WAITS_FOR_STEPS, steps=(("a", StepState.RUNNING),))
-    assert words_of(found) == "It reads outputs of a (running), and begins when these are done."
+    assert words_of(found) == "It reads outputs of a (running), and begins when they are done."
 
 
 def test_each_code_is_put_into_words() -> None:

@@ -39,6 +39,7 @@ NAMES: dict[Cause, tuple[dict[Phase, str], str]] = {
     Cause.CANCELLED: ({Phase.UNKNOWN: "CANCELLED"}, ""),
     Cause.NODE_KILLER: ({Phase.UNKNOWN: "NODE_KILLER"}, "SystemError"),
     Cause.INPUT_MISREAD: ({Phase.LOADING: "LOAD_EXCEPTION"}, "SystemError"),
+    Cause.MARKED: ({Phase.UNKNOWN: "MARKED"}, "UserError"),
     Cause.OUTPUT_FAILED: ({Phase.RETURNING: "RETURN_EXCEPTION"}, "DependencyError"),
 }
 

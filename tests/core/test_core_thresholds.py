@@ -91,8 +91,8 @@ def test_a_mini_batch_that_failed_uncounted_is_an_item_at_least(allowed: int, fa
     assert (step.state == StepState.FAILED) == failed
     if failed:
         assert step.message == (
-            f"2 items failed, more than error_threshold allows ({allowed}). 1 mini-batch failed without its items "
-            "being counted, and counts as one item."
+            f"2 items failed, more than error_threshold allows ({allowed}). 1 mini-batch failed before its "
+            "items were counted, and counts as one item."
         )
 
 

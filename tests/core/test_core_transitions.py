@@ -96,7 +96,7 @@ def running() -> CoreDriver:
 def test_a_lease_that_is_given_twice_is_noticed(running: CoreDriver) -> None:
     core = running.core.state
     (lease,) = core.leases.values()
-    with pytest.raises(InvariantBroken, match="gets leases that it must not get"):
+    with pytest.raises(InvariantBroken, match="must not be given these leases"):
         core.add_leases([lease], core.nodes[lease.node_id], core.steps[lease.step_id])
 
 

@@ -97,7 +97,7 @@ ONE = "rowid = (SELECT max(rowid) FROM {table})"
         ("step", "message", "'x'", ["step_id 4", "step 'score' of job '", "salvage saves"]),
         ("step_document", "paths", "CAST(paths || ' ' AS BLOB)", ["step_id 4", "of step 'score' of job '"]),
         ("segment", "length", "length + 1", ["segment_id", "of step 'score' of job '", "salvage saves"]),
-        ("output", "rows", "rows + 1", ["path '/", "a step that is to write there fails"]),
+        ("output", "rows", "rows + 1", ["path '/", "a step that writes there fails"]),
         ("node", "message", "'x'", ["node_id", "no master starts"]),
         ("asset", "type", "'mltable'", ["kind 1", "cannot be used"]),
         ("counted", "value", "value + 1", ["name 'step_id'", "no master starts"]),
@@ -106,7 +106,7 @@ ONE = "rowid = (SELECT max(rowid) FROM {table})"
             "mini_batch",
             "item_first",
             "item_first + 1",
-            ["step 4, mini-batch 47", "of step 'score' of job", "--since"],
+            ["step 4, mini-batch 47", "belongs to step 'score' of job", "--since"],
         ),
         ("attempt", "elapsed_us", "elapsed_us + 1", ["lease_id", "of step 'score' of job '"]),
         ("attempt", "message", "message || 'x'", ["lease_id", "of step 'score' of job '"]),
@@ -154,20 +154,20 @@ def test_numbers_of_rows_that_do_not_agree(
         ("checked", "jobs/*/steps/4/recipes", Path.unlink, ["it is gone"]),
         ("checked", "jobs/*/steps/4/places", lambda path: flip(path, 20), ["1 record fails its", "run again"]),
         ("checked", "jobs/*/steps/4/segments/*", flip_middle, ["rows of mini-batch ", "fail their checksum"]),
-        ("checked", "artifacts/*", flip_middle, ["its content has the sha256", "uploads it anew"]),
+        ("checked", "artifacts/*", flip_middle, ["its content has the sha256", "uploads it again"]),
         ("checked", "uploads/*", flip_middle, ["record 1 fails its checksum", "they run again"]),
         ("checked", "uploads/*", cut, ["record 1 fails its checksum, or is cut off"]),
-        ("checked", "reuse/listings/*", flip_middle, ["fails its checksum", "is read again"]),
+        ("checked", "reuse/listings/*", flip_middle, ["fails its checksum", "are read again"]),
         ("checked", "reuse/made/*.json", flip_middle, ["its checksum does not match", "run again"]),
         ("checked", "jobs/*/steps/*/reuse.json", flip_middle, ["its checksum does not match", "not reused"]),
         ("checked", "jobs/*/logs/.reports.json", flip_middle, ["its checksum does not match", "written again"]),
-        ("checked", "jobs/*/logs/*/nodes.json", flip_middle, ["its checksum does not match", "logs of an agent"]),
-        ("checked", "jobs/*/run.json", flip_middle, ["its checksum does not match", "not retried"]),
+        ("checked", "jobs/*/logs/*/nodes.json", flip_middle, ["its checksum does not match", "an agent's logs"]),
+        ("checked", "jobs/*/run.json", flip_middle, ["its checksum does not match", "cannot be retried"]),
         ("checked", "datastores.json", flip_middle, ["its checksum does not match", "--datastore"]),
         ("checked", "embedded.json", flip_middle, ["its checksum does not match", "refused"]),
-        ("checked", "untold", flip_middle, ["its checksum does not match", "begins anew"]),
-        ("checked", "agent/incarnation.json", flip_middle, ["its checksum does not match", "looked for"]),
-        ("keys", "jobs/*/steps/*/listing", flip_middle, ["bytes fail their checksum", "of step 'score'"]),
+        ("checked", "untold", flip_middle, ["its checksum does not match", "starts from the beginning"]),
+        ("checked", "agent/incarnation.json", flip_middle, ["its checksum does not match", "only the recorded ones"]),
+        ("keys", "jobs/*/steps/*/listing", flip_middle, ["bytes fail their checksum", "to step 'score'"]),
         ("keys", "jobs/*/steps/*/rows/*[!s]", flip_middle, ["fails its checksum", "mini-batches there fail"]),
         ("keys", "jobs/*/steps/*/rows/*.sums", flip_middle, [".sums: it fails its checksum"]),
     ],
@@ -204,7 +204,7 @@ def test_salvage_leaves_out_a_mini_batch_whose_record_is_damaged(runs: dict[str,
     told, rows, missing = saved(state, tmp_path / "out")
     assert rows == [row for row in whole if not row.startswith("f00001 ")]
     assert missing["1"][1] == "its record in the database does not have its check value"
-    assert any("1 records of mini-batches do not have their check value" in note for note in told["notes"]), told  # type: ignore[attr-defined]
+    assert any("left out 1 mini-batch without a sound record" in note for note in told["notes"]), told  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_check_without_room_for_a_copy_finds_nothing_sound(
     fill(small_disk)
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     answer = main(["check", str(runs["checked"])])
-    assert "no room for a copy of the database" in answer["trouble"] and "TMPDIR" in answer["trouble"], answer
+    assert "not enough space for a copy of the database" in answer["trouble"] and "TMPDIR" in answer["trouble"], answer
 
 
 def test_a_database_of_which_no_copy_can_be_read_is_not_sound(

@@ -26,6 +26,7 @@ from documented_commands import (
     GROUPS,
     IN_A_CLUSTER,
     IN_A_PROJECT,
+    MAP,
     PAGES,
     PYTHON,
     README,
@@ -98,7 +99,7 @@ class Project:
 
     def newest_job(self) -> str:
         """The name of the last job."""
-        jobs = json.loads(self.run("windrow job list -o json"))
+        jobs = json.loads(self.run("windrow job list --format json"))
         return str(jobs[0]["job_id"])
 
     def fail(self, number: int) -> None:
@@ -129,7 +130,7 @@ def test_the_run_of_the_readme(project: Project) -> None:
     for line in block(README, "windrow run job.yml").lines:
         project.run(line)
     rows = (project.folder / "sizes.csv").read_text().splitlines()
-    assert rows == [f"{number:02d}.txt,{number},{5 * number}" for number in range(30)]
+    assert rows == ["file,lines,characters"] + [f"{number:02d}.txt,{number},{5 * number}" for number in range(30)]
 
 
 def test_only_what_is_new(project: Project) -> None:
@@ -177,7 +178,7 @@ def test_an_api_key_from_a_file(project: Project) -> None:
     project.environment["HOME"] = str(home)
     (project.folder / "code" / "sizes.py").write_text("\n".join(block(API_KEY, "from pathlib import Path").lines))
     project.run("windrow run job.yml")
-    assert (project.folder / "sizes.csv").read_text().startswith("00.txt,6\n")
+    assert (project.folder / "sizes.csv").read_text().startswith("file,length\n00.txt,6\n")
 
 
 def test_a_csv(project: Project) -> None:
@@ -231,6 +232,11 @@ def test_python(project: Project, tmp_path: Path) -> None:
         with started("agent", "--master", address, folder=tmp_path, environment=project.environment):
             told = project.run(f"{shlex.quote(sys.executable)} tried.py")
     assert "29.txt,29,145" in told and told.rstrip().splitlines()[-1] in ("29", "30")
+
+
+def test_a_function(project: Project) -> None:
+    (project.folder / "tried.py").write_text("\n".join(block(MAP, "import windrow").lines))
+    assert project.run(f"{shlex.quote(sys.executable)} tried.py").startswith("[0, 1, 4]")
 
 
 def test_windrow_ml(project: Project) -> None:

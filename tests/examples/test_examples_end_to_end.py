@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from documented_commands import README, block
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -103,9 +104,11 @@ def test_output_is_what_direct_calls_give(name: str, trained: Path, monkeypatch:
     assert written.count(b"\n") == lines
     assert written == expected(trained / name, monkeypatch)
 
-    listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    listed = run(BIN / "windrow", "job", "list", "--state", trained / f"state-{name}", "--format", "json", cwd=trained)
     job_id = json.loads(listed.stdout)[0]["job_id"]
-    shown = run(BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "-o", "json", cwd=trained)
+    shown = run(
+        BIN / "windrow", "job", "show", job_id, "--state", trained / f"state-{name}", "--format", "json", cwd=trained
+    )
     step = json.loads(shown.stdout)["steps"][0]
     assert int(step["mini_batches"]["succeeded"]) == int(step["mini_batches"]["total"]) == mini_batches
     items = lines - (name == "iris")
@@ -120,7 +123,7 @@ def test_the_same_command_again_is_a_new_run_with_the_same_output(trained: Path,
         run(BIN / "windrow", "run", folder / "job.yml", cwd=tmp_path)
         contents.append((folder / "output/predictions.csv").read_bytes())
     assert contents[0] == contents[1]
-    listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "-o", "json", cwd=tmp_path)
+    listed = run(BIN / "windrow", "job", "list", "--state", ".windrow", "--format", "json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)) == 2
 
 
@@ -166,7 +169,25 @@ def test_script_and_job_file_of_the_readme_run(tmp_path: Path) -> None:
         (tmp_path / "texts" / f"{number:02d}.txt").write_text("é\n" * number)
     run(BIN / "windrow", "run", "job.yml", cwd=tmp_path)
     expected = "".join(f"{number:02d}.txt,{number},{2 * number}\n" for number in range(25))
-    assert (tmp_path / "sizes.csv").read_text() == expected
+    assert (tmp_path / "sizes.csv").read_text() == "file,lines,characters\n" + expected
+
+
+def test_the_one_line_of_the_readme_saves_its_job_file(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/sizes.py").write_text(text.split("```python\n")[1].split("```")[0])
+    for line in block(README, "mkdir -p code texts").lines:
+        subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True)
+    (line,) = block(README, "windrow run code/sizes.py texts/ -o sizes.csv").lines
+    told = run(BIN / "windrow", *line.split()[1:], "--slots", "2", cwd=tmp_path)
+    assert "Completed: 100 items in 10 mini-batches, 100 rows" in told.stdout
+    shown = text.split("```\n")
+    assert any("100 files, 10 in each mini-batch" in one for one in shown)
+    run(BIN / "windrow", *line.split()[1:], "--slots", "2", "--save", "job.yml", cwd=tmp_path)
+    added = ("mini_batch_error_threshold", "retry_settings")
+    job = text.split("```yaml\n")[1].split("```")[0].splitlines()
+    saved = (tmp_path / "job.yml").read_text().replace("  # chosen by windrow", "").splitlines()
+    assert saved == [one for one in job if not one.strip().startswith(added)]
 
 
 def test_job_file_of_the_reference_page_is_valid(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Reader:
         command = line.replace("8470", self.port)
         if re.search(r"\bJOB\b", command):
             where = "".join(re.findall(r" --master \S+", command))
-            jobs = type_line(f"windrow job list -o json{where}", self.folder, self.environment, 60)
+            jobs = type_line(f"windrow job list --format json{where}", self.folder, self.environment, 60)
             command = re.sub(r"\bJOB\b", json.loads(jobs.stdout)[0]["job_id"], command)
         if re.search(r"windrow (master|agent) ", command):
             self.start(command)

@@ -13,6 +13,7 @@ from typing import Any
 
 from embedded_run import JOB, WINDROW, wait_until
 from served import strays
+from windrow_command import windrow
 
 FILES = 80
 SCRIPT = (
@@ -54,15 +55,7 @@ class Fleet:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command, to its end."""
-        return subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        return windrow(*arguments, cwd=self.folder, environment=self.environment())
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """A command that goes on; what it says is in `<name>.log`."""
@@ -92,12 +85,12 @@ class Fleet:
         return (self.folder / f"{name}.log").read_text()
 
     def node(self, name: str) -> dict[str, Any]:
-        listed = self.run("node", "list", "-o", "json")
+        listed = self.run("node", "list", "--format", "json")
         nodes = json.loads(listed.stdout) if listed.returncode == 0 else []
         return next((node for node in nodes if node["node_id"] == name), {})
 
     def job(self, name: str) -> dict[str, Any]:
-        shown = self.run("job", "show", name, "-o", "json")
+        shown = self.run("job", "show", name, "--format", "json")
         assert shown.returncode == 0, shown.stderr
         found: dict[str, Any] = json.loads(shown.stdout)
         return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun
+import windrow_command
+from embedded_run import DEADLINE_S, EmbeddedRun
 from served import Served
 from upload_bench import FILES, JOB, Laptop, finished, uploads_of
 from windrow.errors import NotFound, RequestRefused
@@ -23,15 +23,7 @@ def run(mini_batch):
 
 
 def windrow(folder: Path, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [WINDROW, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = windrow_command.windrow(*arguments, cwd=folder, timeout=DEADLINE_S)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -53,11 +45,13 @@ def test_a_run_reads_an_asset_and_registers_its_output(tmp_path: Path) -> None:
     code, text = run.run()
     assert code == 0, text
     assert run.output.read_text() == "f00000\nf00001\nf00002\n"
-    shown = json.loads(windrow(run.folder, "data", "show", "names", "-o", "json"))
+    shown = json.loads(windrow(run.folder, "data", "show", "names", "--format", "json"))
     assert (shown["version"], shown["type"], shown["path"]) == ("1", "uri_file", str(run.output))
     job_id = next((run.state / "jobs").iterdir()).name
     assert (shown["job_id"], shown["step"], shown["output"]) == (job_id, "score", "result")
-    document = json.loads(windrow(run.folder, "job", "show", job_id, "--state", ".windrow", "-o", "json"))["document"]
+    document = json.loads(windrow(run.folder, "job", "show", job_id, "--state", ".windrow", "--format", "json"))[
+        "document"
+    ]
     assert document["steps"][0]["inputs"]["data"]["asset"] == "azureml:numbers:1"
 
     (run.folder / "more").mkdir()
@@ -69,7 +63,7 @@ def test_a_run_reads_an_asset_and_registers_its_output(tmp_path: Path) -> None:
     listed = windrow(run.folder, "data", "list", "--name", "names").splitlines()
     assert [line.split()[1] for line in listed] == ["VERSION", "2", "1"]
     refused = windrow(run.folder, "data", "create", "--name", "numbers", "--version", "1", "--path", "more", code=2)
-    assert "versions never change" in refused
+    assert "a version cannot be changed" in refused
 
 
 def test_an_asset_from_a_file_and_a_model(tmp_path: Path) -> None:
@@ -79,15 +73,15 @@ def test_an_asset_from_a_file_and_a_model(tmp_path: Path) -> None:
         "$schema: x\nname: net\nversion: 4\ntype: custom_model\npath: ./net.bin\ntags: {owner: me}\n"
     )
     windrow(tmp_path, "model", "create", "--file", "models/model.yml", "--tag", "more=1")
-    shown = json.loads(windrow(tmp_path, "model", "show", "net", "-o", "json"))
+    shown = json.loads(windrow(tmp_path, "model", "show", "net", "--format", "json"))
     assert (shown["version"], shown["path"], shown["is_file"]) == ("4", str(tmp_path / "models" / "net.bin"), True)
     assert shown["tags"] == {"owner": "me", "more": "1"}
     assert "There is no data asset" in windrow(tmp_path, "data", "list")
     # Options win over the file, and a path of theirs begins at the current folder.
     windrow(tmp_path, "model", "create", "--file", "models/model.yml", "--path", "models", "--version", "5")
-    assert json.loads(windrow(tmp_path, "model", "show", "net", "-o", "json"))["path"] == str(tmp_path / "models")
+    assert json.loads(windrow(tmp_path, "model", "show", "net", "--format", "json"))["path"] == str(tmp_path / "models")
     for name, version in (("net:4", "4"), ("azureml:net:4", "4"), ("azureml:net@latest", "5"), ("azureml:net", "5")):
-        assert json.loads(windrow(tmp_path, "model", "show", name, "-o", "json"))["version"] == version
+        assert json.loads(windrow(tmp_path, "model", "show", name, "--format", "json"))["version"] == version
     for arguments, said in (
         (["net:6"], "There is no model net:6 here"),
         (["net@newest"], "the only one is net@latest"),
@@ -175,7 +169,7 @@ def test_a_served_master_registers_only_what_its_jobs_may_read(served: Served, t
             client.create_data("x", served.datastore / "gone")
         with pytest.raises(RequestRefused, match="is a folder, but the type is uri_file"):
             client.create_data("x", served.datastore / "inside", type="uri_file")
-        with pytest.raises(RequestRefused, match="no type of a data asset"):
+        with pytest.raises(RequestRefused, match="is not a type of a data asset"):
             client.create_data("x", served.datastore / "inside", type="custom_model")
         with pytest.raises(RequestRefused, match="no version"):
             client.create_data("x", served.datastore / "inside", version="latest")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from embedded_run import TYPED, WINDROW, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from embedded_run import TYPED, EmbeddedRun, check_counts, children, command_line, stored_attempts, wait_until
+from windrow_command import windrow
 from windrow_master.core.states import Cause
 
 Make = Callable[..., EmbeddedRun]
@@ -135,14 +136,10 @@ def injected(make: Make, injection: Injection, *, always: bool = False) -> Embed
 
 
 def shown(run: EmbeddedRun) -> dict[str, Any]:
-    """The one step of the one job, as `windrow job show -o json` tells it."""
+    """The one step of the one job, as `windrow job show --format json` tells it."""
 
     def told(*command: str) -> Any:
-        return json.loads(
-            subprocess.run(
-                [WINDROW, "job", *command, "-o", "json"], cwd=run.folder, capture_output=True, text=True, check=True
-            ).stdout
-        )
+        return json.loads(windrow("job", *command, "--format", "json", cwd=run.folder).stdout)
 
     (job,) = told("list")
     (step,) = told("show", job["job_id"])["steps"]
@@ -290,7 +287,7 @@ def test_no_first_mini_batch_in_time_ends_the_job(make: Make) -> None:
     wait_until(planner_stands, "the planner has begun, and stands still")
     code, text = run.finish()
     assert code == 1, text
-    assert "No mini-batch was made within first_task_creation_timeout (1 s). Raise it" in text
+    assert "No mini-batch was created within first_task_creation_timeout (1 s). Raise it" in text
     assert shown(run)["error_category"] == "DependencyError"
     wait_until(lambda: not any(map(command_line, planners)), "the planner is gone")
 
@@ -310,7 +307,7 @@ def test_a_fault_that_the_only_node_does_not_get_over_ends_the_job_and_blames_no
     )
     code, text = run.run()
     assert code == 1, text
-    assert "every attempt since then has met a fault of its node, the last on" in text
+    assert "every attempt since then has failed because of its node, the last on" in text
     step = shown(run)
     assert set(step["failed_attempts"]) == {"node_fault"}
     assert step["failed_attempts"]["node_fault"] >= 4, "it was tried again"

@@ -250,7 +250,7 @@ def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -
             "pools is running",
             "train: NO_NODE_IN_POOL",
             "No node of the pool 'gpu-cluster'",
-            "There are nodes of cpu-cluster, other",
+            "Connected nodes are in the pools cpu-cluster, other",
             "windrow agent --pool gpu-cluster",
             "windrow node list",
         ],

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, wait_until
+import windrow_command
+from embedded_run import EmbeddedRun, wait_until
 from file_damage import bring_in_the_log, change_rows, flip_middle
 from fleet_commands import Fleet
 from windrow import Client
@@ -48,9 +49,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedRun:
 
 def windrow(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDROW_")}
-    return subprocess.run(
-        [WINDROW, *map(str, arguments)], cwd=cwd, env=kept, capture_output=True, text=True, timeout=120, check=False
-    )
+    return windrow_command.windrow(*map(str, arguments), cwd=cwd, environment=kept)
 
 
 @pytest.fixture
@@ -158,12 +157,12 @@ def statement(text: str) -> Change:
         (empty("windrow.db"), "it is empty, though"),
         (empty("windrow.db-wal"), "windrow.db-wal is empty, and"),
         (lambda state: flip_middle(state / "windrow.db-wal"), "windrow.db-wal"),
-        (statement("DELETE FROM master"), "it knows of 0 starts of a master, but 1 have worked"),
+        (statement("DELETE FROM master"), "it records 0 starts of a master, but its folder has seen 1"),
         (statement("PRAGMA application_id = 7"), "its tables are Windrow's, but its mark is 0x7"),
-        (statement("PRAGMA user_version = 2"), "it says that it has schema 2, but its tables are those of schema"),
+        (statement("PRAGMA user_version = 2"), "it is marked as schema 2, but its tables are those of schema"),
         (
             statement("PRAGMA user_version = 1048576"),
-            "it says that it has schema 1048576, but its tables are those of schema",
+            "it is marked as schema 1048576, but its tables are those of schema",
         ),
     ],
 )
@@ -195,7 +194,7 @@ def test_salvage_saves_every_row_that_was_not_hit(stopped: EmbeddedRun, state: P
     committed = stopped.committed()
     damage(state / "windrow.db", how, SEED + seed)
     out = state.parent / "saved"
-    saved = windrow("state", "salvage", state, "--to", out, "-o", "json", cwd=stopped.folder)
+    saved = windrow("state", "salvage", state, "--to", out, "--format", "json", cwd=stopped.folder)
     told = json.loads(saved.stdout)
     files = list(out.glob("*/*/rows.txt"))
     rows = files[0].read_text().splitlines() if files else []
@@ -217,7 +216,7 @@ def test_salvage_leaves_out_rows_whose_checksum_fails_and_lists_them(stopped: Em
     segment.write_bytes(content)
     out = state.parent / "saved"
     saved = windrow("state", "salvage", state, "--to", out, cwd=stopped.folder)
-    assert saved.returncode == 1 and "1 mini-batches have rows that cannot be read" in saved.stdout, saved
+    assert saved.returncode == 1 and "left out the rows of 1 mini-batch: unreadable" in saved.stdout, saved
     (step,) = (path.parent for path in out.glob("*/*/rows.txt"))
     assert EXPECTED[5] not in (step / "rows.txt").read_text().splitlines()
     assert '5,1,"its rows cannot be read, or fail their checksum"' in (step / "missing.csv").read_text()

@@ -123,4 +123,4 @@ def test_what_a_fleet_refuses(fleet: Fleet, tmp_path_factory: pytest.TempPathFac
         missing = [word for word in words if word not in " ".join(done.stderr.split())]
         assert not missing, (arguments, done.stderr)
     assert fleet.node("one")["state"] == "ready"
-    assert fleet.run("job", "list", "-o", "json").stdout.strip() == "[]"
+    assert fleet.run("job", "list", "--format", "json").stdout.strip() == "[]"

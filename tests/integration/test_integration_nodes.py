@@ -30,12 +30,12 @@ def done(fleet: Fleet, *arguments: str) -> str:
 
 def test_who_follows_a_job_that_waits_for_a_node_is_told(fleet: Fleet) -> None:
     fleet.create("early")
-    assert "No node is here: the job waits for one" in done(fleet, "job", "show", "early")
+    assert "No node is connected: the job waits for one" in done(fleet, "job", "show", "early")
     stream = fleet.start("stream", "job", "stream", "early")
-    wait_until(lambda: "No node is here" in fleet.said("stream"), "the stream says why nothing happens")
+    wait_until(lambda: "No node is connected" in fleet.said("stream"), "the stream says why nothing happens")
     fleet.start_agent("one")
     assert stream.wait(240) == 0
-    assert fleet.said("stream").count("No node is here") == 1
+    assert fleet.said("stream").count("No node is connected") == 1
     fleet.check_done("early")
     assert "the job waits" not in done(fleet, "job", "show", "early")
 
@@ -57,7 +57,7 @@ def test_a_node_is_drained_in_the_middle_of_a_job_and_stays_cordoned_when_it_com
     done(fleet, "node", "drain", "two", "--wait")
     fleet.create("second")
     waits(fleet, "second")
-    assert json.loads(done(fleet, "node", "uncordon", "one", "-o", "json"))["cordoned"] is False
+    assert json.loads(done(fleet, "node", "uncordon", "one", "--format", "json"))["cordoned"] is False
     fleet.check_done("second")
 
 
@@ -109,7 +109,7 @@ def test_only_a_node_that_is_gone_is_removed(fleet: Fleet) -> None:
         refused = fleet.run("node", command, "nobody")
         assert refused.returncode == 2
         check_words(refused.stderr, ["no node named nobody", "windrow node list"])
-    refused = fleet.run("node", "remove", "one", "-o", "json")
+    refused = fleet.run("node", "remove", "one", "--format", "json")
     assert (refused.returncode, json.loads(refused.stdout)["reason"]) == (2, "NODE_CONNECTED")
     check_words(json.loads(refused.stdout)["message"], ["one is here", "windrow node drain one"])
     done(fleet, "node", "cordon", "one")
@@ -139,5 +139,5 @@ def test_a_fleet_grows_and_shrinks_in_the_middle_of_a_job(fleet: Fleet) -> None:
     hurry.touch()
     step = fleet.check_done("nightly")
     assert (step["retries"], step["failed_attempts"]) == (0, {})
-    listed = json.loads(done(fleet, "node", "list", "-o", "json"))
+    listed = json.loads(done(fleet, "node", "list", "--format", "json"))
     assert [node["node_id"] for node in listed] == ["one"], "who left in order leaves nothing behind"

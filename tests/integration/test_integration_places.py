@@ -82,7 +82,7 @@ def test_somebody_elses_output_is_refused_before_any_work(make: Make) -> None:
     run.output.write_text("mine")
     code, text = run.run()
     assert code == 1, text
-    check_words(text, [str(run.output), "exists already", "left alone", "Move it away"])
+    check_words(text, [str(run.output), "exists already", "does not touch it", "Move it away"])
     assert run.output.read_text() == "mine"
     assert check_counts(run)["planned"] == 0
     run.output.unlink()
@@ -202,7 +202,7 @@ def test_a_full_disk_under_the_state_is_waited_for(make: Make, small_disk: Path)
         if "accepts no changes" in told:
             break
     # Rows or database, whichever finds no room first.
-    check_words(told, ["The master accepts no changes", "Make room", "goes on by itself"])
+    check_words(told, ["The master accepts no changes", "Free some space", "resumes automatically"])
     assert "No space left on device" in told or "is full" in told
     assert run.process is not None
     assert run.process.poll() is None
@@ -235,7 +235,7 @@ def test_a_full_disk_under_the_output_is_waited_for(make: Make, small_disk: Path
     for told in process.stdout:
         if "disk is full" in told:
             break
-    check_words(told, [str(small_disk / "out.txt"), "disk is full", "Make room", "nothing needs to run again"])
+    check_words(told, [str(small_disk / "out.txt"), "disk is full", "Free some space", "nothing needs to run again"])
     filler.unlink()
     code, text = run.finish()
     assert code == 0, text

@@ -18,7 +18,7 @@ def read(fleet: Fleet, job: str, *arguments: str) -> str:
 
 
 def paths(fleet: Fleet, job: str) -> list[str]:
-    return [file["path"] for file in json.loads(read(fleet, job, "-o", "json"))]
+    return [file["path"] for file in json.loads(read(fleet, job, "--format", "json"))]
 
 
 def test_reports_of_a_step_that_two_masters_and_two_nodes_have_run(fleet: Fleet) -> None:

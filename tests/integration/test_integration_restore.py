@@ -110,7 +110,7 @@ def test_a_job_that_had_ended_after_the_backup_ends_again_over_its_own_output(fl
     assert (fleet.output.read_bytes(), fleet.output.stat().st_mtime_ns) == (written, stamp)
     assert (fleet.folder / "failed_items.csv").read_text() == failed
     message = fleet.job("nightly")["steps"][0]["message"]
-    assert "left alone" not in message and "failed_items.csv" in message
+    assert "does not touch it" not in message and "failed_items.csv" in message
 
 
 @pytest.mark.parametrize("how", ["longer", "as long"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
-from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, wait_until
+from embedded_run import DEADLINE_S, EmbeddedRun, wait_until
 from served import Served
 from test_integration_partitions import ROWS, TABLE, job_of
 from upload_bench import FILES, Laptop, fill, finished, uploads_of
 from windrow.sdk.job import JobState
 from windrow.spec import load_job
+from windrow_command import windrow
 
 
 class Backup:
@@ -102,10 +102,7 @@ def test_an_asset_that_came_after_the_backup_is_not_known_and_its_number_is_give
         fill(served.datastore / name, {"a.txt": name.encode()})
 
     def data(*arguments: str) -> str:
-        done = subprocess.run(
-            [WINDROW, "data", *arguments, "--master", served.address, "-o", "json"],
-            cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+        done = windrow("data", *arguments, "--master", served.address, "--format", "json", cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -6,14 +6,14 @@ import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, wait_until
+from embedded_run import EmbeddedRun, wait_until
+from windrow_command import windrow
 
 SCRIPT = """
 import os, time
@@ -80,11 +80,12 @@ class ReuseRun(EmbeddedRun):
 
     def newest(self) -> dict[str, Any]:
         """The last job."""
-        listed = self.windrow("job", "list", "-o", "json")
-        return dict(json.loads(self.windrow("job", "show", json.loads(listed)[0]["job_id"], "-o", "json")))
+        listed = self.windrow("job", "list", "--format", "json")
+        return dict(json.loads(self.windrow("job", "show", json.loads(listed)[0]["job_id"], "--format", "json")))
 
     def windrow(self, *words: str) -> str:
-        ended = subprocess.run([WINDROW, *words], cwd=self.folder, capture_output=True, text=True, check=True)
+        ended = windrow(*words, cwd=self.folder)
+        assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
     def why(self, step: str) -> str:
@@ -114,10 +115,10 @@ def test_what_was_made_of_the_same_is_not_made_again(run: ReuseRun) -> None:
     assert run.windrow("job", "report", second["job_id"], "--to", "-").count(">reused<") == 4
     # There is nothing of it to retry, or to look at.
     for words, told in (
-        (("job", "retry", second["job_id"]), "all of it is done"),
+        (("job", "retry", second["job_id"]), "nothing is left to run"),
         (("mb", "show", second["job_id"], "score/0"), f"it was reused from job {first}"),
     ):
-        refused = subprocess.run([WINDROW, *words], cwd=run.folder, capture_output=True, text=True, check=False)
+        refused = windrow(*words, cwd=run.folder)
         assert refused.returncode == 2 and told in refused.stderr, refused.stderr
     # Of what a job reused, a later one reuses the same.
     assert run.again() == "" and run.newest()["steps"][0]["reused_from"] == first
@@ -133,7 +134,7 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     assert run.again() == ""
     file.write_text("0")
     assert run.again() == "pxxxx"
-    assert "input 'data' holds something else than in job" in run.why("prepare")
+    assert "input 'data' differs from that of job" in run.why("prepare")
     newest = run.newest()["job_id"]
     file.write_text("1")
     # The command's own output stands, of the first time; the rows were written anew, of something else.
@@ -142,7 +143,7 @@ def test_an_input_of_another_content_is_run_again(run: ReuseRun) -> None:
     # Of several earlier steps, the newest is the one that a person remembers.
     file.write_text("2")
     assert run.again() == "pxxxx"
-    assert f"input 'data' holds something else than in job {newest}." in run.why("prepare")
+    assert f"input 'data' differs from that of job {newest}." in run.why("prepare")
 
 
 def test_steps_whose_outputs_were_touched_are_run_again(run: ReuseRun) -> None:

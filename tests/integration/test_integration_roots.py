@@ -126,6 +126,6 @@ def test_an_output_that_cannot_be_written_is_told_when_the_job_is_submitted(serv
     target = served.datastore / "file" / "below" / "rows.txt"
     with (
         served.client() as client,
-        pytest.raises(RequestRefused, match=f"cannot write to {target}: {served.datastore}/file is no folder"),
+        pytest.raises(RequestRefused, match=f"cannot write to {target}: {served.datastore}/file is not a folder"),
     ):
         client.submit(load_job(laptop.job, [f"jobs.score.outputs.result.path={target}"], embedded=False))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from embedded_run import WINDROW, EmbeddedRun, check_counts, wait_until
+from embedded_run import EmbeddedRun, check_counts, wait_until
 from opened_store import open_store
 from windrow.spec import EffectiveJob
+from windrow_command import windrow
 from windrow_master.files.state_files import StateFiles
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.store.records import ReopenedJob, Reopening
@@ -65,7 +65,9 @@ class SinceRun(EmbeddedRun):
 
     def windrow(self, *arguments: str) -> str:
         """What a command prints."""
-        return subprocess.run([WINDROW, *arguments], cwd=self.folder, capture_output=True, text=True, check=True).stdout
+        done = windrow(*arguments, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def job_ids(self) -> list[str]:
         """Of all runs, in their order."""
@@ -104,7 +106,7 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     assert run.take_ran() == {} and set(run.rows()) == expected
     assert "are taken over: 10 files; 0 are new" in text and "items/s" not in text
     second, third = run.job_ids()[-2:]
-    told = json.loads(run.windrow("job", "show", second, "-o", "json"))["steps"][0]
+    told = json.loads(run.windrow("job", "show", second, "--format", "json"))["steps"][0]
     assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
     assert "TAKEN OVER" in run.windrow("job", "show", second)
     assert f"It did not run: its result was taken over from job {second}." in run.windrow("mb", "show", third, "0")
@@ -222,11 +224,11 @@ def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -
     parquet = "entry.py\n      program_arguments: --append_row_format parquet"
     job.write_text(plain.replace("entry.py", parquet).replace("out.txt", "out.parquet"))
     code, text = run.run("--since", "last")
-    assert code == 2 and "the form of its rows is another now" in text, text
+    assert code == 2 and "the form of its rows has changed" in text, text
     extra = 'outputs: {result: "${{parent.outputs.result}}", more: {type: uri_folder}}'
     job.write_text(plain.replace('outputs: {result: "${{parent.outputs.result}}"}', extra))
     code, text = run.run("--since", "last")
-    assert code == 2 and "output 'more' lies in that job's own folder" in text, text
+    assert code == 2 and "output 'more' are in that job's own folder" in text, text
     assert run.take_ran() == {}
     assert check_counts(run)["succeeded"] == 4
 

@@ -48,7 +48,7 @@ def test_the_output_is_that_of_one_machine(
         document = client.document("first")
     placed = {name: given["path"] for name, given in document["steps"][0]["inputs"].items()}
     assert all(where.startswith(f"{served.datastore}/uploads/") for where in placed.values())
-    again = laptop.run("job", "create", "job.yml", "-o", "json", WINDROW_MASTER=served.address)
+    again = laptop.run("job", "create", "job.yml", "--format", "json", WINDROW_MASTER=served.address)
     assert again.returncode == 0, again.stderr
     assert again.stderr == ""
     assert len(uploads_of(served)) == 2

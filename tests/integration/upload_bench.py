@@ -9,9 +9,10 @@ import subprocess
 import threading
 from pathlib import Path
 
-from embedded_run import DEADLINE_S, WINDROW
+from embedded_run import DEADLINE_S
 from served import Served
 from windrow.sdk.job import JobState
+from windrow_command import windrow
 
 JOB = """\
 type: pipeline
@@ -68,15 +69,8 @@ class Laptop:
         self.job.write_text(JOB.format(kind=kind, path=path, size=20_000 if kind == "mltable" else 2))
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        environment = {**os.environ, **environment}
+        return windrow(*arguments, cwd=self.folder, environment=environment, timeout=DEADLINE_S)
 
     def embedded_output(self) -> bytes:
         """What the job makes on one machine."""

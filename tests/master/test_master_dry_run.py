@@ -102,10 +102,10 @@ def test_a_state_that_was_not_closed_and_has_lost_its_index_is_left_alone(tmp_pa
         shutil.copy(live / name, state / name)
     store.close()
     before = sorted(path.name for path in state.iterdir())
-    with pytest.raises(Unreadable, match="was not closed in order"):
+    with pytest.raises(Unreadable, match="was not closed cleanly"):
         ExistingState(state).outputs_at("/x")
     answer = asked(tmp_path, a_job(data, name="mine"))
-    assert answer["job_id"] == "mine" and "was not closed in order" in answer["notes"][0]
+    assert answer["job_id"] == "mine" and "was not closed cleanly" in answer["notes"][0]
     assert sorted(path.name for path in state.iterdir()) == before
 
 

@@ -199,7 +199,7 @@ def test_a_recipe_that_is_lost_hides_nothing_else(tmp_path: Path, damage: str) -
         request = pb.GetMiniBatchRequest(job_id="ended", step_name="one", mini_batch_index=3)
         found = await bench.jobs.GetMiniBatch(request)
         assert len(found.attempts) == 2
-        assert "not known any more" in found.items[0]
+        assert "no longer known" in found.items[0]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await bench.jobs.GetReplay(pb.GetReplayRequest(job_id="ended", step_name="one", mini_batch_index=3))
         assert read_failure(caught.value).reason == "REPLAY_IMPOSSIBLE"

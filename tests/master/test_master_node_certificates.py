@@ -71,7 +71,7 @@ def _listed_with_an_end(master: SecureMaster, address: str) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
 
     def are_told() -> bool:
-        nodes[:] = json.loads(_node_list(master, address, "-o", "json").stdout)
+        nodes[:] = json.loads(_node_list(master, address, "--format", "json").stdout)
         return bool(nodes) and nodes[0]["ca_good_until"] and nodes[0]["master_certificate_good_until"]
 
     wait_until(are_told, "the node tells when its certificates expire")

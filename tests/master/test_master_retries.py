@@ -129,7 +129,7 @@ def test_what_cannot_be_retried_is_refused(tmp_path: Path) -> None:
         ({"mini_batch_size": 7}, "mini_batch_size differ"),
         ({"append_row_to": None}, "append_row_to differ"),
         ({"resume_from": "another"}, "resume_from differ"),
-        ({"name": "another"}, "other steps"),
+        ({"name": "another"}, "different steps"),
     ],
 )
 def test_a_repaired_job_whose_rows_would_not_go_together_is_refused(

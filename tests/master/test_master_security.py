@@ -257,13 +257,13 @@ def test_a_master_does_not_start_without_a_certificate_or_with_one_token_for_all
     tls.unlink()
     tls.write_bytes(bad_tls_files()["another key"])
     told = refused_start(made)
-    assert "The TLS file" in told and "not that of its first certificate" in told
+    assert "The TLS file" in told and "does not match its first certificate" in told
     tls.write_bytes(good)
     token = made.keys / "master" / "client-token"
     token.unlink()
     token.write_text(made.token("join-token") + "\n")
     told = refused_start(made)
-    assert "is the join token, too" in told
+    assert "is also the join token" in told
     assert made.token("join-token") not in told
 
 
@@ -284,7 +284,7 @@ def test_a_renewed_certificate_is_taken_and_a_bad_one_is_not(tmp_path: Path) -> 
             with Client(access=master.access, patience_s=CALL_S) as client:
                 client.master()
             said = [line["event"] for line in master.lines_after(length)]
-            assert "the renewed TLS file cannot be used; the one before it stays" in said
+            assert "the renewed TLS file cannot be used; the previous one stays in use" in said
         place.unlink()
         with Client(access=master.access, patience_s=CALL_S) as client:
             client.master()

@@ -61,7 +61,7 @@ def test_the_log_of_a_master_whose_address_is_taken_tells_how_it_ended(tmp_path:
 def test_a_join_token_file_without_a_token_admits_nobody(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(OSError, match="holds no plain text"):
+    with pytest.raises(OSError, match="does not contain plain text"):
         MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token()
     file.write_text("secret\n")
     assert MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token() == "secret"

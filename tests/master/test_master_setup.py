@@ -93,8 +93,8 @@ def test_it_makes_everything_once(tmp_path: Path) -> None:
     assert b"PRIVATE KEY" not in made["agent/ca.pem"] + made["client/ca.pem"] + made["master/ca.pem"]
     for token in (made["master/join-token"], made["master/client-token"]):
         assert re.fullmatch(rb"[0-9a-f]{64}", token) and token.decode() not in told
-    assert set_up(folder) == "Everything is there, and valid for long enough.\n"
-    assert set_up(folder, "--name", "gpu1.example") == "Everything is there, and valid for long enough.\n"
+    assert set_up(folder) == "Everything exists, and is valid for long enough.\n"
+    assert set_up(folder, "--name", "gpu1.example") == "Everything exists, and is valid for long enough.\n"
     assert files_of(folder) == made
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_certificate_is_made_anew(tmp_path: Path, content: bytes) -> N
     set_up(tmp_path, "--name", "one")
     (tmp_path / "authority" / "tls.pem").unlink()
     (tmp_path / "authority" / "tls.pem").write_bytes(content)
-    assert "not one of this authority's" in set_up(tmp_path, "--name", "one")
+    assert "not issued by this authority" in set_up(tmp_path, "--name", "one")
     certificate_of(tmp_path).verify_directly_issued_by(
         x509.load_pem_x509_certificate((tmp_path / "agent" / "ca.pem").read_bytes())
     )
@@ -153,11 +153,11 @@ def test_a_certificate_of_another_authority_or_key_is_made_anew(tmp_path: Path) 
     own = place.read_bytes()
     place.unlink()
     place.write_bytes(foreign)
-    assert "not one of this authority's" in set_up(tmp_path, "--name", "localhost")
+    assert "not issued by this authority" in set_up(tmp_path, "--name", "localhost")
     mixed = foreign[: foreign.index(b"-----BEGIN CERT")] + own[own.index(b"-----BEGIN CERT") :]
     place.unlink()
     place.write_bytes(mixed)
-    assert "its key is another one's" in set_up(tmp_path)
+    assert "its key does not match it" in set_up(tmp_path)
 
 
 def test_new_tokens_replace_both_and_nothing_else(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_a_damaged_authority_is_not_replaced_by_itself(tmp_path: Path, damage: s
         (["--name", "a b,c/d"], "c/d"),
         (["--days", "0"], "at least 1"),
         (["--owner", "root"], "in numbers"),
-        (["--state", "/s"], "need --owner"),
-        (["--data", "/d"], "need --owner"),
+        (["--state", "/s"], "require --owner"),
+        (["--data", "/d"], "require --owner"),
     ],
 )
 def test_bad_usage_makes_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from windrow.cli.job_follower import FLEET_INTERVAL_MAX_S, FLEET_INTERVAL_S, fleet_interval_s
 from windrow_master.core.ids import JobKey
 from windrow_master.rpc.job_service import WATCH_INTERVAL_MAX_S, WATCH_INTERVAL_S, watch_interval_s
 from windrow_master.watchers import Watchers
@@ -52,3 +53,11 @@ def test_changes_are_told_after_the_pause() -> None:
 )
 def test_the_pause_grows_with_the_cost_of_a_message_up_to_a_bound(took_s: float, interval_s: float) -> None:
     assert watch_interval_s(took_s) == pytest.approx(interval_s)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "interval_s"),
+    [(0.0, FLEET_INTERVAL_S), (0.01, FLEET_INTERVAL_S), (0.25, 5.0), (3.0, FLEET_INTERVAL_MAX_S)],
+)
+def test_a_watcher_of_the_fleet_asks_less_often_if_answers_take_long(took_s: float, interval_s: float) -> None:
+    assert fleet_interval_s(took_s) == pytest.approx(interval_s)

@@ -244,7 +244,7 @@ def test_what_is_not_ours_is_left_alone(step: CommittedStep, known: bool) -> Non
     content = EXPECTED[:-1] + b"!" if known else b"precious"
     step.target.write_bytes(content)
     reason = "was changed since Windrow wrote it" if known else "was not written by Windrow"
-    with pytest.raises(TargetForeign, match=f"{reason}.*left alone"):
+    with pytest.raises(TargetForeign, match=f"{reason}.*does not touch it"):
         step.concatenate(generation=2)
     assert step.target.read_bytes() == content
     assert hidden(step) == []
@@ -261,7 +261,7 @@ def test_what_becomes_somebody_elses_meanwhile_is_left_alone(step: CommittedStep
 
 def test_a_folder_in_the_way(step: CommittedStep) -> None:
     step.target.mkdir()
-    with pytest.raises(TargetForeign, match="no plain file"):
+    with pytest.raises(TargetForeign, match="not a plain file"):
         step.concatenate()
 
 
@@ -274,7 +274,7 @@ def test_a_failing_disk_leaves_the_target_as_it_was(
     before = step.target.read_bytes()
     step.requeue([3])
     step.commit({3: b"other\n"})
-    with pytest.raises(error, match=r"retried by itself|retry the job"):
+    with pytest.raises(error, match=r"retried automatically|retry the job"):
         step.concatenate(generation=2, files=FailingFiles(**{operation: [number]}))
     assert step.target.read_bytes() == before
     assert hidden(step) == []
@@ -283,7 +283,7 @@ def test_a_failing_disk_leaves_the_target_as_it_was(
 
 
 def test_a_share_that_is_full_says_so_again_when_it_is_closed(step: CommittedStep) -> None:
-    with pytest.raises(OutputFull, match="retried by itself"):
+    with pytest.raises(OutputFull, match="retried automatically"):
         step.concatenate(files=FailingFiles(write=[errno.EDQUOT], close=[errno.EDQUOT]))
     assert hidden(step) == []
 

@@ -95,4 +95,4 @@ def test_a_misspelt_crash_point_is_refused(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert b"'store.comitted', which is no crash point" in done.stderr
+    assert b"'store.comitted', which is not a crash point" in done.stderr

@@ -46,7 +46,7 @@ def run(*command: str | Path, path: str | None = None, cwd: Path | None = None) 
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The sdist, and the wheel that is built from it, as a release would be."""
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    run(sys.executable, "-m", "build", "--installer", "uv", "--outdir", folder, ROOT)
     return {"sdist": next(folder.glob("*.tar.gz")), "wheel": next(folder.glob("*.whl"))}
 
 

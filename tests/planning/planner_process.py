@@ -104,10 +104,10 @@ class _Nursery:
         socket.send_fds(self._socket, [request], [stdin, stdout])
         return int(self._socket.recv(64))
 
-    def wait(self, pid: int) -> int:
+    def wait(self, pid: int, timeout: float) -> int:
         """The exit code of a planner that ends; raises TimeoutError for one that does not."""
         self._socket.send(json.dumps({"pid": pid}).encode())
-        self._socket.settimeout(END_S)
+        self._socket.settimeout(timeout)
         return int(self._socket.recv(64))
 
 
@@ -134,7 +134,7 @@ class _Forked:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> int:
-        return _nursery().wait(self.pid)
+        return _nursery().wait(self.pid, timeout)
 
 
 class Planner:

@@ -189,7 +189,7 @@ def test_what_was_listed_is_not_listed_again(tmp_path: Path) -> None:
     assert [name for (name,) in names(rest)] == [b"f%03d" % at for at in range(done, 100)] + [b"g"]
 
 
-def test_a_done_checkpoint_ends_at_once_and_a_short_journal_is_told(tmp_path: Path) -> None:
+def test_a_done_checkpoint_ends_at_once_and_a_short_plan_file_is_told(tmp_path: Path) -> None:
     touch(tmp_path, b"data/a")
     whole = plan(tmp_path / "step", tmp_path / "data")
     again = plan(tmp_path / "step", tmp_path / "data", checkpoint=whole.checkpoints[-1])

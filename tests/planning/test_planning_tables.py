@@ -156,7 +156,7 @@ def test_undecidable_dates_stay_text_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("d\n01/02/2020\n")
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
     assert rows(found) == [["01/02/2020"]]
-    assert len(found.warnings) == 1 and 'column "d" holds dates' in found.warnings[0]
+    assert len(found.warnings) == 1 and 'column "d" has dates' in found.warnings[0]
 
 
 def test_plain_files_keep_0_and_1_as_numbers(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_parquet_files_that_differ_are_read_as_one_type_or_as_objects(tmp_path: 
     ]
     frames, misfits = load(found)
     assert [list(map(str, frame.dtypes)) for frame in frames] == [["float64", "object", "object", "datetime64[ns]"]] * 2
-    example = f"{data}/1.parquet, row group 0: row 2: 9999-12-31 00:00:00 is no timestamp[ns]"
+    example = f"{data}/1.parquet, row group 0: row 2: 9999-12-31 00:00:00 is not of type timestamp[ns]"
     assert misfits == [("t", 1, example)]
 
 
@@ -316,7 +316,7 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
     [
         ({"a.csv": "", "b.csv": ""}, "has no records"),
         ({"a.csv": "x,y\n"}, "has no records"),
-        ({"a.csv": "1\n", "b.tsv": "1\n"}, "b.tsv is not like those before it"),
+        ({"a.csv": "1\n", "b.tsv": "1\n"}, "b.tsv differs from those before it"),
         ({"a.csv.gz": ""}, "is compressed"),
         ({"a.csv": b"\x1f\x8b\x08"}, "is compressed (gzip)"),
         ({"a.txt": "1"}, "does not show a table format"),

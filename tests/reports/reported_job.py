@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-WINDROW = str(Path(sys.executable).with_name("windrow"))
+from windrow_command import windrow
 
 SCRIPT = """\
 import os
@@ -64,7 +62,7 @@ jobs:
       append_row_to: ${{{{outputs.result}}}}
 """
 
-ARGUMENTS = "--resource_monitor_interval 1 --metrics_name_prefix my_ --push_metrics_to_parent true"
+ARGUMENTS = "--resource_monitor_interval 1 --metrics_name_prefix my_ --push_metrics_to_parent true --split off"
 
 
 class ReportedJob:
@@ -86,16 +84,7 @@ class ReportedJob:
 
     def windrow(self, *arguments: str) -> tuple[int, str]:
         """Run a command in the folder; return (exit code, what it printed)."""
-        done = subprocess.run(
-            [WINDROW, *arguments],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        done = windrow(*arguments, cwd=self.folder, together=True)
         return done.returncode, done.stdout
 
     @property

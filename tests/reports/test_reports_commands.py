@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from reported_job import WINDROW, ReportedJob
+from reported_job import ReportedJob
+from windrow_command import WINDROW
 
 
 def logs(job: ReportedJob, *arguments: str, code: int = 0) -> str:
@@ -18,14 +19,14 @@ def logs(job: ReportedJob, *arguments: str, code: int = 0) -> str:
 
 
 def test_all_failures_with_their_tracebacks_the_newest_last(reported: ReportedJob) -> None:
-    failures = json.loads(logs(reported, "--failed", "-o", "json"))
+    failures = json.loads(logs(reported, "--failed", "--format", "json"))
     assert len(failures) == 4
     assert [failure["time"] for failure in failures] == sorted(failure["time"] for failure in failures)
     text = logs(reported, "--failed")
     heads = [line for line in text.splitlines() if "mini-batch" in line]
     assert len(heads) == 4 and "mini-batch 0, try 1: run() took longer" in heads[0]
     assert text.count("Traceback (most recent call last):") == 3
-    cut = logs(reported, "--failed", "--tail", "1", "-o", "json")
+    cut = logs(reported, "--failed", "--tail", "1", "--format", "json")
     assert "These are the newest 1 of 4" in cut and cut.count('"head"') == 1
     last = logs(reported, "--failed", "--tail", "1")
     assert "These are the newest 1 of 4" in last and heads[-1] in last and heads[0] not in last
@@ -39,7 +40,7 @@ def test_what_the_logs_tell_of_a_mini_batch(reported: ReportedJob) -> None:
     assert "mini-batch 1" not in text
     assert "run() took longer than 2 s" in text
     assert "process000.stdout.txt" in text and "process001.stdout.txt" in text
-    told = json.loads(logs(reported, "--mini-batch", "0", "-o", "json"))
+    told = json.loads(logs(reported, "--mini-batch", "0", "--format", "json"))
     assert [len(told["attempts"]), len(told["failures"])] == [2, 1]
 
 
@@ -59,11 +60,11 @@ def test_what_a_worker_wrote_and_did(reported: ReportedJob) -> None:
 
 
 def test_names_are_listed_and_chosen(reported: ReportedJob) -> None:
-    listed = [file["path"] for file in json.loads(logs(reported, "-o", "json"))]
+    listed = [file["path"] for file in json.loads(logs(reported, "--format", "json"))]
     assert {"job_result.txt", "readme.txt", "score/job_result.txt", "score/sys/master_role.1.txt"} <= set(listed)
     assert not [path for path in listed if "/." in f"/{path}"], "what is Windrow's own is not shown"
     assert logs(reported, "job_result.txt").startswith(f"Job {reported.job_id}: CompletedWithFailures")
-    step = [file["path"] for file in json.loads(logs(reported, "--step", "score", "-o", "json"))]
+    step = [file["path"] for file in json.loads(logs(reported, "--step", "score", "--format", "json"))]
     assert step == [path for path in listed if path.startswith("score/")]
 
 

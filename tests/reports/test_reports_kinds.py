@@ -37,11 +37,11 @@ def kind(attempts: int, final: int, mini_batches: int, items: int = 0, cause: st
     ("given", "told"),
     [
         (kind(222, 0, 0), "222 attempts met OSError (a.py, line 2) and recovered on retry"),
-        (kind(1, 1, 1, 5), "1 mini-batch failed with OSError (a.py, line 2)"),
-        (kind(33, 33, 11, 11), "11 mini-batches failed with OSError (a.py, line 2), in 33 attempts"),
+        (kind(1, 1, 1, 5), "5 items in 1 mini-batch failed with OSError (a.py, line 2)"),
+        (kind(33, 33, 11, 11), "11 items in 11 mini-batches failed with OSError (a.py, line 2), in 33 attempts"),
         (
             kind(5, 3, 1, 1),
-            "1 mini-batch failed with OSError (a.py, line 2); 2 more attempts met it and recovered on retry",
+            "1 item in 1 mini-batch failed with OSError (a.py, line 2); 2 more attempts met it and recovered on retry",
         ),
         (kind(0, 0, 2, 3, "unspecified"), "3 items in 2 mini-batches got no result"),
         (kind(4, 4, 0, 0, "init_failed"), "4 starts of a worker failed with OSError (a.py, line 2)"),
@@ -91,6 +91,6 @@ def test_every_summary_tells_what_is_permanent_first_and_what_recovered_apart(tm
     _, shown = job.windrow("job", "show", job.job_id)
     _, explained = job.windrow("job", "explain", job.job_id)
     for text in (told, result, errors, shown, explained, page.read_text()):
-        permanent = text.index("1 mini-batch failed with ValueError")
+        permanent = text.index(" in 1 mini-batch failed with ValueError")
         recovered = text.index("met ConnectionError (entry.py, line 6) and recovered on retry")
         assert permanent < recovered, text

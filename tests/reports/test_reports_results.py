@@ -105,6 +105,6 @@ def test_a_job_without_items_is_told_by_its_mini_batches(tmp_path: Path) -> None
     assert code == 0
     assert "\n1,500 mini-batches failed; the thresholds allow it.\n" in (job.logs / "job_result.txt").read_text()
     errors = (job.logs / "score" / "user" / "error.txt").read_text()
-    assert errors.startswith("1,500 attempts failed, in 1 way; what failed for good first.\n")
+    assert errors.startswith("1,500 attempts failed in 1 way; what failed for good first.\n")
     page = page_of(job)
     assert "mini-batches failed" in page and "75.0 %" in page and "items ok" not in page

@@ -24,6 +24,10 @@
 20. No commit breaks what the schema demands: at most one success of a mini-batch, plans without gaps.
 21. What `windrow_master.core.invariants` says of a state holds after each group of commands.
 22. A job becomes CANCELLED only when no node that is connected serves any of its steps.
+23. Of a mini-batch that was split, exactly the items that fail alone are stored as failed, each with its cause.
+24. No more mini-batches of a step are split at a time than its settings say.
+25. A mini-batch with good items is not given up whole where it may be split, if only its items have failed.
+26. A mini-batch that is split fails a bounded number of times.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from sim_disk import RowsLost
 from sim_placement import Placement
 from sim_planting import Broken, asserts
+from sim_splitting import Splits
 from sim_tables import FINAL, ConstraintViolated, SegmentRange
 from sim_view import assert_reload_equals_live
 from windrow_master.core import commands
@@ -77,6 +82,7 @@ class Checkers:
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self.placement = Placement(sim)
+        self.splits = Splits(sim)
         self.leases: dict[int, tuple[int, int, int]] = {}
         """Every lease ever given: (step, mini-batch, generation)."""
         self.failures: dict[tuple[int, int], Counter[Cause]] = {}
@@ -116,6 +122,7 @@ class Checkers:
                     self._reported.add(result.lease_id)
                     step_id, mini_batch, _ = self.leases[result.lease_id]
                     self.failures.setdefault((step_id, mini_batch), Counter())[Cause(result.cause)] += 1
+                    self.splits.on_failure((step_id, mini_batch), result)
 
     def after(self, core: Core, command: Any, reply: Any) -> None:
         """A command was handled."""
@@ -175,6 +182,7 @@ class Checkers:
                     require(lease.lease_id not in self.leases, 1, f"{lease} was given before")
                     self.leases[lease.lease_id] = (lease.step_id, lease.mini_batch, lease.generation)
         self.placement.on_effects(core, effects)
+        self.splits.on_effects(core)
 
     # Commits
 
@@ -265,10 +273,15 @@ class Checkers:
         for outcome in dirty.outcomes:
             key = (outcome.step_id, outcome.mini_batch)
             row = tables.mini_batches[outcome.step_id][outcome.mini_batch]
-            if outcome.state != MiniBatchState.FAILED or row.lease_id != outcome.lease_id:
+            if row.lease_id != outcome.lease_id:
+                continue
+            failures = self.failures.get(key, Counter())
+            self.splits.on_outcome(outcome, sum(failures.values()) - self.splits.by_items[key])
+            if outcome.state != MiniBatchState.FAILED or outcome.ok_count:
                 continue
             cause = Cause(tables.item_outcomes[key][0].cause)
-            failures = self.failures.get(key, Counter())
+            if self.splits.by_items[key] and self._sim.settings_of(outcome.step_id).split:
+                continue  # its items have failed, each alone: rule 26 bounds that
             if TRAITS[cause].budget == Budget.MAX_RETRIES:
                 seen = sum(failures[at] for at in failures if TRAITS[at].budget == Budget.MAX_RETRIES)
                 needed = self._sim.settings_of(outcome.step_id).max_retries + 1

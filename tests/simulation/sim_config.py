@@ -58,6 +58,10 @@ class Config:
     short: float = 0.0
     poison: float = 0.0
     """Share of mini-batches that fail at every try."""
+    bad_items: float = 0.0
+    """Share of items that fail wherever and with whomever they run."""
+    deadly_items: float = 0.0
+    """Share of those that end their worker."""
     bad_nodes: tuple[str, ...] = ()
     """Nodes on which every mini-batch fails, at once, until `bad_after_s` after the last other fault."""
     bad_cause: Cause = Cause.EXCEPTION
@@ -142,6 +146,10 @@ def draw_config(rng: Random) -> Config:
         config.jobs.append(_follow(rng, config.jobs, nights_s))
         # They begin when others have ended, and should not have peace.
         config.faults_until_s += nights_s
+    if rng.random() < 0.5:
+        config.bad_items, config.deadly_items = rng.choice([0.01, 0.05]), rng.choice([0.0, 0.3, 1.0])
+        for job in config.jobs:
+            job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)
     return config
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,10 +14,23 @@ from sim_planting import FAULTS, fault, handler, outcome_of
 from sim_run import Simulation
 from sim_tables import MemoryTables
 from sim_writer import SimSegments, SimWriter
-from windrow_master.core import attempts, commands, lost_rows, nodes, plans, recovery, scheduling, steps, ticks
+from windrow_master.core import (
+    attempts,
+    commands,
+    lost_rows,
+    nodes,
+    plans,
+    recovery,
+    scheduling,
+    splits,
+    splitting,
+    steps,
+    ticks,
+)
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.leases import Lease
+from windrow_master.core.splitting import FailedItems
 from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import MiniBatchState, StepState, Verdict
 from windrow_master.core.transitions import Machine
@@ -283,4 +297,48 @@ def taken_over_in_memory_alone() -> Iterator[None]:
 def taken_over_although_items_are_missing() -> Iterator[None]:
     """Mini-batches of an earlier job are taken over although some of their items have no result."""
     with patch.object(Simulation, "is_whole", lambda self, row: row.state == MiniBatchState.SUCCEEDED):
+        yield
+
+
+@fault(23)
+def failed_items_begin_at_the_first() -> Iterator[None]:
+    """Failed items are stored as the first ones of their mini-batch, as many as there are."""
+    stored = attempts._store_failed_items
+
+    def wrong(state: CoreState, step: Step, mini_batch: int, found: Sequence[FailedItems]) -> None:
+        begin, moved = 0, []
+        for one in found:
+            moved.append(replace(one, first=begin))
+            begin += one.count
+        stored(state, step, mini_batch, moved)
+
+    with patch.object(attempts, "_store_failed_items", wrong):
+        yield
+
+
+@fault(24)
+def all_are_split_at_once() -> Iterator[None]:
+    """No mini-batch waits for its turn to be split."""
+
+    def turn_of(step: Step, mini_batch: int) -> float:
+        tries = step.mini_batches.tries.get(mini_batch)
+        if tries is not None and tries.split is not None:
+            step.splits.running.add(mini_batch)
+        return 0.0
+
+    with patch.object(splits, "turn_of", turn_of):
+        yield
+
+
+@fault(25)
+def only_deaths_are_split() -> Iterator[None]:
+    """A mini-batch whose tries are used up by exceptions is given up whole."""
+    with patch.object(splits, "SPLIT_AT_LAST", frozenset()):
+        yield
+
+
+@fault(26)
+def pieces_are_never_given_up() -> Iterator[None]:
+    """A single item that ends its worker is tried again and again."""
+    with patch.object(splitting, "ITEM_TRIES", 1_000), patch.object(splitting, "DEATHS_MAX", 1_000):
         yield

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim_disk import RowsLost
 from sim_network import Stream
+from sim_splitting import ordered
 from sim_view import settings_of
 from sim_world import Process
 from sim_writer import Reply, SimWriter
@@ -150,6 +151,9 @@ class SimMaster(Process):
     def _send_assignments(self, effect: fx.SendAssignments) -> None:
         if not self.world.chance(self.config.assignment_loss):
             steps = self.core.state.steps
+            self.sim.orders.update(
+                (lease.lease_id, ordered(lease.split)) for lease in effect.leases if lease.split is not None
+            )
             leases = [
                 HeldLease(
                     lease.lease_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from sim_config import Config, draw_config
 from sim_disk import Disk
 from sim_master import SimMaster
 from sim_planting import Broken
+from sim_splitting import Ordered, run_items
 from sim_tables import MemoryTables, MiniBatchRow, SegmentRange
 from sim_view import settings_of
 from sim_world import World
@@ -56,6 +58,8 @@ class Simulation:
         self.disk = Disk(tables if tables is not None else MemoryTables())
         self.checkers = Checkers(self)
         self.rows: dict[int, bytes] = {}
+        self.orders: dict[int, Ordered] = {}
+        """How leases are to be split, by lease."""
         """The rows that each lease's run returned."""
         self.master: SimMaster | None = None
         self.master_since_s = self.world.now_s
@@ -137,15 +141,40 @@ class Simulation:
                     cause = candidate
                     break
         if cause:
-            return work_pb2.Completion(lease_id=lease.lease_id, cause=int(cause), item_count=items, message=cause.name)  # type: ignore[arg-type]
+            return work_pb2.Completion(
+                lease_id=lease.lease_id,
+                cause=int(cause),  # type: ignore[arg-type]
+                item_count=items,
+                message=cause.name,
+                phase=5,  # type: ignore[arg-type]
+            )
+        bad = self.bad_items(job_id, ordinal, lease.mini_batch)
+        if bad or lease.lease_id in self.orders:
+            result = run_items(lease.lease_id, items, bad, self.orders.get(lease.lease_id))
+            if not result.cause:
+                named = {one.first + at for one in result.failed_items for at in range(one.count)}
+                self._give_rows(job_id, ordinal, lease, result, [at for at in range(items) if at not in named])
+            return result
         results = rng.randint(0, items) if rng.random() < config.short else items
+        result = work_pb2.Completion(lease_id=lease.lease_id, item_count=items)
+        self._give_rows(job_id, ordinal, lease, result, range(results))
+        return result
+
+    def bad_items(self, job_id: str, ordinal: int, mini_batch: int) -> dict[int, Cause]:
+        """The items of a mini-batch that always fail, each with its cause."""
+        found = {}
+        for at in range(self._jobs[job_id].counts[ordinal][mini_batch] if self.config.bad_items else 0):
+            if self._draw(job_id, ordinal, mini_batch, f"item {at}") < self.config.bad_items:
+                deadly = self._draw(job_id, ordinal, mini_batch, f"deadly {at}") < self.config.deadly_items
+                found[at] = Cause.CRASH if deadly else Cause.EXCEPTION
+        return found
+
+    def _give_rows(self, job_id: str, ordinal: int, lease: HeldLease, result: Any, good: Sequence[int]) -> None:
         name = f"{job_id}/{ordinal}:{lease.mini_batch}"
-        rows = b"".join(f"{name}:{at}:{lease.lease_id:x}\n".encode() for at in range(results))
+        rows = b"".join(f"{name}:{at}:{lease.lease_id:x}\n".encode() for at in good)
         self.rows[lease.lease_id] = rows
-        return work_pb2.Completion(
-            lease_id=lease.lease_id, item_count=items, result_count=results, row_count=results, rows=rows,
-            rows_length=len(rows), rows_crc32=crc32(rows),
-        )  # fmt: skip
+        result.result_count = result.row_count = len(good)
+        result.rows, result.rows_length, result.rows_crc32 = rows, len(rows), crc32(rows)
 
     def settings_of(self, step_id: int) -> StepSettings:
         """The settings of a stored step."""

@@ -135,7 +135,6 @@ def test_whatever_is_quoted_comes_out_as_it_was(arguments: list[str]) -> None:
         ("--amlbi_file_format jsonl --amlbi_mini_batch_rows 5", "mini_batch_rows", 5),
         ("--amlbi_mini_batch_rows 5", "mini_batch_rows", None),
         ("--amlbi_file_format jsonl --amlbi_pf_enabled True --amlbi_pf_run_mode component", "file_format", "jsonl"),
-        ("--exact_row_index True", "exact_row_index", True),
         ("--amlbi_dataframe_mixed_types true", "mixed_types", True),
         ("--exact_row_ind True", "exact_row_index", False),
     ],
@@ -146,6 +145,16 @@ def test_runtime_arguments_set_what_they_name_and_stay_visible(
     step = load(workspace, arguments).job.steps[0]
     assert getattr(step, setting) == value
     assert list(step.arguments) == shlex.split(arguments)
+
+
+def test_scripts_that_do_not_name_arguments_of_windrow_alone_do_not_get_them(workspace: Workspace) -> None:
+    arguments = "--a 1 --append_row_format csv --exact_row_index=True --b -- --append_row_format x"
+    step = load(workspace, arguments, "outputs: {scores: {type: uri_file, path: ./o.csv}}").job.steps[0]
+    assert (step.exact_row_index, step.rows.format) == (True, "csv")
+    assert step.arguments == ("--a", "1", "--b", "--", "--append_row_format", "x")
+    workspace.write("src/score.py", 'add("--append_row_format")')
+    step = load(workspace, arguments, "outputs: {scores: {type: uri_file, path: ./o.csv}}").job.steps[0]
+    assert step.arguments == ("--a", "1", "--append_row_format", "csv", "--b", "--", "--append_row_format", "x")
 
 
 @pytest.mark.parametrize("word", ["True", "true", "TRUE", "1"])

@@ -75,7 +75,7 @@ def test_a_file_uri_is_percent_decoded(workspace: Workspace) -> None:
         ("{type: uri_folder, path: azureml:data@latest}", ".path", "registry"),
         ("{type: uri_folder, path: 'azureml://datastores/x/paths/y'}", ".path", "datastores"),
         ("{type: uri_folder, path: 's3://bucket/a//x'}", ".path", "empty part"),
-        ("{type: uri_folder, path: 's3:///x'}", ".path", "names no bucket"),
+        ("{type: uri_folder, path: 's3:///x'}", ".path", "has no bucket"),
         ("{type: uri_file, path: 's3://bucket/x/'}", ".path", "is a folder"),
         ("{type: uri_folder, path: 'azureml:https://x/y'}", ".path", "cannot be listed"),
         ("{type: uri_file, path: 'https://x/y?sig=abc'}", ".path", "query"),

@@ -128,15 +128,15 @@ class StorageJob:
         )
         (self.folder / "job.yml").write_text(text)
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        """Start `windrow run job.yml`."""
+    def start(self, *options: str, file: str = "job.yml") -> subprocess.Popen[str]:
+        """Start `windrow run job.yml`, or another file."""
         environment = clean_environment(self.endpoint, self.home)
         for name, value in self.environment.items():
             environment.pop(name, None)
             if value is not None:
                 environment[name] = value
         process = subprocess.Popen(
-            [*self.before, WINDROW, "run", "job.yml", "--no-progress", *options],
+            [*self.before, WINDROW, "run", file, "--no-progress", *options],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -148,9 +148,9 @@ class StorageJob:
         self._processes.append(process)
         return process
 
-    def run(self, *options: str) -> tuple[int, str]:
+    def run(self, *options: str, file: str = "job.yml") -> tuple[int, str]:
         """Run it to its end: exit code, and what was printed."""
-        process = self.start(*options)
+        process = self.start(*options, file=file)
         text, _ = process.communicate(timeout=DEADLINE_S)
         return process.returncode, text
 

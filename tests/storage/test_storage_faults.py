@@ -94,7 +94,7 @@ def test_trouble_that_stays_fails_the_mini_batches(
     job.endpoint = proxy.url
     job.environment["WINDROW_STORAGE_RETRY"] = "1"
     write(job, settings="retry_settings: {max_retries: 0}\n    mini_batch_error_threshold: 0", files=1)
-    code, text = job.run("--output", "json")
+    code, text = job.run("--format", "json")
     assert code == 1, text
     assert said in text and f"{job.url}/data/00" in text, text
     (result, *_) = job.folder.rglob("job_result.txt")
@@ -110,7 +110,7 @@ def test_fetching_is_bounded(job: StorageJob, proxy: Proxy) -> None:
     write(job, settings="retry_settings: {max_retries: 0}\n    mini_batch_error_threshold: 0", files=1)
     text = (job.folder / "job.yml").read_text().replace("--keep 1", "--task_overhead_timeout 2")
     (job.folder / "job.yml").write_text(text)
-    code, said = job.run("--output", "json")
+    code, said = job.run("--format", "json")
     assert code == 1 and "--task_overhead_timeout" in said, said
     assert failure_in(said) == ("timeout", "LOAD_TIMEOUT", "DependencyError", "DependencyError")
 

@@ -238,3 +238,26 @@ def test_steps_of_an_mltable_file(job: StorageJob, tmp_path: Path, steps: str) -
     (folder / "MLTable").write_text(f"paths: [{{pattern: '*.csv'}}]\ntransformations: {steps}\n")
     job.server.upload(folder, f"{job.prefix}/data")
     compare(job, TABLE if "read" in steps else CONTENTS, "mltable", folder, size="10kb" if "read" in steps else 2)
+
+
+def test_without_a_job_file(job: StorageJob, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    make_files(folder)
+    make_table(tmp_path / "table", "csv")
+    job.server.upload(folder, f"{job.prefix}/data")
+    job.server.upload(tmp_path / "table", f"{job.prefix}/table")
+    job.write(CONTENTS, "{}")
+    script = job.folder / "code" / "entry.py"
+
+    def rows(*inputs: str, output: str) -> bytes:
+        code, text = job.run(*inputs, "-o", output, file="code/entry.py")
+        assert code == 0, text + job.agent_log()
+        return (job.folder / output).read_bytes()
+
+    assert rows(f"{job.url}/data/", output="there.txt") == rows(str(folder), output="here.txt")
+    pattern = rows(f"{job.url}/data/b*/*.txt", output="pattern.txt")
+    assert pattern == rows(str(folder / "b*" / "*.txt"), output="same.txt")
+    script.write_text(TABLE)
+    there = rows(f"{job.url}/table/part-0.csv", output="there.csv")
+    assert there == rows(str(tmp_path / "table" / "part-0.csv"), output="here.csv")
+    assert there.startswith(b"number,text,double\n")

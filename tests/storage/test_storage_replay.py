@@ -108,4 +108,4 @@ def test_sorted_rows_can_be_replayed_only_while_they_are_there(job: StorageJob) 
     done = replay(job, name_of(job), "0")
     assert done.returncode == 2
     assert "sorted by their partition keys" in done.stderr
-    assert "removed when a job has ended" in done.stderr
+    assert "removed when the job ends" in done.stderr

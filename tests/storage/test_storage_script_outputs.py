@@ -90,7 +90,7 @@ def test_nothing_is_told_as_done_before_its_files_are_there(job: StorageJob, pro
     """What a mini-batch has written is in the store when it counts, also when all dies right then."""
     gate = job.hold(proxy, "PUT", "out/02")
     write(job, WRITE)
-    process = job.start("--slots", "1", "-o", "json")
+    process = job.start("--slots", "1", "--format", "json")
     wait_until(gate.held.is_set, "a save that waits")
     wait_until(lambda: "02" not in made(job) and len(made(job)) == 2, "two saves that are done")
     agent = json.loads((job.state / "embedded.json").read_text())["agent_pid"]
@@ -286,7 +286,7 @@ def test_one_that_dies_while_workers_end(job: StorageJob, proxy: Proxy, victim: 
     """A master hears of it again; what an agent had not brought yet is named."""
     gate = job.hold(proxy, "PUT")
     write(job, AT_THE_END)
-    process = job.start("--slots", "1", "-o", "json")
+    process = job.start("--slots", "1", "--format", "json")
     wait_until(gate.held.is_set, "a save at the end")
     os.kill(json.loads((job.state / "embedded.json").read_text())[victim], signal.SIGKILL)
     proxy.fault = lambda exchange: None

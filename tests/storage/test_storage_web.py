@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
-from storage_job import CONTENTS, TABLE, WINDROW, StorageJob, wait_until
+from storage_job import CONTENTS, TABLE, StorageJob, wait_until
 from web_server import WebServer, web_server
+from windrow_command import windrow
 
 ROWS = 3000
 
@@ -58,8 +58,7 @@ def test_tables_of_a_server_that_gives_no_parts(job: StorageJob, web: WebServer,
     write(job, web, kind)
     code, text = job.run()
     assert code == 0 and job.rows.read_bytes() == rows(), text
-    show = [WINDROW, "job", "show", text.split()[1]]
-    shown = subprocess.run(show, cwd=job.folder, check=False, capture_output=True, text=True)
+    shown = windrow("job", "show", text.split()[1], cwd=job.folder)
     assert "its web server does not support range requests" in shown.stdout, shown
 
 

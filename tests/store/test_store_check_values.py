@@ -242,7 +242,7 @@ def test_items_that_failed_are_all_there_once_their_step_has_come_to_its_end(
     assert len([row for page in reader.failures_of(STEP, page_rows) for row in page]) == 2
     store._connection.execute("DELETE FROM item_outcome WHERE mini_batch = 4")
     for read in (reader.failures_of, reader.item_outcomes_of):
-        with pytest.raises(StateDamaged, match="12 items that failed were counted, and 10 are found"):
+        with pytest.raises(StateDamaged, match="12 failed items were counted, but 10 are stored"):
             every(read(STEP, page_rows))
 
 

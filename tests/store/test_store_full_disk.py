@@ -30,7 +30,7 @@ def test_a_store_is_opened_with_the_room_of_the_reserve(small_disk: Path) -> Non
     folder.close()
 
     fill(small_disk)
-    with pytest.raises(StoreFull, match="Make room, then start the master again"):
+    with pytest.raises(StoreFull, match="Free some space, then restart the master"):
         StateFolder.open(small_disk / "state", RESERVE_BYTES)
 
     filling.unlink()

@@ -81,7 +81,7 @@ def test_the_lock_is_not_inherited(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with pytest.raises(StateUnusable, match="Give a folder that this user may write"):
+    with pytest.raises(StateUnusable, match="Choose a folder that this user can write to"):
         StateFolder.open(tmp_path, RESERVE_BYTES)
 
 
@@ -301,7 +301,7 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "windrow.db").write_bytes(b"no database at all " * 100)
-    with pytest.raises(DatabaseDamaged, match="does not begin as a SQLite database does"):
+    with pytest.raises(DatabaseDamaged, match="does not begin like a SQLite database"):
         StateFolder.open(tmp_path, RESERVE_BYTES)
 
 
@@ -367,7 +367,7 @@ def test_a_full_disk_when_opened_gives_up_the_reserve(
         with store_of(tmp_path) as store:
             assert store.incarnation == 2
     else:
-        with pytest.raises(StoreFull, match="Make room, then start the master again"):
+        with pytest.raises(StoreFull, match="Free some space, then restart the master"):
             StateFolder.open(tmp_path, RESERVE_BYTES)
         monkeypatch.undo()
         StateFolder.open(tmp_path, RESERVE_BYTES).close()

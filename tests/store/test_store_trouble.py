@@ -40,7 +40,7 @@ def test_a_full_disk_rolls_back_and_the_same_group_goes_on(store: SqliteStore, m
     dirty, ranges = completed(store, range(COUNT))
     limit_pages(store, more)
     for _ in range(3):
-        with pytest.raises(StoreFull, match=r"disk that holds .*windrow\.db is full\. Make room"):
+        with pytest.raises(StoreFull, match=r"disk of .*windrow\.db is full\. Free some space"):
             store.commit(dirty, ranges, [])
         # Reads go on meanwhile, and see nothing of the group.
         assert store.reader().attempt(lease(store, 1)) is None

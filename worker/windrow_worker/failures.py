@@ -8,7 +8,9 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import List, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from windrow_worker.splitting import FailedItems
 
 MESSAGE_CHARACTERS_MAX = 1000
 DETAIL_CHARACTERS_MAX = 16000
@@ -23,6 +25,10 @@ INPUT_CHANGED = "input_changed"
 INPUT_MISREAD = "input_misread"
 INIT_FAILED = "init_failed"
 NODE_FAULT = "node_fault"
+MARKED = "marked"
+"""Of items alone: the script has marked them."""
+ITEM_CHARACTERS_MAX = 240
+"""For the message of a failed item: there may be thousands in a mini-batch."""
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = (os.path.join(os.path.dirname(os.__file__), ""), "<")
@@ -31,10 +37,18 @@ _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "i
 """Code between the host and a script that is being imported."""
 
 
-def encode_failure(cause: str, message: str, detail: str) -> bytes:
-    """The side document of an INIT_FAILED or FAILED frame. Lone surrogates and control characters become escapes."""
+def encode_failure(cause: str, message: str, detail: str, failed: Sequence[FailedItems] = ()) -> bytes:
+    """The side document of an INIT_FAILED or FAILED frame. Lone surrogates and control characters become escapes.
+    `failed`: the items, if it is known of each that it fails.
+    """
     line = " ".join(_cut(message, MESSAGE_CHARACTERS_MAX).split())
-    document = {"cause": cause, "message": _printable(line), "detail": _printable(_cut(detail, DETAIL_CHARACTERS_MAX))}
+    document: Dict[str, Any] = {
+        "cause": cause,
+        "message": _printable(line),
+        "detail": _printable(_cut(detail, DETAIL_CHARACTERS_MAX)),
+    }
+    if failed:
+        document["failed"] = _failed(failed)
     return json.dumps(document, ensure_ascii=False).encode()
 
 
@@ -140,13 +154,30 @@ def _with_causes(error: BaseException) -> List[BaseException]:
     return found
 
 
-def encode_misfits(misfits: Sequence[Tuple[str, int, str]]) -> bytes:
-    """The side document of a DONE frame: values that did not fit the pinned type of their column, by column."""
+def _failed(failed: Sequence[FailedItems]) -> List[List[Any]]:
+    return [
+        [one.first, one.count, one.cause, item_line(one.message), _printable(_cut(one.place, EXAMPLE_CHARACTERS_MAX))]
+        for one in failed
+    ]
+
+
+def item_line(message: str) -> str:
+    """The message of a failed item, in one line that is not too long."""
+    line = " ".join(message.split())
+    return _printable(line if len(line) <= ITEM_CHARACTERS_MAX else line[: ITEM_CHARACTERS_MAX - 1] + "…")
+
+
+def encode_done(misfits: Sequence[Tuple[str, int, str]], failed: Sequence[FailedItems] = ()) -> bytes:
+    """The side document of a DONE frame: values that did not fit the pinned type of their column, by column, and the
+    items that failed although `run()` returned.
+    """
     most = EXAMPLE_CHARACTERS_MAX
-    document = {
+    document: Dict[str, Any] = {
         "misfits": [
             [_printable(column), count, _printable(text if len(text) <= most else "…" + text[1 - most :])]
             for column, count, text in misfits
         ]
     }
+    if failed:
+        document["failed"] = _failed(failed)
     return json.dumps(document, ensure_ascii=False).encode()

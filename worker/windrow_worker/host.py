@@ -23,7 +23,7 @@ from io import open  # a script may replace the one in builtins
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from windrow_worker import failure_causes, failures, process
+from windrow_worker import failure_causes, failures, process, splitting
 from windrow_worker.loading import is_row_index_exact, make_loader
 from windrow_worker.protocol import exits, frames, page
 from windrow_worker.protocol.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
@@ -35,9 +35,9 @@ from windrow_worker.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, NoReturn, Sequence, Tuple
+    from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple
 
-    from windrow_worker.loaded import Loader
+    from windrow_worker.loaded import Loaded, Loader
     from windrow_worker.protocol.configuration import Configuration
     from windrow_worker.rows.writer import Rows
 
@@ -198,6 +198,8 @@ class Host:
                 serve(flags, attempt, lease_id, index, item_first, item_count, length)
             elif kind == frames.SHUTDOWN:
                 self._stop()
+            elif kind == frames.SPLIT:
+                self._serve_split(flags, attempt, lease_id, index, item_first, item_count, length)
             else:
                 process.leave(exits.HOST_FAULT, f"The agent has sent a packet of the unknown type {kind}.")
 
@@ -232,7 +234,8 @@ class Host:
         context = None
         if self._script.takes_context:
             first = item_first if self._row_index_exact else None
-            context = MiniBatchContext(index, attempt - 1, first, loaded.partition_key_value, self._loader, recipe)
+            key = loaded.partition_key_value
+            context = MiniBatchContext(index, attempt - 1, first, key, self._loader, recipe, value)
         # From here on, only the script holds the mini-batch: what it releases is freed before rows are made.
         loaded = None  # type: ignore[assignment]
         run_started = enter(page.RUNNING, lease_id, index, items)
@@ -247,20 +250,123 @@ class Host:
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
+        failed = () if context is None else context.take_marks()
         value = context = None
         report.run_us = (enter(page.RETURNING, lease_id, index, items) - run_started) // 1000
         try:
-            report.result_count = self._rows.count(result)
+            report.result_count = self._rows.results_of(result, items)
             rows = self._rows.write(result, lease_id)
         except BaseException as error:
             self._leave_if_forked(error)
             self._send_failure(started, *failure_causes.return_failure(error))
             return
         result = None
-        self._send_done(started, rows, misfits)
+        if failed:
+            report.result_count = min(report.result_count, items - len(failed))
+            self._place(failed, recipe)
+        self._send_done(started, rows, misfits, failed)
 
-    def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
-        side = failures.encode_misfits(misfits) if misfits else b""
+    def _serve_split(
+        self, flags: int, attempt: int, lease_id: int, index: int, item_first: int, item_count: int, length: int
+    ) -> None:
+        """Makes one attempt of a mini-batch that is split: load, run each piece, return."""
+        enter, report = self._page.enter, self._report
+        report.clear(lease_id, item_count)
+        report.start_unix_us = time_ns() // 1000
+        started = enter(page.LOADING, lease_id, index, item_count)
+        try:
+            order, begin = splitting.read_order(self._work.view, frames.PACKET.size)
+            recipe = self._recipe(flags, length, begin)
+            loaded = self._loader.load(recipe)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            self._send_failure(started, *failure_causes.load_failure(error, index))
+            return
+        items, misfits = loaded.item_count, loaded.misfits
+        report.item_count = items
+        gathered = self._rows.gather(lease_id)
+        marked: List[splitting.FailedItems] = []
+        first_item = item_first if self._row_index_exact else None
+
+        def run_piece(first: int, count: int) -> Optional[Tuple[str, str, str]]:
+            value = splitting.piece_of(loaded.value, first, count)
+            if type(value) is list:
+                value = MiniBatch(value, index)
+            context = None
+            if self._script.takes_context:
+                begins = None if first_item is None else first_item + first
+                key, piece = loaded.partition_key_value, (first, count)
+                context = MiniBatchContext(index, attempt - 1, begins, key, self._loader, recipe, value, piece)
+            run_started = enter(page.RUNNING, lease_id, index, items, first, count)
+            try:
+                result = self._script.run(value) if context is None else self._script.run(value, context)
+            except BaseException as error:
+                self._leave_if_forked(error)
+                message, detail = failure_causes.run_failure(self._configuration, error)
+                return failures.EXCEPTION, message, detail
+            finally:
+                if _getpid() == self._pid:
+                    report.run_us += (enter(page.RETURNING, lease_id, index, items, first, count) - run_started) // 1000
+            self._leave_if_forked(None)
+            marks = [] if context is None else context.take_marks()
+            try:
+                results = self._rows.results_of(result, count)
+                gathered.add(result)
+            except BaseException as error:
+                self._leave_if_forked(error)
+                cause, message, detail = failure_causes.return_failure(error)
+                if cause == failures.NODE_FAULT:
+                    raise
+                return cause, message, detail
+            report.result_count += min(results, count - len(marks))
+            marked.extend(marks)
+            return None
+
+        try:
+            failed, last = splitting.find_failures(order, items, run_piece)
+            rows = gathered.finish()
+        except BaseException as error:
+            gathered.discard()
+            self._send_failure(started, *failure_causes.return_failure(error))
+            return
+        enter(page.RETURNING, lease_id, index, items)
+        if last is not None and splitting.count_of(failed) == items:
+            gathered.discard()
+            self._place(failed, recipe, loaded)
+            self._send_failure(started, *last, failed=failed)
+            return
+        failed = sorted([*failed, *marked], key=lambda one: one.first)
+        self._place(failed, recipe, loaded)
+        self._send_done(started, rows, misfits, failed)
+
+    def _place(self, failed: Sequence[splitting.FailedItems], recipe: bytes, loaded: Optional[Loaded] = None) -> None:
+        """Says of failed rows of a table where they are. `loaded`: None: they are read again for that."""
+        kind, reader = self._configuration.reader.get("kind"), self._configuration.reader
+        if kind == "inputs":
+            number, _, recipe = recipe.partition(b"\0")
+            reader = reader["inputs"][int(number)]
+            kind = reader.get("kind")
+        single = [one for one in failed if one.count == 1]
+        if kind not in ("table", "records") or not single:
+            return
+        try:
+            from windrow_worker.tables.places import row_places
+
+            loaded = loaded or make_loader(reader).load(recipe)
+            for one, place in zip(single, row_places(loaded, recipe, [one.first for one in single])):
+                one.place = place
+        except Exception as error:
+            # A file is gone, or a library is missing: the number of the record in its part says it, too.
+            process.warn(f"The lines of failed rows are not known: {failures.describe(error)}")
+
+    def _send_done(
+        self,
+        started: int,
+        rows: Rows,
+        misfits: Sequence[Tuple[str, int, str]],
+        failed: Sequence[splitting.FailedItems] = (),
+    ) -> None:
+        side = failures.encode_done(misfits, failed) if misfits or failed else b""
         self._finish_report(started)
         report = self._report
         self._results.send(
@@ -271,13 +377,13 @@ class Host:
         self._page.completed += 1
         self._page.enter(page.IDLE)
 
-    def _recipe(self, flags: int, length: int) -> bytes:
-        """The recipe in the packet, or in the file that it names. Raises BadPacket."""
+    def _recipe(self, flags: int, length: int, begin: int = frames.PACKET.size) -> bytes:
+        """The recipe in the packet, from `begin` on, or in the file that it names. Raises BadPacket."""
         if length > frames.PACKET_BYTES_MAX:
             raise failure_causes.BadPacket(
                 f"its description of {length} bytes should have been in a file, from {frames.PACKET_BYTES_MAX} on"
             )
-        recipe = bytes(self._work.view[frames.PACKET.size : length])
+        recipe = bytes(self._work.view[begin:length])
         if not flags & frames.RECIPE_IN_FILE:
             return recipe
         try:
@@ -291,9 +397,11 @@ class Host:
             raise failure_causes.BadPacket("its description was damaged in its file: check this node's disk")
         return content
 
-    def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
+    def _send_failure(
+        self, started: int, cause: str, message: str, detail: str, *, failed: Sequence[splitting.FailedItems] = ()
+    ) -> None:
         self._finish_report(started)
-        side = failures.encode_failure(cause, message, detail)
+        side = failures.encode_failure(cause, message, detail, failed)
         self._results.send(frames.encode_frame(frames.FAILED, self._report, side=side))
         self._page.completed += 1
         self._page.enter(page.IDLE)

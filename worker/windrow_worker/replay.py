@@ -16,13 +16,16 @@ import sys
 from windrow_worker import failures, process
 from windrow_worker.host import Host
 from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
+from windrow_worker.splitting import piece_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, NoReturn, Sequence, Tuple, Union
 
+    from windrow_worker.loaded import Loaded, Loader
     from windrow_worker.protocol.configuration import Configuration
     from windrow_worker.rows.writer import Rows
+    from windrow_worker.splitting import FailedItems
 
 FAILED, INTERRUPTED = 1, 130
 RUNNING = ".running"
@@ -30,6 +33,7 @@ RUNNING = ".running"
 ends the process, the file stays."""
 LOG_LINES_SHOWN = 100
 ROWS_SHOWN = 5
+FAILED_SHOWN = 20
 COLUMNS_SHOWN = 200
 HEAD_BYTES = 64 << 10
 
@@ -71,6 +75,23 @@ class _NoResults:
         """Does nothing."""
 
 
+class _OneItem:
+    """Another loader's mini-batches, with only one of their items."""
+
+    def __init__(self, loader: Loader, item: int) -> None:
+        self._loader = loader
+        self._item = item
+
+    def load(self, recipe: bytes) -> Loaded:
+        """Loads that item. Raises ValueError if there is none, and what the other loader raises."""
+        loaded = self._loader.load(recipe)
+        if self._item >= loaded.item_count:
+            raise ValueError(f"it has {_items(loaded.item_count)}, counted from 0, and no item {self._item}")
+        loaded.value, loaded.item_count = piece_of(loaded.value, self._item, 1), 1
+        loaded.positions = None
+        return loaded
+
+
 class ReplayHost(Host):
     """Reports to a person what a host reports to an agent. `wishes`: the key `replay` of the configuration."""
 
@@ -81,6 +102,12 @@ class ReplayHost(Host):
         self._code = FAILED
         self._was_interrupted = False
 
+    def start(self) -> None:
+        super().start()
+        item = self._wishes.get("item")
+        if item is not None:
+            self._loader = _OneItem(self._loader, item)
+
     # Hooks of Host. ------------------------------------------------------------------------------------------------
 
     def _start_failure(self, error: BaseException, stage: str) -> bytes:
@@ -89,14 +116,22 @@ class ReplayHost(Host):
         self._show_log()
         process.leave(INTERRUPTED if self._was_interrupted else FAILED)
 
-    def _send_failure(self, started: int, cause: str, message: str, detail: str) -> None:
+    def _send_failure(
+        self, started: int, cause: str, message: str, detail: str, *, failed: Sequence[FailedItems] = ()
+    ) -> None:
         error = sys.exc_info()[1]
-        super()._send_failure(started, cause, message, detail)
+        super()._send_failure(started, cause, message, detail, failed=failed)
         self._tell_failure(error, message, cause)
         self._tell_figures()
 
-    def _send_done(self, started: int, rows: Rows, misfits: Sequence[Tuple[str, int, str]]) -> None:
-        super()._send_done(started, rows, misfits)
+    def _send_done(
+        self,
+        started: int,
+        rows: Rows,
+        misfits: Sequence[Tuple[str, int, str]],
+        failed: Sequence[FailedItems] = (),
+    ) -> None:
+        super()._send_done(started, rows, misfits, failed)
         self._code = 0
         report = self._report
         items, results = report.item_count, report.result_count
@@ -109,8 +144,12 @@ class ReplayHost(Host):
         else:
             what = "one result" if results == 1 else f"{results:,} results"
             _say(f"run() returned {what} for {_items(items)}.")
-            if results < items:
-                _say(f"  In the job, {items - results:,} of them count as failed: they have no result.")
+            for one in failed[:FAILED_SHOWN]:
+                _say(f"  The script marked item {one.first} as failed: {one.message}")
+            if len(failed) > FAILED_SHOWN:
+                _say(f"  … and {len(failed) - FAILED_SHOWN:,} more.")
+            if results < items - len(failed):
+                _say(f"  In the job, {items - len(failed) - results:,} count as failed: they have no result.")
         for line in _rows(rows, self._configuration.rows):
             _say(line)
         for column, count, example in misfits:

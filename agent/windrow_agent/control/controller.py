@@ -170,6 +170,7 @@ class Controller:
                     a.attempt,
                     a.exclusive,
                     step.spec.identity,
+                    completions.split_order(a.split) if a.HasField("split") else b"",
                 )
                 for a in group.assignments
             ),

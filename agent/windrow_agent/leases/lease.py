@@ -34,6 +34,8 @@ class Lease:
     exclusive: bool = False
     identity: int = 0
     """The identity of its step, as in StepSpec."""
+    order: bytes = b""
+    """How its mini-batch is split, as the worker reads it; empty: a `run()` gets all items."""
     state: LeaseState = LeaseState.QUEUED
     worker: int = 0
     revoked: bool = False

@@ -28,6 +28,19 @@ _CAUSES: dict[str, work.Cause.ValueType] = {
 }
 
 
+_ITEM_CAUSES: dict[str, work.Cause.ValueType] = {
+    **_CAUSES,
+    "timeout": work.CAUSE_TIMEOUT,
+    "crash": work.CAUSE_CRASH,
+    "oom": work.CAUSE_OOM,
+    "marked": work.CAUSE_MARKED,
+}
+"""Causes of single items. Those that end a worker come from the master, and go back to it."""
+
+_CAUSE_WORDS = {cause: word for word, cause in _ITEM_CAUSES.items()}
+
+_ITEM_MESSAGE_MAX = 1 << 10
+
 _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_EXCEPTION: node.WORKER_PHASE_RUNNING,
     work.CAUSE_BAD_RETURN: node.WORKER_PHASE_RETURNING,
@@ -97,7 +110,35 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
         except (TypeError, ValueError, OverflowError):
             # Not written by the host. Misfits are only information: an error here would leave the lease without an end.
             del completion.misfits[:]
+        if "failed" in side:
+            _add_failed_items(completion, side["failed"])
     return completion
+
+
+def _add_failed_items(completion: work.Completion, failed: Any) -> None:
+    """Adds the items that the worker has found to fail."""
+    try:
+        for first, count, cause, message, place in failed:
+            completion.failed_items.add(
+                first=int(first),
+                count=int(count),
+                cause=_ITEM_CAUSES.get(str(cause), work.CAUSE_EXCEPTION),
+                message=shortened(str(message), _ITEM_MESSAGE_MAX),
+                place=shortened(str(place), _ITEM_MESSAGE_MAX),
+            )
+    except (TypeError, ValueError, OverflowError):
+        # Not written by the host. Without them, the master counts items without a result.
+        del completion.failed_items[:]
+
+
+def split_order(split: work.Split) -> bytes:
+    """How a mini-batch is split, as the worker reads it (docs/contracts.md, section 4)."""
+    given_up = [
+        [one.first, one.count, _CAUSE_WORDS.get(one.cause, "exception"), one.message, one.place]
+        for one in split.given_up
+    ]
+    document = {"cuts": list(split.cuts), "given_up": given_up, "runs_max": split.runs_max}
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def of_dead_worker(
@@ -123,6 +164,8 @@ def of_dead_worker(
         message=shortened(message, _MESSAGE_MAX),
         detail=shortened(detail, _DETAIL_MAX),
         phase=node.WorkerPhase.ValueType(look.phase),
+        piece_first=look.piece_first,
+        piece_count=look.piece_count,
     )
 
 
@@ -154,7 +197,7 @@ def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) 
     """The completion of an attempt whose `run()` returned, but whose outputs could not be saved to their store."""
     completion = work.Completion()
     completion.CopyFrom(done)
-    for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits"):
+    for name in ("result_count", "row_count", "rows", "rows_length", "rows_crc32", "header", "misfits", "failed_items"):
         completion.ClearField(name)
     completion.cause = cause
     completion.message = shortened(message, _MESSAGE_MAX)

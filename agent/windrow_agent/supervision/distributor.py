@@ -152,6 +152,11 @@ class LeaseDistributor:
 
 def packet_of(lease: Lease, scratch: Path) -> bytes:
     """The packet of a lease for a worker with this scratch folder. Raises OSError (disk full)."""
+    packet = _packet_of_all_items(lease, scratch)
+    return frames.split_packet(packet, lease.order) if lease.order else packet
+
+
+def _packet_of_all_items(lease: Lease, scratch: Path) -> bytes:
     recipe = lease.recipe
     if len(recipe) <= PACKET_RECIPE_MAX:
         return frames.run_packet(

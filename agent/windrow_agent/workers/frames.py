@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 MAGIC = 0x57524F57
-RUN, SHUTDOWN = 1, 2
+RUN, SHUTDOWN, SPLIT = 1, 2, 3
 RECIPE_IN_FILE = 1
 ROWS_IN_FILE = 1
 
@@ -184,6 +184,13 @@ def run_packet_with_file(
     return head + recipe_crc32.to_bytes(4, "little") + recipe_path
 
 
+def split_packet(packet: bytes, order: bytes) -> bytes:
+    """The packet of a mini-batch that is split, made of the one that gives all items to a `run()`."""
+    return b"".join(
+        (bytes([SPLIT]), packet[1 : _PACKET.size], len(order).to_bytes(4, "little"), order, packet[_PACKET.size :])
+    )
+
+
 def shutdown_packet() -> bytes:
     """The packet that asks a worker to call `shutdown()` and leave, after all earlier packets."""
     return _PACKET.pack(SHUTDOWN, 0, 0, 0, 0, 0, 0, 0)
@@ -192,4 +199,4 @@ def shutdown_packet() -> bytes:
 def packet_lease(packet: bytes) -> int:
     """The lease of a packet read back from the work channel; 0 if it is not a mini-batch."""
     kind, _, _, _, lease_id, _, _, _ = _PACKET.unpack_from(packet, 0)
-    return lease_id if kind == RUN else 0
+    return lease_id if kind in (RUN, SPLIT) else 0

@@ -10,7 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 
 PAGE_BYTES = 4096
-_PAGE = struct.Struct("<QBxxxIQQQQ")
+_PAGE = struct.Struct("<QBxxxIQQQQII")
 _VERSION = struct.Struct("<Q")
 
 
@@ -47,6 +47,9 @@ class Look:
     phase_start_ns: int
     completed: int
     mini_batch_index: int
+    piece_first: int = 0
+    piece_count: int = 0
+    """The piece of a split mini-batch that `run()` has; 0: none."""
 
 
 NOTHING = Look(Phase.NONE, 0, 0, 0, 0, 0)
@@ -78,11 +81,11 @@ class Page:
             if not fields[0] & 1 and _VERSION.unpack_from(self._map, 0)[0] == fields[0]:
                 break
             fields = _PAGE.unpack_from(self._map, 0)
-        _, phase, items, lease_id, start, completed, index = fields
+        _, phase, items, lease_id, start, completed, index, first, count = fields
         if phase > Phase.STOPPING:
             # The script has overwritten the page.
             return NOTHING
-        return Look(Phase(phase), items, lease_id, start, completed, index)
+        return Look(Phase(phase), items, lease_id, start, completed, index, first, count)
 
     def close(self) -> None:
         """Unmaps and removes it."""

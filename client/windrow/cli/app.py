@@ -16,6 +16,7 @@ from windrow.cli import (
     context,
     doctor,
     health,
+    init,
     job,
     job_report,
     mini_batches,
@@ -29,6 +30,7 @@ from windrow.cli.options import (
     APP_SETTINGS,
     Environments,
     EnvironmentsChoice,
+    Kind,
     OutputForm,
     Sets,
     Since,
@@ -76,12 +78,65 @@ def windrow_command(
 
 @app.command(
     "run",
-    short_help="Run a job on this machine.",
-    epilog=f"Example: windrow run job.yml --set inputs.data.path=./images\n\n{EXIT_CODES}",
+    short_help="Run a script or a job file on this machine.",
+    epilog=f"Example: windrow run sizes.py photos/ -o sizes.csv. Then: windrow run job.yml\n\n{EXIT_CODES}",
 )
 @guarded
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A script (.py), or a job file: a pipeline YAML with parallel steps.")
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="What a script runs on: folders, files, patterns in quotes, tables (.csv, .tsv, .parquet, .jsonl), "
+            "addresses in a store. Then -- and arguments of the script.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="With a script: the file for its rows; .csv, .jsonl, .parquet, or .txt for lines of text.",
+        ),
+    ] = None,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--as", help="With a script: run() gets paths of files, or DataFrames [default: by the inputs' suffixes]."
+        ),
+    ] = Kind.AUTO,
+    mini_batch_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="With a script: files in a mini-batch; of tables, bytes such as 100kb [default: chosen by the input].",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=4096, metavar="N", help="With a script: the same as --slots, for its step.")
+    ] = None,
+    timeout: Annotated[
+        int | None,
+        typer.Option(min=1, max=259_200, metavar="S", help="With a script: seconds that a call of run() may take."),
+    ] = None,
+    max_retries: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**31 - 1, metavar="N", help="With a script: so often a failed mini-batch runs again."),
+    ] = None,
+    partition_keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY,…", help="With a script: columns of a table; each mini-batch has one of their values."
+        ),
+    ] = None,
+    save: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="With a script: write the equivalent job file, and run nothing."),
+    ] = None,
     sets: Sets = None,
     state: Annotated[
         str,
@@ -135,11 +190,11 @@ def run(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     tolerate: Tolerate = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
-    output: Annotated[
-        OutputForm, typer.Option("--output", "-o", help="json: one event per line on standard output.")
+    form: Annotated[
+        OutputForm, typer.Option("--format", help="json: one event per line on standard output.")
     ] = OutputForm.TEXT,
 ) -> int:
-    """Run a job on this machine and wait until it ends.
+    """Run a script over its inputs, or a job file, on this machine, and wait until it ends.
 
     A private master and agent do the work. Ctrl-C once lets running mini-batches finish and keeps the state; the same
     command then continues the run. Ctrl-C twice ends at once.
@@ -149,16 +204,29 @@ def run(
             "--restart and --keep-rows are mutually exclusive: cancel the unfinished run, or finish it."
         )
     options = RunOptions(file)
+    options.inputs = inputs or []
+    if "--" in sys.argv:
+        # Typer counts what stands behind among the inputs.
+        options.arguments = sys.argv[sys.argv.index("--") + 1 :]
+        options.inputs = options.inputs[: len(options.inputs) - len(options.arguments)]
+    options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size
+    options.workers, options.timeout, options.max_retries = workers, timeout, max_retries
+    options.partition_keys, options.save = partition_keys, save
+    if misplaced := options.misplaced():
+        raise typer.BadParameter(
+            f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "
+            "(--set changes a job file for one run), or name a script, whose name ends in .py."
+        )
     options.sets = sets or []
     options.datastores = datastores or []
     options.state = state
     options.python = python
     options.environments = environments.value
-    options.slots = slots
+    options.slots = slots or workers
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.tolerate = tolerate
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
-    options.output = output.value
+    options.form = form.value
     return run_start.run(options)
 
 
@@ -205,6 +273,12 @@ job.app.command("report", epilog="Example: windrow job report digits-20260501-10
 agent.add_to(app)
 
 app.command(
+    "init",
+    short_help="Write a script and a job file for your data.",
+    epilog="Example: windrow init photos/. Then: windrow run job.yml",
+)(init.init)
+
+app.command(
     "validate",
     short_help="Check a job file, a component or a table without running it.",
     epilog="Example: windrow validate job.yml --set inputs.data.path=./other",
@@ -244,4 +318,4 @@ def run_app() -> int:
 def _wants_json(arguments: list[str]) -> bool:
     """Whether the command line asks for JSON, as far as can be told before it is read: it may be what is wrong."""
     pairs = itertools.pairwise(arguments)
-    return "--output=json" in arguments or any(pair in (("-o", "json"), ("--output", "json")) for pair in pairs)
+    return "--format=json" in arguments or ("--format", "json") in pairs

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windrow.cli import exit_codes
+from windrow.cli import exit_codes, one_line
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
@@ -46,7 +46,7 @@ def dry_run(options: RunOptions) -> int:
         sys.stdout = None
         return exit_codes.DONE
     except Exception as error:
-        return report(error, options.output)
+        return report(error, options.form)
 
 
 def _dry_run(options: RunOptions) -> int:
@@ -54,8 +54,13 @@ def _dry_run(options: RunOptions) -> int:
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
     with contextlib.ExitStack() as opened:
+        job_file = options.job_file
+        if options.is_script:
+            made = one_line.make(options)
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="windrow-"))
+            job_file = one_line.write(made, folder)
         loaded = load_job(
-            options.job_file,
+            job_file,
             options.sets,
             datastores=known,
             # Asked only by a file that names an asset; a master of this state folder has to be asked then.
@@ -77,7 +82,7 @@ def _dry_run(options: RunOptions) -> int:
     document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
     where = f"a private master and agent of this machine{workers}, with their state in {state}"
-    return _tell(document, loaded, options.output, where)
+    return _tell(document, loaded, options.form, where)
 
 
 def dry_create(

@@ -132,7 +132,7 @@ def list_jobs(
     return exit_codes.DONE
 
 
-@app.command("show", epilog="Example: windrow job show digits-20260501-101500-ab12 -o json")
+@app.command("show", epilog="Example: windrow job show digits-20260501-101500-ab12 --format json")
 @guarded
 def show(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
     """Show one job: its state, failures and outputs."""

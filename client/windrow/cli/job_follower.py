@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 FLEET_INTERVAL_S = 1.0
+FLEET_REST = 20
+"""The fleet is looked at again after this many times as long as the last look took: the state of a job of hundreds of
+steps takes the master long to explain."""
+FLEET_INTERVAL_MAX_S = 10.0
+
+
+def fleet_interval_s(took_s: float) -> float:
+    """Return the pause before the next look at the fleet, after one that took so long."""
+    return min(max(FLEET_INTERVAL_S, FLEET_REST * took_s), FLEET_INTERVAL_MAX_S)
 
 
 class _Fleet(NamedTuple):
@@ -149,7 +159,9 @@ class Follower:
         """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
         builds = _Builds()
-        while not self._closing.wait(FLEET_INTERVAL_S):
+        wait_s = FLEET_INTERVAL_S
+        while not self._closing.wait(wait_s):
+            begun_s = time.monotonic()
             try:
                 now = self._client.master().read_only_reason
                 # The file that found no room may change meanwhile: report the condition once.
@@ -168,3 +180,4 @@ class Follower:
                     self.events.put(_Fleet(nodes))
             except Exception:  # the stream of the job reports what is wrong
                 return
+            wait_s = fleet_interval_s(time.monotonic() - begun_s)

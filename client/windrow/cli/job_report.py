@@ -32,12 +32,12 @@ def report(
 ) -> int:
     """Write a report of a job as one HTML file.
 
-    It shows who did what when, durations, memory, failures and waste, as of now; the job may still run. With -o json:
-    the figures behind it.
+    It shows who did what when, durations, memory, failures and waste, as of now; the job may still run. With
+    --format json: the figures behind it.
     """
     to_stdout = to is not None and str(to) == "-"
     if show and (to_stdout or output is OutputForm.JSON):
-        raise UsageError("--open needs a file: leave out `--to -` and `-o json`.")
+        raise UsageError("--open needs a file: leave out `--to -` and `--format json`.")
     with open_client(master, state) as client:
         figures = client.report(job)
         warn_read_only(client)

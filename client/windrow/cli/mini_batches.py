@@ -152,6 +152,14 @@ def show(
 def replay(
     job: JobName,
     mini_batch: MiniBatchName,
+    item: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Run only this item of the mini-batch, counted from 0 (column `number` of failed_items.csv).",
+        ),
+    ] = None,
     pdb: Annotated[bool, typer.Option("--pdb", help="Stop in Python's debugger where run() or init() raises.")] = False,
     python: Annotated[
         str | None,
@@ -191,7 +199,9 @@ def replay(
     step, index = parse_name(mini_batch)
     with Replay(keep) as prepared:
         with open_client(master, state) as client:
-            prepared.bring(client, job, index, step, pdb=pdb, python=python, code=code, write_outputs=write_outputs)
+            prepared.bring(
+                client, job, index, step, item=item, pdb=pdb, python=python, code=code, write_outputs=write_outputs
+            )
         # The master, perhaps this command's own, is not needed while the script runs.
         return prepared.run()
 
@@ -217,7 +227,7 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
         str(found.tries) if found.tries else "",
         found.cause,
         f"{found.item_count:,}" if found.item_count or found.state == "succeeded" else "?",
-        f"{found.ok_count:,}" if found.state == "succeeded" else "",
+        f"{found.ok_count:,}" if found.ok_count or found.state == "succeeded" else "",
         last.node_id if last is not None else "",
         last.process_name if last is not None else "",
         local_time(last.start_time) if last is not None else "",
@@ -257,7 +267,7 @@ def _print_details(
         out(f"  {item}")
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out
     if left > 0:
-        out(f"  … and {left:,} more (-o json lists the first 1,000)")
+        out(f"  … and {left:,} more (--format json lists the first 1,000)")
     recipe = found.recipe
     if not recipe.startswith('{"files"') and recipe != "{}":
         out(f"Recipe: {recipe if len(recipe) <= 2000 else recipe[:2000] + '…'}")
@@ -282,7 +292,7 @@ def _print_details(
 def _items_line(one: MiniBatch) -> str:
     if not one.item_count and one.state != "succeeded":
         return "counted when they are loaded"
-    ok = f", {one.ok_count:,} with a result" if one.state == "succeeded" else ""
+    ok = f", {one.ok_count:,} with a result" if one.ok_count or one.state == "succeeded" else ""
     return f"{one.item_count:,}{ok}"
 
 

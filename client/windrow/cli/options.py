@@ -40,6 +40,14 @@ class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain s
     JSON = "json"
 
 
+class Kind(str, Enum):  # noqa: UP042  as above
+    """What the inputs of a run without a job file are."""
+
+    AUTO = "auto"
+    FILES = "files"
+    TABLE = "table"
+
+
 class Environments(str, Enum):  # noqa: UP042  as above
     """What happens to the environments that steps ask for. Not the agent's `Environments`, which builds them."""
 
@@ -87,7 +95,7 @@ Tolerate = Annotated[
     bool,
     typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
 ]
-Output = Annotated[OutputForm, typer.Option("--output", "-o", help="json: one JSON document on standard output.")]
+Output = Annotated[OutputForm, typer.Option("--format", help="json: one JSON document on standard output.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
 Sets = Annotated[
     list[str] | None,
@@ -104,7 +112,6 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        form = kwargs.get("output")
         try:
             code = command(*args, **kwargs)
         except KeyboardInterrupt:
@@ -116,7 +123,7 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         except Exception as error:
             if isinstance(error, (typer.Exit, typer.Abort, typer.BadParameter)):
                 raise
-            code = report(error, "json" if form is OutputForm.JSON else "text")
+            code = report(error, "json" if OutputForm.JSON in kwargs.values() else "text")
         raise typer.Exit(code or 0)
 
     return wrapper

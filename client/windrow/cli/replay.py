@@ -80,6 +80,7 @@ class Replay:
         index: int,
         step: str | None,
         *,
+        item: int | None,
         pdb: bool,
         python: str | None,
         code: Path | None,
@@ -93,6 +94,8 @@ class Replay:
                 f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb "
                 "the command has this terminal; a breakpoint() in its Python code stops there."
             )
+        if spec.command and item is not None:
+            raise UsageError(f"Step {spec.step_name} is a command, which has no items: leave --item out.")
         if code is not None:
             code = _checked_code(code, spec.entry_script)
         try:
@@ -109,6 +112,7 @@ class Replay:
                 "archive": str(archive),
                 "code": str(code) if code is not None else None,
                 "python": python,
+                "item": item,
                 "pdb": pdb,
                 "write_outputs": write_outputs,
                 "kept": self._kept,

@@ -69,6 +69,11 @@ def retry(
     Items with a result keep it, and all rows end up in the same output. If you have repaired code or settings, name
     the job file with --file. A run on this machine is followed until it ends.
     """
+    if file is not None and file.suffix == ".py":
+        raise UsageError(
+            f"--file {file} is a script, and a job file is needed. That of a run without one is in its state folder, "
+            f"under one-line; `windrow job show {job} --format json` names it (job_file of its document)."
+        )
     if sets and file is None:
         raise UsageError("--set changes a job file: name it with --file.")
     folder = state_of(master, state)
@@ -127,5 +132,5 @@ def _here(
         options.environments = "own"
     if before.python and not python:
         say(f"Scripts run in {before.python}, as in the previous run; --python chooses another.")
-    options.strict, options.tolerate, options.output = strict, tolerate, output.value
+    options.strict, options.tolerate, options.form = strict, tolerate, output.value
     return run_start.run(options)

@@ -55,7 +55,7 @@ def run_command(options: RunOptions, session: Session | None) -> int:
         sys.stdout = None
         return exit_codes.INTERRUPTED
     except Exception as error:
-        return report(error, options.output)
+        return report(error, options.form)
 
 
 class _Run:
@@ -69,6 +69,7 @@ class _Run:
         self._job: Job | None = None
         self._document: dict[str, Any] | None = None
         self._warned: set[str] = set()
+        self._told = ""
 
     @property
     def has_ended(self) -> bool:
@@ -136,7 +137,7 @@ class _Run:
             self._say(
                 f"Interrupted.{done} The state is kept in {self._options.state}. Continue with: {self._same_command()}"
             )
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             emit("end", job=self._job.to_dict() if self._job else None, outputs=[], exit_code=exit_codes.INTERRUPTED)
@@ -168,10 +169,16 @@ class _Run:
         from windrow.sdk.private_master import SessionAssets
         from windrow.spec import load_job
 
+        job_file = self._options.job_file
+        if self._options.is_script:
+            from windrow.cli.one_line import keep, make
+
+            made = make(self._options)
+            job_file, self._told = keep(made, self._options, self._opened().folder), made.told
         datastores = self._session.datastores if self._session is not None else ()
         assets = SessionAssets(self._opened)
         try:
-            loaded = load_job(self._options.job_file, self._options.sets, datastores=datastores, assets=assets.open)
+            loaded = load_job(job_file, self._options.sets, datastores=datastores, assets=assets.open)
         finally:
             assets.close()
         if self._options.exact_row_index:
@@ -243,8 +250,10 @@ class _Run:
                 keep_rows=options.keep_rows,
                 since=options.since,
             )
-        self._display = make_display(options.output, quiet=options.no_progress)
+        self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
+        if self._told:
+            self._say(self._told)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
@@ -266,7 +275,7 @@ class _Run:
 
         garbage_collector.resume()
         assert self._display is not None
-        live = self._options.output != "json" and not self._options.no_progress and is_colourful(sys.stderr)
+        live = self._options.form != "json" and not self._options.no_progress and is_colourful(sys.stderr)
         follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
@@ -285,7 +294,7 @@ class _Run:
         from windrow.cli.master_choice import master_options
 
         code = summary.exit_code(job, document, strict=self._options.strict, tolerate=self._options.tolerate)
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             places = summary.output_places(job, document) if job.state.succeeded else []
@@ -296,7 +305,7 @@ class _Run:
         return code
 
     def _say(self, message: str) -> None:
-        if self._options.output == "json":
+        if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 
             emit("notice", message=message)

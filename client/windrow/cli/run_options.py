@@ -23,11 +23,22 @@ VALUES = {
     "--python": "python",
     "--environments": "environments",
     "--slots": "slots",
+    "--format": "form",
     "-o": "output",
     "--output": "output",
+    "--as": "kind",
+    "--mini-batch-size": "mini_batch_size",
+    "--workers": "workers",
+    "--timeout": "timeout",
+    "--max-retries": "max_retries",
+    "--partition-keys": "partition_keys",
+    "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores"}
-CHOICES = {"output": ("text", "json"), "environments": ("build", "own")}
+CHOICES = {"form": ("text", "json"), "environments": ("build", "own"), "kind": ("auto", "files", "table")}
+NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
+ONE_LINE = ("output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "save")
+"""What stands in a job file, if there is one."""
 
 
 class RunOptions:
@@ -35,6 +46,18 @@ class RunOptions:
 
     def __init__(self, job_file: str = "") -> None:
         self.job_file = job_file
+        """The job file, or the script of a run without one."""
+        self.inputs: list[str] = []
+        self.arguments: list[str] = []
+        """Of the script."""
+        self.output: str | None = None
+        self.kind = "auto"
+        self.mini_batch_size: str | None = None
+        self.workers: int | None = None
+        self.timeout: int | None = None
+        self.max_retries: int | None = None
+        self.partition_keys: str | None = None
+        self.save: str | None = None
         self.sets: list[str] = []
         self.datastores: list[str] = []
         self.state = os.environ.get("WINDROW_STATE") or ".windrow"
@@ -49,9 +72,25 @@ class RunOptions:
         self.strict = False
         self.tolerate = False
         self.no_progress = False
-        self.output = "text"
+        self.form = "text"
         self.retried = ""
         """The job to retry (`windrow job retry`); then the job file is optional."""
+
+    @property
+    def is_script(self) -> bool:
+        """Whether a script runs without a job file."""
+        return self.job_file.endswith(".py")
+
+    def misplaced(self) -> str:
+        """An option or input that is given beside a job file, as typed; "" if there is none."""
+        if self.is_script:
+            return ""
+        if self.inputs:
+            return self.inputs[0]
+        named = {name: option for option, name in VALUES.items() if name in ONE_LINE}
+        empty = RunOptions()
+        found = next((name for name in ONE_LINE if getattr(self, name) != getattr(empty, name)), "")
+        return named[found] if found else "--" if self.arguments else ""
 
 
 def parse(arguments: list[str]) -> RunOptions | None:
@@ -60,28 +99,36 @@ def parse(arguments: list[str]) -> RunOptions | None:
     rest = iter(arguments)
     for argument in rest:
         name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
-        if argument in FLAGS:
+        if argument == "--":
+            options.arguments = list(rest)
+        elif argument in FLAGS:
             setattr(options, FLAGS[argument], True)
         elif name in VALUES or name in LISTS:
             text = value if equals else next(rest, None)
             if text is None or not _take(options, name, text):
                 return None
-        elif argument.startswith("-") or options.job_file or not argument:
+        elif argument.startswith("-") or not argument:
             return None
+        elif options.job_file:
+            options.inputs.append(argument)
         else:
             options.job_file = argument
     if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
         return None  # typer reports it
-    return options if options.job_file and not (options.restart and options.keep_rows) else None
+    if not options.job_file or options.misplaced() or (options.restart and options.keep_rows):
+        return None
+    options.slots = options.slots or options.workers
+    return options
 
 
 def _take(options: RunOptions, name: str, text: str) -> bool:
     if name in LISTS:
         getattr(options, LISTS[name]).append(text)
-    elif name == "--slots":
-        if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 4096:
+    elif VALUES[name] in NUMBERS:
+        least, most = NUMBERS[VALUES[name]]
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
             return False
-        options.slots = int(text)
+        setattr(options, VALUES[name], int(text))
     elif text not in CHOICES.get(VALUES[name], (text,)):
         return False
     else:

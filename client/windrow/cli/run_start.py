@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 def run(options: RunOptions) -> int:
     """Run a job with these options. Returns the exit code."""
+    if options.save is not None:
+        from windrow.cli.one_line import save
+
+        return save(options)
     if options.dry_run:
         try:
             from windrow.cli.dry_run import dry_run
@@ -47,7 +51,7 @@ def _run(options: RunOptions) -> int:
     if error is not None:
         from windrow.cli.messages import report
 
-        return report(error, options.output)
+        return report(error, options.form)
     from windrow.cli.run import run_command
 
     return run_command(options, session)

@@ -33,6 +33,7 @@ _NAMES = {
     "cancelled": "a cancelled attempt",
     "node_killer": "the loss of several nodes",
     "output_failed": "an output that could not be written",
+    "marked": "a failure that the script reported",
     "input_misread": "input that was read unlike it was divided",
 }
 """What an attempt met, for causes whose messages name no type of error."""
@@ -129,6 +130,8 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     if not kind.is_permanent:
         return f"{attempts} met {name} and {after}"
     what = "the command" if is_command else counted(kind.mini_batches, "mini-batch")
+    if kind.items and not is_command:
+        what = f"{counted(kind.items, 'item')} in {what}"
     told = f"{what} failed with {name}"
     if others:
         return f"{told}; {counted(others, 'more attempt')} met it and {after}"

@@ -67,7 +67,7 @@ class MasterConnection:
         return known(self.state, read(self._given))
 
     def place_options(self) -> str:
-        """The options with which the `windrow` command finds this master from the working folder, after a blank. Opens
+        """The options with which the `windrow` command finds this master from the working folder, after a space. Opens
         nothing.
         """
         if not self.would_be_embedded:

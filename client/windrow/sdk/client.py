@@ -238,6 +238,7 @@ class Client:
         self,
         loaded: LoadedJob,
         *,
+        written: Sequence[str] = (),
         data_paths: dict[tuple[str, str], str] | None = None,
         kept_outputs: dict[tuple[str, str], str | None] | None = None,
         name: str | None = None,
@@ -247,13 +248,14 @@ class Client:
         """Upload the code folders of a loaded job, and return the effective job to submit.
 
         `data_paths`: where the data of inputs is, by step and name, if not where the job file says. `kept_outputs`: see
-        `windrow.spec.build_effective`.
+        `windrow.spec.build_effective`. `written`: outputs of other jobs, which are no code where they lie beside it.
         """
         from windrow.sdk.submission import upload_code
 
         return upload_code(
             self.connection,
             loaded,
+            written=written,
             data_paths=data_paths,
             kept_outputs=kept_outputs,
             name=name,

@@ -83,6 +83,7 @@ CAUSES = (
     "node_killer",
     "output_failed",
     "input_misread",
+    "marked",
 )
 
 

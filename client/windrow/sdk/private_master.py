@@ -70,6 +70,7 @@ def connect(session: Session) -> Client:
     """Make a client of an open session; waits until the master serves."""
     # Import everything while the master is still importing: nothing is left to import once it serves.
     import windrow.transfer.code_archive
+    import windrow.transfer.data_in_code
     import windrow.transfer.upload  # noqa: F401
     from windrow.sdk.client import Client
 

@@ -75,12 +75,15 @@ def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) ->
 
 
 def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
-    effective = client.upload_code(loaded)
+    jobs = list(client.list_jobs())
+    # Results of other runs beside the code must not make another run of an unfinished one.
+    written = [out.path for job in jobs for step in job.steps for out in step.outputs]
+    effective = client.upload_code(loaded, written=written)
     if since:
         from windrow.sdk.earlier_jobs import taking_over
 
         effective = taking_over(client, effective, since)
-    unfinished = [job for job in client.list_jobs() if not job.state.ended]
+    unfinished = [job for job in jobs if not job.state.ended]
     same_file, others = _split(client, unfinished, effective.job_file)
     going = [job for job in same_file if job.state is not JobState.CANCELLING]
     if restart:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import BinaryIO
 
     from windrow.rpc.connection import Connection
@@ -19,6 +20,7 @@ def upload_code(
     connection: Connection,
     loaded: LoadedJob,
     *,
+    written: Sequence[str],
     data_paths: dict[tuple[str, str], str] | None,
     kept_outputs: dict[tuple[str, str], str | None] | None,
     name: str | None,
@@ -27,8 +29,8 @@ def upload_code(
 ) -> EffectiveJob:
     """Pack the code folders of a loaded job, upload what the master lacks, and make the effective job.
 
-    `data_paths`, `kept_outputs`: as of `windrow.spec.build_effective`. Raises UsageError for code that cannot be
-    packed.
+    `written`: outputs of other jobs, which are no code. `data_paths`, `kept_outputs`: as of
+    `windrow.spec.build_effective`. Raises UsageError for code that cannot be packed.
     """
     import tempfile
 
@@ -39,7 +41,7 @@ def upload_code(
     for code in sorted(set(loaded.code_folders.values())):
         # Without a name: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile() as archive:
-            packed = pack_code(loaded, code, archive)
+            packed = pack_code(loaded, code, archive, written)
             digests[code] = packed.digest
             upload_artifact(connection, packed.digest, FileSource(archive))
     return build_effective(
@@ -53,16 +55,20 @@ def upload_code(
     )
 
 
-def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO) -> CodeArchive:
-    """Pack one code folder of a job, with the entry scripts of its steps. `archive`: an empty file that is open for
-    writing. Raises UsageError for a folder that cannot be packed.
+def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO, written: Sequence[str] = ()) -> CodeArchive:
+    """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that lies in it.
+
+    `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are left out, too. Raises
+    UsageError for a folder that cannot be packed.
     """
     from windrow.common.archives import ArchiveError
     from windrow.transfer.code_archive import pack
+    from windrow.transfer.data_in_code import data_in
 
     scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == folder}
     try:
-        return pack(folder, archive, required=sorted(name for name in scripts if name.endswith(".py")))
+        required = sorted(name for name in scripts if name.endswith(".py"))
+        return pack(folder, archive, required=required, left_out=data_in(folder, loaded, written))
     except ArchiveError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

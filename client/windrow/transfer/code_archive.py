@@ -13,7 +13,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -45,16 +45,18 @@ def pack(
     archive: BinaryIO,
     *,
     required: Sequence[str] = (),
+    left_out: Collection[str] = (),
     limits: ArchiveLimits = CODE_LIMITS,
 ) -> CodeArchive:
     """Pack a code folder into `archive`, an empty file that is open for writing, and return its digest.
 
     `folder`: "" packs nothing, for a command without code. `required`: relative paths (the entry script) that must not
-    be left out. Links to files inside the folder are packed as those files. Raises ArchiveError for links that lead
+    be left out. `left_out`: relative paths of files and folders that are no code. Links to files inside the folder are
+    packed as those files. Raises ArchiveError for links that lead
     elsewhere, special files, missing required files and folders beyond the limits; OSError for what cannot be read.
     """
     root = Path(folder)
-    files = list(_files(root, limits)) if os.fspath(folder) else []
+    files = list(_files(root, limits, left_out)) if os.fspath(folder) else []
     _need(required, files, root)
     content_bytes = 0
     out = _Hashing(archive)
@@ -68,14 +70,18 @@ def pack(
 
 
 def measure(
-    folder: str | os.PathLike[str], *, required: Sequence[str] = (), limits: ArchiveLimits = CODE_LIMITS
+    folder: str | os.PathLike[str],
+    *,
+    required: Sequence[str] = (),
+    left_out: Collection[str] = (),
+    limits: ArchiveLimits = CODE_LIMITS,
 ) -> tuple[int, int]:
     """The number and the bytes of the files that `pack` would take. Reads none of them.
 
     Raises ArchiveError as `pack` does; OSError.
     """
     root = Path(folder)
-    files = list(_files(root, limits))
+    files = list(_files(root, limits, left_out))
     _need(required, files, root)
     content_bytes = sum(path.stat().st_size for _, path in files)
     if content_bytes > limits.bytes_max:
@@ -94,11 +100,12 @@ def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path
             )
 
 
-def _files(root: Path, limits: ArchiveLimits) -> Iterator[tuple[str, Path]]:
+def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str]) -> Iterator[tuple[str, Path]]:
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
         raise ArchiveError(f"the code folder {root} does not exist, or is not a folder.")
-    found = sorted(_walk(root, "", _ignored_by(root), root.resolve()), key=lambda entry: os.fsencode(entry[0]))
+    walked = _walk(root, "", _ignored_by(root, left_out), root.resolve())
+    found = sorted(walked, key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
             f"the code folder {root} holds more than {limits.files_max:,} files; leave data out of it, "
@@ -146,8 +153,10 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
     return target
 
 
-def _ignored_by(root: Path) -> Callable[[str], bool]:
-    """Return a function that says whether the ignore file leaves out a name. Names of folders end with `/`."""
+def _ignored_by(root: Path, left_out: Collection[str]) -> Callable[[str], bool]:
+    """Return a function that says whether a name is left out, by the caller or by the ignore file. Names of folders end
+    with `/`.
+    """
     for file_name in IGNORE_FILES:
         try:
             lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -156,8 +165,9 @@ def _ignored_by(root: Path) -> Callable[[str], bool]:
         # Only folders with an ignore file pay for the import.
         from pathspec import GitIgnoreSpec
 
-        return GitIgnoreSpec.from_lines(lines).match_file
-    return lambda _name: False
+        ignores = GitIgnoreSpec.from_lines(lines).match_file
+        return lambda name: name.rstrip("/") in left_out or ignores(name)
+    return lambda name: name.rstrip("/") in left_out
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:

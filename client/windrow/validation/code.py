@@ -11,12 +11,16 @@ import shlex
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.common.archives import ArchiveError
 from windrow.spec.reading.nodes import Place, source_label
 from windrow.spec.reading.problems import Problem, StepCode
 from windrow.transfer.code_archive import measure
+from windrow.transfer.data_in_code import data_in
+
+if TYPE_CHECKING:
+    from windrow.spec import LoadedJob
 
 LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
@@ -49,10 +53,12 @@ class CodeFindings:
         self.warnings: list[Problem] = []
 
 
-def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = ()) -> CodeFindings:
+def check_codes(
+    codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = (), loaded: LoadedJob | None = None
+) -> CodeFindings:
     """Check the code of all steps, each folder and script once. `python`: the interpreter of the scripts, or None.
     `elsewhere`: steps whose scripts run in a Python of their own, of which nothing is known here; only their scripts
-    are read.
+    are read. `loaded`: the job, if it could be loaded: its data is no code.
     """
     found = CodeFindings()
     packed: set[tuple[str, str]] = set()
@@ -61,7 +67,7 @@ def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collec
         required = code.entry_script if code.entry_script.endswith(".py") else ""
         if (code.folder, required) not in packed:
             packed.add((code.folder, required))
-            _check_packable(code, required, found)
+            _check_packable(code, required, found, data_in(code.folder, loaded) if loaded is not None else ())
         look = (code.folder, code.entry_script, repr(sorted(code.variables.items())), code.step in elsewhere)
         if code.entry_script and python is not None and look not in looked_at:
             looked_at.add(look)
@@ -69,11 +75,11 @@ def check_codes(codes: Sequence[StepCode], python: str | None, elsewhere: Collec
     return found
 
 
-def _check_packable(code: StepCode, required: str, found: CodeFindings) -> None:
+def _check_packable(code: StepCode, required: str, found: CodeFindings, data: Collection[str]) -> None:
     if required and not Path(code.folder, required).is_file():
         required = ""  # the job file's own error
     try:
-        measure(code.folder, required=[required] if required else [])
+        measure(code.folder, required=[required] if required else [], left_out=data)
     except ArchiveError as error:
         found.errors.append(_at(code.folder_place, code.folder_key, str(error)))
     except OSError as error:

@@ -107,7 +107,7 @@ def check_loaded(loaded: LoadedJob, python: str, *, packages: bool = True) -> Fi
     """
     label = source_label(loaded.job.job_file)
     elsewhere = steps_with_environment(loaded) if packages else [code.step for code in loaded.codes]
-    found = check_codes(loaded.codes, python, elsewhere)
+    found = check_codes(loaded.codes, python, elsewhere, loaded)
     return Findings(label, JOB, tuple(found.errors), (*loaded.warnings, *found.warnings))
 
 
@@ -126,7 +126,7 @@ def _with_code(
 ) -> Findings:
     # If a job has errors, it is not known in which Python its steps run, so their packages are not checked.
     elsewhere = {code.step for code in codes} if loaded is None else steps_with_environment(loaded)
-    found = check_codes(codes, python, elsewhere)
+    found = check_codes(codes, python, elsewhere, loaded)
     return Findings(label, kind, (*problems.errors, *found.errors), (*problems.warnings, *found.warnings))
 
 

@@ -24,16 +24,16 @@ from windrow_master.core.state import Step
 from windrow_master.core.states import Cause, MiniBatchState
 
 WHAT_TO_DO = (
-    "No output is made of it. Run the job anew, so that its input is divided again; if that fails, too, report it, "
-    "with the version of Python that the master runs with."
+    "No output is made of it. Run the job again as a new one, so that its input is divided again. If that "
+    "fails as well, report it, with the master's version of Python."
 )
 
 
 def miscount(planned: int, read: int) -> str:
     """What is wrong with a result if the worker read another number of items than was planned."""
     return (
-        f"{counted(planned, 'item')} of this mini-batch were planned, and the worker has read {counted(read, 'item')}: "
-        "its input was not read as it was divided."
+        f"{counted(planned, 'item')} of this mini-batch were planned, but the worker has read "
+        f"{counted(read, 'item')}: its input was not read as it was divided."
     )
 
 

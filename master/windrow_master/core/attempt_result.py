@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from windrow_master.core.splitting import ReportedItems
+
 
 class MisfitReport(Protocol):
     """Values that did not fit a column's pinned type; windrow.rpc.v1.Misfit has this shape."""
@@ -60,3 +62,9 @@ class AttemptResult(Protocol):
     def phase(self) -> int: ...
     @property
     def misfits(self) -> Sequence[MisfitReport]: ...
+    @property
+    def failed_items(self) -> Sequence[ReportedItems]: ...
+    @property
+    def piece_first(self) -> int: ...
+    @property
+    def piece_count(self) -> int: ...

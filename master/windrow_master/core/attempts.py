@@ -11,8 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-from windrow.common.quantities import counted
+from collections.abc import Sequence
 
+from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
@@ -32,6 +33,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
+from windrow_master.core.splitting import FailedItems, count_of, read_items, short_message
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
@@ -128,7 +130,7 @@ def _complete_attempt(
         _fail_attempt(
             state, node, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt were said to be in {staged_segment[:80]!r}, which is not where they were "
-            f"uploaded. Look into the agent's log on {node.node_id}.",
+            f"uploaded. See the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
     if len(rows) != rows_length and not staged_segment:
@@ -150,11 +152,19 @@ def _complete_attempt(
     if planned_items and planned_items != items:
         _fail_attempt(state, node, step, lease, result, now, Cause.INPUT_MISREAD, miscount(planned_items, items))
         return
+    short = items - results if results < items else 0
+    named = read_items(result.failed_items, items) if short else []
+    if named is None or count_of(named) > short:
+        _fail_attempt(
+            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            "What was said of the failed items of this attempt contradicts itself. "
+            f"Look into the agent's log on {node.node_id}.",
+        )  # fmt: skip
+        return
     node.faults = 0
     step.progress.last_s, step.progress.fault_message, step.workers.is_ready = now.monotonic_s, "", True
     if step.workers.init_failures:
         step.workers.init_failures.pop(node.node_id, None)
-    short = items - results if results < items else 0
     ok = items - short
     if not planned_items:
         counters.items_total += items
@@ -162,10 +172,17 @@ def _complete_attempt(
     outcome, message = SUCCEEDED, ""
     if short:
         counters.items_failed += short
-        message = f"run() returned {counted(results, 'result')} for {counted(items, 'item')}"
-        if short_returns_fail(step):
+        message = short_message(items, results, named)
+        if short_returns_fail(step) or any(one.cause != Cause.MARKED for one in named):
             outcome = FAILED
-        counters.add_short_return(mini_batch, short, message, node.node_id, result.process_number)
+        if results == 1 and not named and step.settings.returns_items:
+            splits.tell_of_groups(state, step)
+        tries = table.tries.get(mini_batch)
+        before = tries.kinds if tries is not None else []
+        for one in named:
+            counters.add_failed_items(before, mini_batch, one.count, one.cause, one.message, node.node_id)
+        if unnamed := short - count_of(named):
+            counters.add_short_return(mini_batch, unnamed, message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
     else:
@@ -183,6 +200,8 @@ def _complete_attempt(
         note_success(state, step, node.node_id, mini_batch, now)
     else:
         standing.succeeded += 1
+    if step.splits.running:
+        splits.end(state, step, mini_batch, now, found_good=ok > 0)
     table.become(mini_batch, outcome)
     table.lease_ids[mini_batch] = lease_id = lease.lease_id
     state.dirty.outcomes.append(
@@ -200,16 +219,18 @@ def _complete_attempt(
     )
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
     if short:
-        state.dirty.item_outcomes.append(
-            ItemOutcomeRow(
-                step.step_id,
-                mini_batch,
-                item_first=table.item_firsts[mini_batch],
-                item_count=short,
-                cause=Cause.NONE,
-                message=message + "; which of them are missing is not known",
+        _store_failed_items(state, step, mini_batch, named)
+        if unnamed:
+            state.dirty.item_outcomes.append(
+                ItemOutcomeRow(
+                    step.step_id,
+                    mini_batch,
+                    item_first=table.item_firsts[mini_batch],
+                    item_count=unnamed,
+                    cause=Cause.NONE,
+                    message=message + "; which of them are missing is not known",
+                )
             )
-        )
     misfits = result.misfits
     if misfits:
         for misfit in misfits:
@@ -248,7 +269,7 @@ def _fail_attempt(
         delay_s = state.timing.node_fault_delay_s
     if cause not in NO_FAILURES:
         step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
-    _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s)
+    _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s, result)
     if cause not in NO_FAILURES:
         final = step.mini_batches.states[lease.mini_batch] == FAILED
         note_failure(state, step, lease, cause, message, now, final=final)
@@ -300,17 +321,22 @@ def _after_failure(
     item_count: int,
     now: Moment,
     delay_s: float = 0.0,
+    result: AttemptResult | None = None,
 ) -> None:
-    """Queue the mini-batch again, or fail it if the budget of its cause is used up. `kind`: in `Counters.kinds`."""
+    """Queue the mini-batch again, to be split if need be, or fail it if the budget of its cause is used up. `kind`: in
+    `Counters.kinds`. `result`: None if its node was lost.
+    """
     if lease.trial and cause != Cause.NODE_LOST:
         lease.attempt -= 1
         left = True
     else:
         failures = count_failure(step, lease.mini_batch, lease.lease_id, cause)
         left = budget_left(step, failures, cause, elsewhere=has_other_node(state, step, lease.mini_batch))
+        if result is not None:
+            left = splits.goes_on(step, lease.mini_batch, cause, message, result, left=left)
     if left:
         step.counters.retries += 1
-        requeue(state, step, lease, now, delay_s)
+        requeue(state, step, lease, now, delay_s or splits.turn_of(step, lease.mini_batch))
         return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     if cause == Cause.NODE_LOST:
@@ -338,16 +364,24 @@ def _after_failure(
             lease_id=lease.lease_id,
         )
     )
-    state.dirty.item_outcomes.append(
+    _store_failed_items(state, step, mini_batch, splits.failed_items(step, mini_batch, items, cause, message, result))
+    splits.end(state, step, mini_batch, now, found_good=False)
+
+
+def _store_failed_items(state: CoreState, step: Step, mini_batch: int, found: Sequence[FailedItems]) -> None:
+    first = step.mini_batches.item_firsts[mini_batch]
+    state.dirty.item_outcomes += [
         ItemOutcomeRow(
             step.step_id,
             mini_batch,
-            item_first=table.item_firsts[mini_batch],
-            item_count=items,
-            cause=cause,
-            message=message,
+            item_first=first + one.first,
+            item_count=one.count,
+            cause=one.cause,
+            message=one.message[:MESSAGE_CHARS_MAX],
+            place=one.place[:MESSAGE_CHARS_MAX],
         )
-    )
+        for one in found
+    ]
 
 
 def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: float = 0.0) -> None:

@@ -176,7 +176,7 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
         return
     node.become(NodeState.QUARANTINED)
     node.quarantined_until_s = now.monotonic_s + state.timing.quarantine_s
-    node.message = f"{node.faults} attempts in a row met a fault of this node, the last: {message}"
+    node.message = f"{node.faults} attempts in a row failed because of this node, the last: {message}"
     node.faults = 0
     state.touch_node(node)
     state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
@@ -350,8 +350,9 @@ def _set_aside(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> No
         warn_of(
             state,
             step,
-            f"Step {step.settings.name!r}: node {node_id} was set aside: {what}, while other nodes do well. What "
-            f"failed there runs elsewhere. The last: {last.cause.name.lower()}: {last.message.rstrip('.')}.",
+            f"Step {step.settings.name!r}: node {node_id} was set aside: {what}, while other nodes do well. Its "
+            f"failed mini-batches run on other nodes. The last: {last.cause.name.lower()}: "
+            f"{last.message.rstrip('.')}.",
         )
     state.add_event(now, step.job_key, "node_set_aside", f"{node_id}: {text}")
     node = state.nodes.get(node_id)

@@ -44,6 +44,8 @@ class CauseTraits(NamedTuple):
     """Where it strikes while the node fetches, the storage is at fault."""
     found_by_master: bool = False
     """Only the master finds it: an agent that reports it is not believed."""
+    of_items: bool = False
+    """The cause of items alone, never of an attempt: an agent that reports it for an attempt is not believed."""
     needs_worker: bool = False
     """Only a worker that was ready meets it."""
     ends_process: bool = False
@@ -78,15 +80,17 @@ TRAITS: dict[Cause, CauseTraits] = {
     ),
     Cause.OUTPUT_FAILED: CauseTraits(Budget.MAX_RETRIES, DEPENDENCY_ERROR, "RETURN_EXCEPTION", needs_worker=True),
     Cause.INPUT_MISREAD: CauseTraits(Budget.NO_SECOND_TRY, SYSTEM_ERROR, "LOAD_EXCEPTION", needs_worker=True),
+    Cause.MARKED: CauseTraits(Budget.NOBODY, USER_ERROR, of_items=True),
 }
 
 
 def reported_cause(number: int) -> Cause:
-    """The cause that an agent reports. A cause that is unknown, or that only the master finds, counts as an
-    exception.
+    """The cause that an agent reports for an attempt. A cause that is unknown, that only the master finds, or that
+    only items have, counts as an exception.
     """
     try:
         cause = Cause(number)
     except ValueError:
         return Cause.EXCEPTION
-    return Cause.EXCEPTION if TRAITS[cause].found_by_master else cause
+    traits = TRAITS[cause]
+    return Cause.EXCEPTION if traits.found_by_master or traits.of_items else cause

@@ -84,7 +84,7 @@ class Counters:
 
     @property
     def items_failed_at_least(self) -> int:
-        """Items that failed, at least: a mini-batch whose items were never counted has one or more."""
+        """The least number of failed items. A failed mini-batch whose items were never counted adds one."""
         return self.items_failed + self.failed_uncounted
 
     def check(self) -> None:
@@ -153,6 +153,17 @@ class Counters:
         for kind in map(self.kinds.get, [*before, *[key] * (failures - len(before))]):
             if kind is not None:
                 kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
+
+    def add_failed_items(
+        self, before: list[str], mini_batch: int, items: int, cause: int, message: str, node_id: str
+    ) -> None:
+        """Count items that failed alone, after their mini-batch was split. `before`: the kinds of its failures."""
+        kind = self._kind(cause, mini_batch, message, node_id, None, 0)
+        kind["items"] += items
+        if kind["last"] != mini_batch:
+            kind["last"] = mini_batch
+            kind["mini_batches"] += 1
+            kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + before.count(kind["key"]))
 
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""
@@ -235,7 +246,7 @@ class Counters:
                 self._make_room()
             kind = self.kinds[key] = {
                 "key": key, "cause": cause, "phase": phase, "error": found.error, "place": found.place,
-                "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
+                "last": -1, "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
                 "message": message[:KIND_MESSAGE_MAX], "detail": "", "node_id": node_id, "process_number": process,
             }  # fmt: skip
         return kind

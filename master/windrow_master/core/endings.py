@@ -79,10 +79,10 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
         what = (
             f"was lost while it ended its workers of step {name}"
             if node.has_reported
-            else f"has not come back since the master was started anew, and may have had workers of step {name}"
+            else f"has not come back since the master was restarted, and may have had workers of step {name}"
         )
         message = (
-            f"Node {node.node_id} {what}: what their shutdown() was to do may be missing. What run() did is there."
+            f"Node {node.node_id} {what}: what their shutdown() does may be missing. The results of run() are complete."
         )
         warn_of(state, step, message)
         state.add_event(now, step.job_key, "shutdown_lost", message)

@@ -38,7 +38,9 @@ def join_headers(row_format: str, pinned: bytes | None, header: bytes) -> bytes:
     if pinned is None or header == pinned:
         return header
     what, more = (
-        ("a DataFrame", "") if row_format == "text" else ("rows", " (of dicts: all keys, None where there is no value)")
+        ("a DataFrame", "")
+        if row_format == "text"
+        else ("rows", " (in dicts: all keys, with None for a missing value)")
     )
     raise HeaderMisfit(
         f"run() returned {what} with other columns than before: {_shown(header)}, where {_shown(pinned)} was expected. "
@@ -55,7 +57,7 @@ def columns_of(header: bytes) -> list[Column]:
     try:
         return [Column(str(name), str(kind), str(packed)) for name, kind, packed in json.loads(header)]
     except (ValueError, TypeError, RecursionError) as error:
-        raise HeaderMisfit(f"The columns of the returned rows are not understood: {header[:200]!r}.") from error
+        raise HeaderMisfit(f"The columns of the returned rows cannot be read: {header[:200]!r}.") from error
 
 
 def _join_columns(pinned: list[Column], found: list[Column]) -> bytes:
@@ -66,8 +68,8 @@ def _join_columns(pinned: list[Column], found: list[Column]) -> bytes:
         said = [f"{', '.join(map(repr, more))} more"] if more else []
         said += [f"{', '.join(map(repr, less))} less"] if less else []
         raise HeaderMisfit(
-            f"run() returned rows with other columns than the mini-batches before: {' and '.join(said)}. Return the "
-            "same columns from every mini-batch (of dicts: all keys, None where there is no value)."
+            f"run() returned rows with other columns than the mini-batches before: {' and '.join(said)}. Return "
+            "the same columns from every mini-batch (in dicts: all keys, with None for a missing value)."
         )
     joined = [_join(column, by_name[column.name]) for column in pinned]
     return json.dumps(joined, separators=(",", ":")).encode()

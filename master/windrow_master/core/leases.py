@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.splitting import Split
 
 
 class Lease:
@@ -19,6 +20,7 @@ class Lease:
         "lease_id",
         "mini_batch",
         "node_id",
+        "split",
         "step_id",
         "stored",
         "trial",
@@ -49,6 +51,8 @@ class Lease:
         """An attempt row, RUNNING, is written or dirty."""
         self.trial = False
         """Given to try whether the node works again: a failure is charged to nobody."""
+        self.split: Split | None = None
+        """How its mini-batch is split; None: a `run()` gets all its items."""
 
     def __repr__(self) -> str:
         return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core.causes import Budget
 from windrow_master.core.ids import NodeId
+from windrow_master.core.splitting import Split
 from windrow_master.core.states import MiniBatchState
 from windrow_master.core.transitions import MINI_BATCH
 
@@ -43,6 +44,8 @@ class Tries:
     """Attempts that failed: a repeated completion of one gets the same answer."""
     lost_lease_ids: set[int] = field(default_factory=set)
     """Attempts that were given up with their node: a completion of one comes too late."""
+    split: Split | None = None
+    """How it is split; None: a `run()` gets all its items."""
     kinds: list[str] = field(default_factory=list)
     """The kinds of its failures (`Counters.kinds`), as far as this incarnation of the master has seen them."""
 

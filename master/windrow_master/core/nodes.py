@@ -55,8 +55,8 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
             wait_s = max(0.0, known.expires_s - now.monotonic_s)
             return Refused(
                 "NODE_ALREADY_LIVE",
-                f"A node named {command.node_id} is here already, from another process. "
-                f"If that one is dead, this one gets its place in {wait_s:.1f} s; if not, give this one another name.",
+                f"A node named {command.node_id} is already connected, from another process. If that one is "
+                f"dead, this one gets its place in {wait_s:.1f} s; if not, give this one another name.",
             )
         lose_node(state, known, "Replaced by its next incarnation.", now)
         known = None
@@ -110,7 +110,7 @@ def extend_all_leases(state: CoreState, now: Moment) -> None:
 def _find(state: CoreState, node_id: NodeId, node_incarnation: str) -> Node | Refused:
     node = state.nodes.get(node_id)
     if node is None or node.node_incarnation != node_incarnation or node.state == NodeState.LOST:
-        return Refused("NODE_UNKNOWN", f"Node {node_id} is not registered (any more). Its agent registers again.")
+        return Refused("NODE_UNKNOWN", f"Node {node_id} is not registered, or no longer. Its agent registers again.")
     return node
 
 
@@ -338,7 +338,7 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
     if node.stream:
         return Refused(
             "NODE_CONNECTED",
-            f"Node {node.node_id} is here: its agent is connected, and would come back. Let it leave first: "
+            f"Node {node.node_id} is still connected, and its agent would register it again. Drain it first: "
             f"windrow node drain {node.node_id}",
         )
     node.cordoned = False

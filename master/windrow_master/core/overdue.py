@@ -27,8 +27,8 @@ def fail_if_overdue(state: CoreState, step: Step, now: Moment) -> None:
     if _is_unplanned(step):
         timeout_s = step.settings.first_task_creation_timeout_s
         message = (
-            f"No mini-batch was made within first_task_creation_timeout ({timeout_s:g} s). Raise it, or look why "
-            "listing the input is slow."
+            f"No mini-batch was created within first_task_creation_timeout ({timeout_s:g} s). Raise it, or find "
+            "out why listing the input is slow."
         )
         fail_step(state, step, message, now, DEPENDENCY_ERROR)
     else:
@@ -44,6 +44,9 @@ def overdue_s(state: CoreState, step: Step) -> float:
     settings = step.settings
     if _is_unplanned(step):
         return step.progress.started_s + settings.first_task_creation_timeout_s
+    if step.splits.running and not step.progress.fault_message:
+        # An attempt that splits calls run() many times. Each call has its own limit, on the node.
+        return math.inf
     if settings.progress_update_timeout_s is not None and (step.counters.leased or step.progress.fault_message):
         return step.progress.last_s + settings.progress_update_timeout_s
     return math.inf
@@ -80,10 +83,11 @@ def _no_progress(step: Step, silence_s: float) -> str:
     )
     if step.progress.fault_message:
         return text + (
-            f"every attempt since then has met a fault of its node, the last on {step.progress.fault_message} "
-            "Mend the node, or take it away (`windrow node cordon`), then run the job again."
+            "every attempt since then has failed because of its node, the last on "
+            f"{step.progress.fault_message} Fix the node, or cordon it (`windrow node cordon`), then run the "
+            "job again."
         )
     return text + (
-        f"{counted(step.counters.leased, 'leased mini-batch')}, of which none has ended. Look into the workers' logs, "
+        f"{counted(step.counters.leased, 'leased mini-batch')}, of which none has ended. See the workers' logs, "
         "or raise --progress_update_timeout in program_arguments."
     )

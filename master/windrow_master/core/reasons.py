@@ -18,11 +18,11 @@ from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 
 QUIET_S = 60.0
-"""Without any result for so long, a step that runs is told as one that makes no progress."""
+"""A running step without any result for longer is reported as making no progress."""
 
 
 class Code(StrEnum):
-    """Codes of reasons, for programs: never renamed. The codes of ended steps are the names of their states.
+    """Reason codes, for programs. They are never renamed. The code of an ended step is the name of its state.
 
     Not the `Code` of a dry run, which describes a code folder.
     """
@@ -47,7 +47,7 @@ class Code(StrEnum):
     NODES_DOUBTED = "NODES_DOUBTED"
     NODES_GAVE_UP = "NODES_GAVE_UP"
     NODES_ANSWER = "NODES_ANSWER"
-    """Nodes are told of the step just now."""
+    """Nodes are being told of the step."""
     NODES_FULL = "NODES_FULL"
     NODES_BUSY = "NODES_BUSY"
     WORKERS_STARTING = "WORKERS_STARTING"
@@ -68,7 +68,7 @@ class OldestLease(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A node that gets nothing of a step, or nearly nothing, because of its standing."""
+    """A node that gets little or no work of a step because of its standing."""
 
     node_id: str
     failures: int
@@ -100,7 +100,7 @@ class Reason(NamedTuple):
     for_s: float = 0.0
     """How long it stands like this."""
     limit_s: float | None = None
-    """After so long the step fails; None: never."""
+    """The step fails after this time; None: never."""
     oldest: OldestLease | None = None
     doubts: tuple[Doubt, ...] = ()
     given_up: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[R
     """Explain for each step of a job why it makes no progress, or how far it is."""
     key = state.job_keys.get(command.job_id)
     if key is None:
-        return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r} at work.")
+        return Refused("JOB_UNKNOWN", f"No job named {command.job_id!r} is running.")
     job = state.jobs[key]
     return [_reason(state, job, step, now) for step in job.steps]
 
@@ -196,7 +196,7 @@ def _oldest(leases: Iterable[Lease], now: Moment) -> OldestLease:
 
 
 def _doubts(state: CoreState, step: Step) -> tuple[Doubt, ...]:
-    """Nodes that get nothing of a step, or nearly nothing."""
+    """Nodes that get little or no work of a step."""
     found = []
     for node_id in sorted(step.nodes.doubted):
         node, standing = state.nodes.get(node_id), step.nodes.standings[node_id]

@@ -136,7 +136,10 @@ class ItemOutcomeRow(NamedTuple):
     item_first: int
     item_count: int
     cause: int
+    """core.states.Cause; NONE: they have no result, and which of the mini-batch's items they are is not known."""
     message: str
+    place: str = ""
+    """Of one row of a table: its file, and its line or row there."""
 
 
 class NodeRow(NamedTuple):

@@ -276,7 +276,9 @@ def _grant(state: CoreState, step: Step, node: Node, mini_batches: list[int], no
         if mini_batch in attempts:
             lease.attempt += attempts[mini_batch]
         if mini_batch in troubles:
-            lease.exclusive = troubles[mini_batch].failures[Budget.NODE_LOSSES] >= NODE_LOSSES_UNTIL_EXCLUSIVE
+            trouble = troubles[mini_batch]
+            lease.exclusive = trouble.failures[Budget.NODE_LOSSES] >= NODE_LOSSES_UNTIL_EXCLUSIVE
+            lease.split = trouble.split
         leases.append(lease)
     if node_id in step.nodes.doubted:
         _put_on_trial(step, node_id, leases, now)

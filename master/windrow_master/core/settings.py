@@ -18,10 +18,13 @@ INPUT_CHANGED_TRIES = 2
 it was. On the same node a retry would read the same wrong thing."""
 
 NODE_LOSSES_UNTIL_EXCLUSIVE = 3
-"""After so many lost nodes a mini-batch runs alone on its node."""
+"""After this many lost nodes, a mini-batch runs alone on its node."""
 
 NODE_LOSSES_UNTIL_FAILED = 10
-"""After so many lost nodes a mini-batch is taken for their killer."""
+"""After this many lost nodes, a mini-batch counts as the one that kills them."""
+
+SPLIT_TRIES = 2
+"""Tries more of a mini-batch that is split and fails otherwise than by its items."""
 
 ROWS_LOSSES_MAX = 5
 """After so many losses of its committed rows a mini-batch is not run again: the disk of the state folder is damaged."""
@@ -60,11 +63,15 @@ class StepSettings:
     compute: str = ""
     """The pool of nodes that it runs on; "" any node."""
     instance_count: int | None = None
-    """At most so many nodes work on it at a time; None: all."""
+    """The number of nodes that may work on it at a time; None: all."""
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
     max_retries: int = 2
+    split: int = 0
+    """So many mini-batches at a time are split to find the items that fail; 0: none ever."""
+    returns_items: bool = True
+    """A row that `run()` returns stands for an item."""
     first_task_creation_timeout_s: float = 600.0
     progress_update_timeout_s: float | None = None
     """None: never."""

@@ -1,4 +1,4 @@
-"""How one node does with one step: `blame` judges by it, and `scheduling` uses it."""
+"""How well a node performs on a step. `blame` and `scheduling` use it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from windrow_master.core.records import (
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
-from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepWorkers
+from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
@@ -70,6 +70,7 @@ class Step:
     progress: StepProgress = field(default_factory=StepProgress)
     workers: StepWorkers = field(default_factory=StepWorkers)
     nodes: StepNodes = field(default_factory=StepNodes)
+    splits: StepSplits = field(default_factory=StepSplits)
 
     def become(self, after: StepState) -> None:
         """Change the step's state. Raises IllegalTransition."""
@@ -300,7 +301,7 @@ class CoreState:
     dirty_nodes: set[NodeId] = field(default_factory=set)
     effects: list[Effect] = field(default_factory=list)
     raised: dict[StepId, Exception] = field(default_factory=dict)
-    """What the command in hand raised at steps, for `Core.handle` to tell (`contained`)."""
+    """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
     scheduling_wanted: bool = False
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
@@ -370,7 +371,7 @@ class CoreState:
             return
         entered = {lease.lease_id: lease for lease in leases}
         if step.state != StepState.RUNNING or not self.leases.keys().isdisjoint(entered):
-            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) gets leases that it must not get: {leases}")
+            raise InvariantBroken(f"step {step.step_id} ({step.state.name}) must not be given these leases: {leases}")
         self.leases.update(entered)
         node.lease_ids.update(entered)
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
@@ -390,7 +391,7 @@ class CoreState:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
             if node.held[lease.step_id] < 0:
-                raise InvariantBroken(f"node {node.node_id} gives up more leases of step {step.step_id} than it held")
+                raise InvariantBroken(f"node {node.node_id} gives back more leases of step {step.step_id} than it held")
 
     def recall_unstarted(self, node: Node, step_id: StepId | None = None) -> None:
         """Ask a node to return everything that it has not started, of one step or of all."""

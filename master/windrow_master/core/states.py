@@ -81,6 +81,8 @@ class Cause(IntEnum):
     NODE_KILLER = 14
     OUTPUT_FAILED = 15
     INPUT_MISREAD = 16
+    MARKED = 17
+    """Of items alone: the script has marked them. Their attempt succeeded."""
 
 
 class Phase(IntEnum):

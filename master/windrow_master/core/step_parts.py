@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from windrow_master.core.ids import NodeId
@@ -69,3 +70,18 @@ class StepNodes:
     """Those whose standing is suspicious: empty nearly always."""
     chosen: set[NodeId] = field(default_factory=set)
     """Those that work on it, where `instance_count` bounds their number."""
+
+
+@dataclass(slots=True)
+class StepSplits:
+    """The step's mini-batches that are split (`splits`). Volatile: a new master begins anew."""
+
+    running: set[int] = field(default_factory=set)
+    waiting: deque[int] = field(default_factory=deque)
+    """Those whose turn has not come."""
+    in_vain: int = 0
+    """So many in a row had no good item."""
+    ok_seen: int = 0
+    """The items that were ok when the last one ended."""
+    single_rows: int = 0
+    """Mini-batches of several items for which `run()` returned one row."""

@@ -43,7 +43,7 @@ MESSAGE_CHARS_MAX = 4096
 WARNINGS_MAX = 100
 """Kept of a job: they are written with each of its commits, and sent to all who watch it."""
 MORE_WARNINGS = "… and more warnings, which are not kept."
-ENDING = "Nodes end their workers: shutdown() is called, and what goes to a store is brought there."
+ENDING = "Nodes end their workers: shutdown() is called, and outputs that go to a store are uploaded."
 """What a step says while that lasts (`core/endings.py`)."""
 ENDED_JOB_KEPT_S = 60.0
 """How long an ended job stays in memory: what agents still say of it is answered as that of an ended job."""
@@ -55,7 +55,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         if known.request_id == command.request_id:
             return known.job_key
     if command.job_id in state.job_keys:
-        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Give this one another name.")
+        return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Choose another name.")
     state.job_key_last += 1
     job = Job(
         JobKey(state.job_key_last),
@@ -179,9 +179,9 @@ def make_output(state: CoreState, step: Step) -> None:
         warn_of(
             state,
             step,
-            f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. First: "
-            f"{step.workers.shutdown_failure}. What run() did is there; `windrow job logs {job_id} --failed` has the "
-            "tracebacks.",
+            f"Step {step.settings.name!r}: shutdown() failed in {workers}, so what it does may be missing. "
+            f"First: {step.workers.shutdown_failure}. The results of run() are complete; `windrow job logs "
+            f"{job_id} --failed` has the tracebacks.",
         )
     state.effects.append(fx.ConcatenateRows(step.step_id, state.jobs[step.job_key].generation))
 

@@ -22,10 +22,10 @@ def passed_threshold(step: Step) -> str:
         return counters.main_failure().partition(": ")[2]
     if 0 <= settings.error_threshold < counters.items_failed_at_least:
         uncounted = (
-            " 1 mini-batch failed without its items being counted, and counts as one item."
+            " 1 mini-batch failed before its items were counted, and counts as one item."
             if counters.failed_uncounted == 1
-            else f" {counted(counters.failed_uncounted, 'mini-batch')} failed without their items being counted; each "
-            "counts as one item."
+            else f" {counted(counters.failed_uncounted, 'mini-batch')} failed before their items were counted; "
+            "each counts as one item."
         )
         return (
             f"{counted(counters.items_failed_at_least, 'item')} failed, "
@@ -61,9 +61,9 @@ def _share_passed(failed: int, planned: int, settings: StepSettings) -> bool:
 def nothing_to_write(step: Step) -> str:
     """Why a step that has ended without one good item fails, for people."""
     if not step.counters.items_total and not step.counters.failed_attempts:
-        return "there was nothing to run: the steps in the MLTable file of the input leave no rows. Check its filter."
+        return "there was nothing to run: the steps in the input's MLTable file leave no rows. Check its filter."
     return "no succeeded mini batch item returned from run(): append_row has nothing to write. " + (
-        f"Most attempts failed by {step.counters.main_failure()}"
+        f"Most attempts failed with {step.counters.main_failure()}"
         if step.counters.failed_attempts
         else "Return a list or a pandas DataFrame with one element for each item."
     )

@@ -69,10 +69,10 @@ JOB = Machine(
         *_from(_J.QUEUED, to=_J.RUNNING, when="it is admitted"),
         *_from(_J.RUNNING, to=_J.COMPLETED, when="all steps are done, without failures"),
         *_from(
-            _J.RUNNING, to=_J.COMPLETED_WITH_FAILURES, when="all steps are done; what failed is within the thresholds"
+            _J.RUNNING, to=_J.COMPLETED_WITH_FAILURES, when="all steps are done; the failures are within the thresholds"
         ),
         *_from(_J.RUNNING, _J.PAUSED, to=_J.FAILED, when="a step failed, and all others have ended"),
-        *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command on it raised: its books may be wrong"),
+        *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command on it raised: its counters may be wrong"),
         *_from(
             _J.QUEUED,
             _J.RUNNING,
@@ -96,16 +96,26 @@ STEP = Machine(
     [
         *_from(None, to=_S.WAITING, when="its job is submitted"),
         *_from(_S.WAITING, to=_S.RUNNING, when="all steps it depends on are COMPLETED"),
-        *_from(_S.RUNNING, to=_S.COMPLETED, when="an earlier job has made the same: nothing of it was planned"),
+        *_from(_S.RUNNING, to=_S.COMPLETED, when="it reuses the outputs of an earlier job: nothing of it was planned"),
         *_from(_S.RUNNING, to=_S.CONCATENATING, when="every mini-batch has an outcome"),
         *_from(_S.CONCATENATING, to=_S.COMPLETED, when="its output stands"),
         *_from(_S.CONCATENATING, to=_S.RUNNING, when="committed rows were lost: their mini-batches run again"),
-        *_from(*_OPEN_STEPS, to=_S.FAILED, when="a threshold is passed, or it cannot go on"),
-        *_from(*_OPEN_STEPS, to=_S.CANCELLED, when="its job is cancelled, or a step failed that it must not outlive"),
+        *_from(*_OPEN_STEPS, to=_S.FAILED, when="a threshold is passed, or it cannot continue"),
+        *_from(*_OPEN_STEPS, to=_S.CANCELLED, when="its job is cancelled, or the failure of another step ends it"),
         *_from(
-            _S.COMPLETED, _S.FAILED, _S.CANCELLED, to=_S.RUNNING, when="its job is retried, and it goes on where it was"
+            _S.COMPLETED,
+            _S.FAILED,
+            _S.CANCELLED,
+            to=_S.RUNNING,
+            when="its job is retried, and it continues where it stopped",
         ),
-        *_from(_S.COMPLETED, _S.FAILED, _S.CANCELLED, to=_S.WAITING, when="its job is retried, and it begins anew"),
+        *_from(
+            _S.COMPLETED,
+            _S.FAILED,
+            _S.CANCELLED,
+            to=_S.WAITING,
+            when="its job is retried, and it starts again from nothing",
+        ),
     ],
 )
 MINI_BATCH = Machine(
@@ -139,10 +149,10 @@ NODE = Machine(
         *_from(None, to=_N.DISCONNECTED, when="its agent registers"),
         *_from(_N.DISCONNECTED, to=_N.READY, when="its Work stream opens"),
         *_from(_N.READY, to=_N.DISCONNECTED, when="its Work stream ends"),
-        *_from(_N.READY, to=_N.QUARANTINED, when="its attempts meet faults of the node again and again"),
+        *_from(_N.READY, to=_N.QUARANTINED, when="its attempts fail through its own fault again and again"),
         *_from(_N.QUARANTINED, to=_N.READY, when="it has been quarantined for a while"),
         *_from(_N.QUARANTINED, to=_N.DISCONNECTED, when="the same, and its Work stream has ended"),
-        *_from(_N.DISCONNECTED, _N.READY, _N.QUARANTINED, to=_N.DRAINING, when="it leaves, or is told to"),
+        *_from(_N.DISCONNECTED, _N.READY, _N.QUARANTINED, to=_N.DRAINING, when="it leaves, or is asked to"),
         *_from(
             _N.DISCONNECTED,
             _N.READY,

@@ -97,7 +97,7 @@ class Division:
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
         if not (self.complete or self.stopped or self.error):
-            self.error = f"The planner process ended before its work was done. Its last output: {said[-STDERR_TAIL:]}"
+            self.error = f"The planner process ended before it was done. Its last output: {said[-STDERR_TAIL:]}"
             self.category = "SystemError"
 
     def _follow(self, stdout: int) -> None:

@@ -87,8 +87,8 @@ class ExistingState:
             return None
         if not self.is_there:
             raise NothingToResume(
-                f"There is no job named {step.resume_from!r}, whose results are to be taken over: {self._files.folder} "
-                "holds no runs. Name its state folder with --state."
+                f"There is no job named {step.resume_from!r}, whose results are to be taken over: "
+                f"{self._files.folder} has no runs. Give its state folder with --state."
             )
         jobs = EarlierJobs(self._reader, self._files)
         found = self._ask(lambda: jobs.find(step), None)

@@ -93,7 +93,7 @@ def _since(question: Question, existing: ExistingState | None, notes: list[str])
     try:
         found = existing.last_of(question.job.job_file)
     except Unreadable as error:
-        notes.append(f"what --since last means is not known: {error}")
+        notes.append(f"it is not known which job --since last means: {error}")
         return None
     if found is None:
         notes.append(NO_LAST)
@@ -141,7 +141,7 @@ def _step(
     except NothingToResume as error:
         told["problems"].append(str(error))
     except Unreadable as error:
-        told["notes"].append(f"what is taken over from job {step.resume_from} is not known: {error}")
+        told["notes"].append(f"it is not known what is taken over from job {step.resume_from}: {error}")
     if told["problems"]:
         told["division"] = _waits("the step would fail before its input is divided")
     else:
@@ -209,7 +209,7 @@ def _division(
     outputs = [given for given in waits if isinstance(given, OutputInput)]
     if outputs:
         texts = dict.fromkeys(f"{given.output} of step {given.step}" for given in outputs)
-        return _waits(f"its input is {' and '.join(texts)}, which is not there before that step has ended")
+        return _waits(f"its input is {' and '.join(texts)}, which does not exist until that step has ended")
     if step.name not in question.divided:
         return _waits("")
     files = StepFiles(question.folder / str(number))
@@ -221,7 +221,7 @@ def _division(
         request = planning_request(effective, paths, files, question.datastores, None, files.sorted_rows, wanted)
         division.run(request)
     except StateError as error:
-        return _waits(f"what job {step.resume_from} has done cannot be read: {error}")
+        return _waits(f"the results of job {step.resume_from} cannot be read: {error}")
     told = division.to_dict()
     told["reads"] = [
         given.path for given in (effective.inputs[name] for name in step.input_data) if isinstance(given, DataInput)

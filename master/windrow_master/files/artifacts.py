@@ -68,8 +68,8 @@ class ArtifactFolder:
         say(logging.ERROR, "state is damaged", where=str(path), what="an archive fails its checksum; it was removed")
         raise ArtifactError(
             "DIGEST_MISMATCH",
-            f"{path} was damaged: it is not what its digest names. It was removed. Check that disk, and submit the job "
-            "again: that uploads it anew.",
+            f"{path} was damaged: its content does not match its digest. It was removed. Check that disk, and "
+            "submit the job again to upload it again.",
         )
 
     def drop(self, digest: str) -> None:
@@ -95,7 +95,7 @@ class ArtifactFolder:
         Only one upload of a digest at a time: a second one could change what the first has verified.
         """
         if length > ARTIFACT_BYTES_MAX:
-            raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; at most 16 GiB are taken.")
+            raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; the limit is 16 GiB.")
         partial = self._partial(digest)
         here = partial.stat().st_size if partial.exists() else 0
         if offset not in (0, here):
@@ -104,8 +104,8 @@ class ArtifactFolder:
         if disk.f_bavail * disk.f_frsize < missing + min(missing, SPARE_BYTES):
             raise ArtifactError(
                 "STORAGE_FULL",
-                f"The master has no room for the {missing} bytes that are still to come, and for its state. "
-                f"Make room on the disk of its state folder, {self._folder.parent}, and try again.",
+                f"The master does not have enough space for the remaining {missing} bytes and its own state. "
+                f"Free some space on the disk of its state folder, {self._folder.parent}, and try again.",
             )
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(descriptor, offset)
@@ -126,7 +126,7 @@ class ArtifactFolder:
                 partial.unlink()
                 raise ArtifactError(
                     "DIGEST_MISMATCH",
-                    f"The {size} bytes received for {digest} are not what they should be. Upload them anew.",
+                    f"The {size} bytes received for {digest} do not match that digest. Upload them again.",
                 )
             os.fsync(file.fileno())
         partial.rename(self._folder / digest)
@@ -135,7 +135,7 @@ class ArtifactFolder:
 
     def _partial(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):
-            raise ArtifactError("DIGEST_INVALID", f"{digest[:80]!r} is no sha256 digest (64 hexadecimal digits).")
+            raise ArtifactError("DIGEST_INVALID", f"{digest[:80]!r} is not a sha256 digest (64 hexadecimal digits).")
         return self._folder / f"{digest}.partial"
 
 

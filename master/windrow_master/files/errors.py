@@ -15,9 +15,9 @@ class StateDamaged(StateError):
     """
 
     consequence = (
-        "It is not used. What else of the state is damaged, and since when, is not known. Keep a copy of the state "
-        "folder as it is, and look at all of it: windrow state check DIR. Then bring the whole folder back from a "
-        "backup, or save what can still be read: windrow state salvage DIR --to OUT"
+        "It is not used. Other parts of the state may be damaged as well. Keep a copy of the state folder as "
+        "it is, and check all of it: windrow state check DIR. Then restore the whole folder from a backup, or "
+        "save what can still be read: windrow state salvage DIR --to OUT"
     )
     """What follows from the damage, and what to do."""
 

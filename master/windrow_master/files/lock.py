@@ -33,8 +33,8 @@ class StateLock:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StateUnusable(
-                f"The state folder {folder} cannot be used: {path}: {error.strerror}. "
-                f"Give a folder that this user may write: --state DIR."
+                f"The state folder {folder} cannot be used: {path}: {error.strerror}. Choose a folder that this "
+                "user can write to: --state DIR."
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,7 +104,7 @@ def _in_use(folder: Path, holder: dict[str, object]) -> StateFolderInUse:
     number = pid if isinstance(pid, int) else None
     who = "Another master" if number is None else f"Another master (pid {number} on {host})"
     return StateFolderInUse(
-        f"{who} is using the state folder {folder}. Work with that one, stop it first, "
-        f"or give this one a folder of its own: --state DIR.",
+        f"{who} is using the state folder {folder}. Use that one, stop it first, or give this one another "
+        "folder: --state DIR.",
         number,
     )

@@ -1,4 +1,4 @@
-"""Disk space held in reserve, so that work in hand can end durably when the disk is full.
+"""Disk space held in reserve, so that current work can end durably when the disk is full.
 
 On the first "disk full", the committer releases the reserve and tries its group again. Nothing new is accepted until
 `restore` succeeds. That needs twice the space, so that release and restore do not alternate.

@@ -29,7 +29,7 @@ class StepFiles(NamedTuple):
 
     @property
     def places(self) -> Path:
-        """What the folders and links of the input led to (`planning.journal.places_seen`)."""
+        """What the folders and links of the input led to (`planning.plan_files.places_seen`)."""
         return self.folder / "places"
 
     @property

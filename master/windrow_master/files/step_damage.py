@@ -11,9 +11,9 @@ class StepDamaged(StateDamaged):
     """A file of one step is not what was written to it."""
 
     consequence = (
-        "Nothing that fails its checksum is used, so the step cannot go on. Check that disk. Then run the job again "
-        "with `--since` and the name of this one: the input is divided anew, and what is done is taken over. Or bring "
-        "the state folder back from a backup."
+        "Windrow uses nothing that fails its checksum, so the step cannot continue. Check that disk. Then run "
+        "the job again with `--since` and the name of this one: the input is divided again, and finished "
+        "results are taken over. Or restore the state folder from a backup."
     )
 
 

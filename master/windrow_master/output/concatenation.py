@@ -158,8 +158,8 @@ class _Concatenation:
         status = os.fstat(self._descriptor)
         if status.st_size != self._length:
             raise OutputUnwritable(
-                f"The output {wanted.target} cannot be written: {self._length} bytes were written beside it, but its "
-                f"file system shows {status.st_size}. Check that file system; then retry the job."
+                f"The output {wanted.target} cannot be written: {self._length} bytes were written, but its file "
+                f"system shows {status.st_size}. Check that file system; then retry the job."
             )
         self._close()
         row = OutputRow(
@@ -321,7 +321,8 @@ class _Concatenation:
         if is_full(error):
             return OutputFull(
                 f"The output {target} cannot be written: its disk is full (or a quota is used up) after "
-                f"{self._length} bytes. Make room: writing is retried by itself, and nothing needs to run again."
+                f"{self._length} bytes. Free some space: writing is then retried automatically, and nothing "
+                "needs to run again."
             )
         return OutputUnwritable(
             f"The output {target} cannot be written: {error.strerror or error}. Fix that, or give the output another "

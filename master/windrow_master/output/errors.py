@@ -43,7 +43,7 @@ class OutputDamaged(StateDamaged):
     """A file of rows is not what Windrow wrote."""
 
     consequence = (
-        "It is not used. It was changed or removed since Windrow wrote it, or its disk has damaged it. Check that "
-        "disk. Then bring the file back from a backup and try again (a failed job: windrow job retry), or run the job "
-        "anew."
+        "It is not used. It was changed or removed since Windrow wrote it, or its disk has damaged it. Check "
+        "that disk. Then restore the file from a backup and try again (a failed job: windrow job retry), or "
+        "run the job again as a new one."
     )

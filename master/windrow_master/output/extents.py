@@ -173,7 +173,8 @@ class SegmentReader:
         if error.errno not in LOST_ERRORS:
             raise RowsUnreadable(
                 f"The committed rows in {self._folder / (self._name_of(segment_id) or '?')} cannot be read: "
-                f"{error.strerror or error}. Fix that: reading is retried by itself, and nothing needs to run again."
+                f"{error.strerror or error}. Fix that: reading is then retried automatically, and nothing needs "
+                "to run again."
             ) from error
 
 

@@ -48,7 +48,7 @@ def refuse_foreign_object(
         need_bucket(address)
         return
     except Exception as error:
-        raise explained(error, "cannot be looked at", address) from error
+        raise explained(error, "cannot be examined", address) from error
     if found.meta["size"] == 0:
         return
     known = outputs_at(address)
@@ -68,7 +68,7 @@ def stands_there(row: OutputRow) -> bool:
     except FileNotFoundError:
         return False
     except Exception as error:
-        raise explained(error, "cannot be looked at", row.path) from error
+        raise explained(error, "cannot be examined", row.path) from error
     return (found.attributes.get(DIGEST_KEY), found.meta["size"]) == (row.digest, row.length)
 
 
@@ -113,7 +113,7 @@ def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop
             raise ConcatenationStopped(f"The upload of {row.path} was stopped.") from error
         raise explained(error, "cannot be written", row.path) from error
     if size != row.length:
-        raise StorageError(f"{row.path} has {size} bytes, where {row.length} were written. Check that store.")
+        raise StorageError(f"{row.path} has {size} bytes, but {row.length} were written. Check that store.")
 
 
 def need_bucket(address: str) -> None:

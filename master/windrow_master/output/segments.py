@@ -250,5 +250,5 @@ def _failed(what: str, path: Path, error: OSError) -> SegmentError:
     if is_full(error):
         # Without the segment's name: each attempt has another, and the same trouble is reported once.
         text = f"Rows could not be {what} in {path.parent}: {error.strerror}."
-        return SegmentFull(f"{text} Make room on that disk: work goes on by itself.")
+        return SegmentFull(f"{text} Free some space on that disk: work then resumes automatically.")
     return SegmentError(f"The segment {path} could not be {what}: {error.strerror}.")

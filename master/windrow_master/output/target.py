@@ -36,8 +36,8 @@ def refuse_foreign(
         return
     if not stat.S_ISREG(status.st_mode):
         raise TargetForeign(
-            f"The output {target} cannot be written: something that is no plain file is there. "
-            f"Move it away, or give the output another path; then run the job again."
+            f"The output {target} cannot be written: what is there is not a plain file. Move it away, or give "
+            "the output another path; then run the job again."
         )
     if status.st_size == 0:
         return
@@ -58,13 +58,13 @@ def foreign(place: str, *, known: bool, made: str = "") -> TargetForeign:
     seen = "was changed since Windrow wrote it" if known else "was not written by Windrow from this state folder"
     if not made:
         return TargetForeign(
-            f"The output {place} exists already and {seen}; it is left alone. Move it away, or give the output another "
-            f"path; then run the job again."
+            f"The output {place} exists already and {seen}; Windrow does not touch it. Move it away, or give "
+            "the output another path; then run the job again."
         )
     return TargetForeign(
-        f"The output {place} exists already, {seen}, and is not what this job writes; it is left alone. (If the "
-        f"state was restored from a backup, it may be what the job wrote after that backup.) Move it away, then: "
-        f"windrow job retry {made}. No mini-batch needs to run again."
+        f"The output {place} exists already, {seen}, and is not what this job writes; Windrow does not touch "
+        "it. (If the state was restored from a backup, it may be what the job wrote after that backup.) Move "
+        f"it away, then: windrow job retry {made}. No mini-batch needs to run again."
     )
 
 

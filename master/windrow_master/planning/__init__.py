@@ -4,7 +4,7 @@ section 3).
     request ──► entries (folder, file, pattern) ──► walk, in byte order ──► file lists: cut by count ─────────────┐
                                                         └──► tables: pin columns and types, cut by bytes or row ──┤
                                                                                                                   ▼
-    master ◄── stdout ◄── group: records + checkpoint ◄── synced ◄── journal (recipes, listing) ◄── emitter ◄──
+    master ◄── stdout ◄── group: records + checkpoint ◄── synced ◄── plan_files (recipes, listing) ◄── emitter ◄──
     mini-batches
 
 A planner for files starts in a few dozen milliseconds: this package imports neither pandas nor pyarrow before a table

@@ -21,9 +21,9 @@ from windrow.storage.credentials import hide_credentials
 from windrow_master.helper_process import read_request
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal.checkpoint import Checkpoint
-from windrow_master.planning.journal.journal import Journal
-from windrow_master.planning.journal.places_seen import PlacesNoted
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.places_seen import PlacesNoted
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.request import Request, parse_request
 
 STDOUT, STDERR = 1, 2
@@ -59,20 +59,20 @@ def plan(request: Request, output: Output) -> None:
     if start is not None and start.done:
         return
     with (
-        closing(Journal(request.files, start or Checkpoint())) as journal,
+        closing(PlanFiles(request.files, start or Checkpoint())) as plan_files,
         closing(PlacesNoted(request.files, anew=start is None)) as places,
     ):
-        _plan(request, journal, Emitter(output, journal, places, start))
+        _plan(request, plan_files, Emitter(output, plan_files, places, start))
 
 
-def _plan(request: Request, journal: Journal, emitter: Emitter) -> None:
+def _plan(request: Request, plan_files: PlanFiles, emitter: Emitter) -> None:
     if request.earlier is not None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):
         # Tables import YAML and a reader of tables; file lists start without them.
         from windrow_master.planning.mltable_inputs import plan_tables
 
-        plan_tables(request, journal, emitter)
+        plan_tables(request, plan_files, emitter)
         return
     from windrow_master.planning.file_lists import FileList, plan_file_lists
     from windrow_master.planning.inputs import about, input_entry
@@ -81,7 +81,7 @@ def _plan(request: Request, journal: Journal, emitter: Emitter) -> None:
     for given in request.inputs:
         with about(given, request, emitter):
             lists.append(FileList(given, given.path, [input_entry(given, request.roots)]))
-    plan_file_lists(lists, request, journal, emitter)
+    plan_file_lists(lists, request, plan_files, emitter)
 
 
 if __name__ == "__main__":

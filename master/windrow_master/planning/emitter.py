@@ -2,7 +2,7 @@
 
 Invariants:
 1. The `from` of a group is the `to` of the one before it, or the checkpoint the planner was started with.
-2. A group is sent after the journal is on disk up to the lengths in its `to`.
+2. A group is sent after the plan files are on disk up to the lengths in its `to`.
 3. A group is sent only when a further mini-batch is known, or as the last one, so no checkpoint is "all but done".
 4. With several inputs, mini-batches come input by input. `next` of a position is then `{"input": number, "at": …}`, and
    a recipe that does not belong to a list of files begins with the number of its input and NUL.
@@ -20,9 +20,9 @@ from typing import Any
 
 from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierRecipes
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal.checkpoint import Checkpoint
-from windrow_master.planning.journal.journal import Journal
-from windrow_master.planning.journal.places_seen import PlacesNoted
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.places_seen import PlacesNoted
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQII")
@@ -60,11 +60,11 @@ class Output:
 class Emitter:
     """Sends the mini-batches of one step."""
 
-    def __init__(self, output: Output, journal: Journal, places: PlacesNoted, start: Checkpoint | None) -> None:
+    def __init__(self, output: Output, plan_files: PlanFiles, places: PlacesNoted, start: Checkpoint | None) -> None:
         self._output = output
         self.places = places
         """Records the folders and links that are listed."""
-        self._journal = journal
+        self._plan_files = plan_files
         self._sent = None if start is None else start.to_json()
         self._mini_batches = 0 if start is None else start.mini_batches
         self.items = 0 if start is None else start.items
@@ -136,13 +136,13 @@ class Emitter:
         self._make_room()
         recipe = self.mark + recipe
         before = self._find(recipe)
-        offset = self._journal.recipes.append(recipe)
+        offset = self._plan_files.recipes.append(recipe)
         self._add(items, offset, len(recipe), zlib.crc32(recipe), position, rank, before)
 
     def add_earlier(self, items: int, recipe: bytes, position: Any, before: int) -> None:
         """As `add_recipe`, for a list of names whose result is taken over; a NUL is written after it."""
         self._make_room()
-        offset = self._journal.recipes.append(recipe + b"\0")
+        offset = self._plan_files.recipes.append(recipe + b"\0")
         self._add(items, offset, len(recipe), zlib.crc32(recipe), position, None, before)
 
     def _find(self, recipe: bytes) -> int:
@@ -190,9 +190,9 @@ class Emitter:
         self._send(done=True)
 
     def _send(self, *, done: bool) -> None:
-        self._journal.sync()
+        self._plan_files.sync()
         position = {"next": self._position, "frontier": self.frontier}
-        recipes, listing = self._journal.recipes, self._journal.listing
+        recipes, listing = self._plan_files.recipes, self._plan_files.listing
         end = Checkpoint(
             self._mini_batches,
             self.items,

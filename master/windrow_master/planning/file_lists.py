@@ -21,10 +21,10 @@ from windrow_master.planning.earlier.earlier import NONE, EarlierJob
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
-from windrow_master.planning.journal.checkpoint import Checkpoint
-from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.listing.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.listing.stamps import through
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.request import DividedInput, Request
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class FileList(NamedTuple):
     steps: FileSteps | None = None
 
 
-def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journal, emitter: Emitter) -> None:
+def plan_file_lists(lists: Sequence[FileList], request: Request, plan_files: PlanFiles, emitter: Emitter) -> None:
     """Plan the whole step. Raises PlanningError when a folder cannot be read or an input has no file at all."""
     start = request.checkpoint
     entries = [entry for one in lists for entry in one.entries]
     root = common_root(entries)
     reader = _reader(lists, entries, root)
     emitter.set_reader(reader)
-    taking_over = TakenOver(lists, root, reader, request, journal, emitter)
+    taking_over = TakenOver(lists, root, reader, request, plan_files, emitter)
     if taking_over.run():
         start = None
     frontier = None if start is None else start.position["frontier"]
@@ -64,7 +64,7 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, journal: Journa
             if len(lists) > 1:
                 emitter.begin_input(number)
             with about(one.given, request, emitter):
-                begin = _plan_one(one, first, root, size, begin, start, journal, emitter, taking_over)
+                begin = _plan_one(one, first, root, size, begin, start, plan_files, emitter, taking_over)
             start = frontier = None
         first = behind
     emitter.finish()
@@ -91,7 +91,7 @@ class TakenOver:
         root: bytes,
         reader: dict[str, Any],
         request: Request,
-        journal: Journal,
+        plan_files: PlanFiles,
         emitter: Emitter,
     ) -> None:
         self._lists = lists
@@ -99,7 +99,7 @@ class TakenOver:
         self._reader = reader
         self._earlier = request.earlier
         self._start = request.checkpoint
-        self._journal = journal
+        self._plan_files = plan_files
         self._emitter = emitter
         self.recipes_bytes = 0
         self.names: set[bytes] = set()
@@ -141,7 +141,7 @@ class TakenOver:
                 and len(set(names)) == len(names)
             ):
                 there.difference_update(names)
-                end = self._journal.recipes.length + len(one.recipe) + 1
+                end = self._plan_files.recipes.length + len(one.recipe) + 1
                 self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
                 self.recipes_bytes = end
             self._emitter.frontier = {"entry": -1, "earlier": number + 1}
@@ -185,7 +185,7 @@ class TakenOver:
         return not path.startswith(b"/") or earlier.is_unchanged(path)
 
     def _note_names(self) -> None:
-        text = self._journal.recipes.read(0, self.recipes_bytes)
+        text = self._plan_files.recipes.read(0, self.recipes_bytes)
         self.names = set(text[:-1].split(b"\0")) if text else set()
 
 
@@ -222,13 +222,13 @@ def _plan_one(
     size: int,
     begin: int,
     start: Checkpoint | None,
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
     taking_over: TakenOver,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end, crc = 0, begin, 0
-    for names in _runs(one, first, root, begin, start, journal, emitter, taking_over):
+    for names in _runs(one, first, root, begin, start, plan_files, emitter, taking_over):
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
@@ -264,7 +264,7 @@ def _runs(
     root: bytes,
     begin: int,
     start: Checkpoint | None,
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
     taking_over: TakenOver,
 ) -> Iterator[list[bytes]]:
@@ -272,7 +272,7 @@ def _runs(
     steps = one.steps
     frontier: dict[str, Any] | None = None if start is None else start.position["frontier"]
     if start is not None and begin < start.recipes_bytes:
-        yield journal.recipes.read(begin, start.recipes_bytes)[:-1].split(b"\0")
+        yield plan_files.recipes.read(begin, start.recipes_bytes)[:-1].split(b"\0")
     entry_first = first if frontier is None else frontier["entry"]
     for index in range(entry_first, first + len(one.entries)):
         entry = one.entries[index - first]
@@ -290,7 +290,7 @@ def _runs(
                 names = [name for name in names if name not in taking_over.names]
                 more["taken"] = taking_over.recipes_bytes
             if names:
-                journal.recipes.append(b"\0".join(names) + b"\0")
+                plan_files.recipes.append(b"\0".join(names) + b"\0")
             emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1]), **more}
             if names:
                 yield names

@@ -24,13 +24,13 @@ from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.file_lists import FileList, plan_file_lists, refuse_some_copies
 from windrow_master.planning.file_steps import FileSteps
 from windrow_master.planning.inputs import about, input_entry
-from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.listing.entries import nothing_found
 from windrow_master.planning.listing.stamps import name_of, stamp_of, through
 from windrow_master.planning.partitions.file_groups import emit_file_groups, list_file_groups
 from windrow_master.planning.partitions.keys import Unmatched, check_keys, counts_rows, path_columns
 from windrow_master.planning.partitions.row_groups import RowsPlace, emit_row_groups, sort_rows
 from windrow_master.planning.partitions.table_groups import emit_table_groups
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.sections import Listed, Section, plan_sections
 from windrow_master.planning.tables import listing
@@ -47,7 +47,7 @@ BYTES_DEFAULT = 1024 * 1024
 """Bytes of a mini-batch by default. Reference: docs/reference/azure-ml/parallel-job.md#division-by-size."""
 
 
-def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
+def plan_tables(request: Request, plan_files: PlanFiles, emitter: Emitter) -> None:
     """Plan a step with an input of type mltable, or one that gets its JSON lines files as lists of dicts
     (docs/reference/azure-ml/parallel-job.md#undocumented-arguments, `--amlbi_file_format jsonl`).
 
@@ -66,16 +66,16 @@ def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
         if _is_file_list(sources[0]):
             refuse_some_copies(request.inputs)
         if _is_file_list(sources[0]) and not request.partition_keys:
-            plan_file_lists(_file_lists(sources, request), request, journal, emitter)
+            plan_file_lists(_file_lists(sources, request), request, plan_files, emitter)
             return
 
     def list_input(number: int) -> Listed:
-        return _list_input(sources[number], number, request, journal, emitter)
+        return _list_input(sources[number], number, request, plan_files, emitter)
 
     told: set[object] = set()
 
     def emit_input(given: DividedInput, section: Section, position: dict[str, Any]) -> None:
-        _emit_input(given, section, position, request, journal, emitter)
+        _emit_input(given, section, position, request, plan_files, emitter)
         # Sorted rows are not read from remote storage again.
         for url in () if "recipe" in position else copied():
             if url not in told:
@@ -85,7 +85,7 @@ def plan_tables(request: Request, journal: Journal, emitter: Emitter) -> None:
                     "start. Make mini_batch_size larger, or copy it to a folder or a bucket."
                 )
 
-    plan_sections(request, list_input, emit_input, journal, emitter)
+    plan_sections(request, list_input, emit_input, plan_files, emitter)
 
 
 def _open(given: DividedInput, request: Request, emitter: Emitter) -> Source:
@@ -124,7 +124,7 @@ def _file_lists(sources: Sequence[Source], request: Request) -> list[FileList]:
     return lists
 
 
-def _list_input(source: Source, number: int, request: Request, journal: Journal, emitter: Emitter) -> Listed:
+def _list_input(source: Source, number: int, request: Request, plan_files: PlanFiles, emitter: Emitter) -> Listed:
     """List an input and pin its reader; sort its rows if its keys require that."""
     given, keys = request.inputs[number], request.partition_keys
     if _is_file_list(source):
@@ -132,18 +132,18 @@ def _list_input(source: Source, number: int, request: Request, journal: Journal,
         check_keys(given.path, keys, columns.names)
         steps = _file_steps(source)
         reader = list_file_groups(
-            source.path, source.entries, columns, keys, journal, emitter, steps, copies=given.copies
+            source.path, source.entries, columns, keys, plan_files, emitter, steps, copies=given.copies
         )
         return Listed(reader, {"file_group": 0})
-    begin = journal.listing.length
-    files_end = _list_and_pin(source, given, request, journal, emitter)
-    pinned = listing.read_pinned(journal.listing, files_end, journal.listing.length)
+    begin = plan_files.listing.length
+    files_end = _list_and_pin(source, given, request, plan_files, emitter)
+    pinned = listing.read_pinned(plan_files.listing, files_end, plan_files.listing.length)
     position = {"files_end": files_end, "file_at": begin, "begin": None}
     if keys and "partition" not in pinned["reader"]:
         place = RowsPlace(request.rows_folder, f"rows-{number}.arrow" if request.several else "rows.arrow")
-        recipes_begin = journal.recipes.length
-        reader = sort_rows(pinned, keys, position, place, journal, emitter)
-        if journal.recipes.length == recipes_begin:
+        recipes_begin = plan_files.recipes.length
+        reader = sort_rows(pinned, keys, position, place, plan_files, emitter)
+        if plan_files.recipes.length == recipes_begin:
             raise _no_rows(given, pinned)
         return Listed(reader, {"recipe": recipes_begin})
     return Listed(pinned["reader"] | ({"remote": True} if pinned.get("remote") else {}), position)
@@ -154,20 +154,20 @@ def _emit_input(
     section: Section,
     position: dict[str, Any],
     request: Request,
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
 ) -> None:
     if "file_group" in position:
-        emit_file_groups(section, position["file_group"], journal, emitter)
+        emit_file_groups(section, position["file_group"], plan_files, emitter)
         return
     if "recipe" in position:
-        emit_row_groups(section, position["recipe"], journal, emitter)
+        emit_row_groups(section, position["recipe"], plan_files, emitter)
         return
-    pinned = listing.read_pinned(journal.listing, position["files_end"], section.listing[1])
+    pinned = listing.read_pinned(plan_files.listing, position["files_end"], section.listing[1])
     if request.partition_keys:
-        emit_table_groups(pinned, section, position, journal, emitter)
+        emit_table_groups(pinned, section, position, plan_files, emitter)
     else:
-        cut(pinned, position, journal, emitter)
+        cut(pinned, position, plan_files, emitter)
     if emitter.is_input_empty:
         raise _no_rows(given, pinned)
 
@@ -184,11 +184,13 @@ def _steps(source: Source) -> tuple[Step, ...]:
     return () if source.mltable is None else (*source.mltable.before, *source.mltable.after)
 
 
-def _list_and_pin(source: Source, given: DividedInput, request: Request, journal: Journal, emitter: Emitter) -> int:
+def _list_and_pin(
+    source: Source, given: DividedInput, request: Request, plan_files: PlanFiles, emitter: Emitter
+) -> int:
     """Write the listing of an input; return the offset of its last line."""
-    begin = journal.listing.length
+    begin = plan_files.listing.length
     if isinstance(source.read, ReadDelta):
-        return _list_delta(source, source.read, given, request, journal, emitter)
+        return _list_delta(source, source.read, given, request, plan_files, emitter)
     read: Read | None = source.read
     size = request.mini_batch_size
     before = path_columns(source.mltable.before if source.mltable is not None else ())
@@ -202,11 +204,11 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
     pinning = _pinning(read, request, emitter, before, plain=source.plain)
     partitions = _partitions(source, read)
     for file in pinning.looked_at(_files(source, read, chain([first], names))):
-        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
+        plan_files.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
         unmatched.look_at(file.name)
     if partitions is not None:
         partitions.check()
-    files_end = journal.listing.length
+    files_end = plan_files.listing.length
     remote = any(not entry.folder.startswith(b"/") for entry in source.entries)
     pinned: dict[str, Any] = {
         "remote": remote,
@@ -217,7 +219,7 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
         if size is not None:
             emitter.warn(_ROW_GROUPS)
     else:
-        files = listing.files(journal.listing, begin, files_end)
+        files = listing.files(plan_files.listing, begin, files_end)
         pinned["how"] = pinning.how.to_json()
         if isinstance(read, ReadDelimited):
             found = pinning.pin(files)
@@ -232,7 +234,7 @@ def _list_and_pin(source: Source, given: DividedInput, request: Request, journal
     # Footers tell the number of rows, and so does cutting by rows.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
     _pin_steps(source, given, request, pinned, counts_known=known)
-    listing.append_pinned(journal.listing, pinned)
+    listing.append_pinned(plan_files.listing, pinned)
     return files_end
 
 
@@ -241,7 +243,7 @@ _ROW_GROUPS = "Parquet is cut at its row groups; mini_batch_size has no effect."
 
 
 def _list_delta(
-    source: Source, read: ReadDelta, given: DividedInput, request: Request, journal: Journal, emitter: Emitter
+    source: Source, read: ReadDelta, given: DividedInput, request: Request, plan_files: PlanFiles, emitter: Emitter
 ) -> int:
     # Imported here: few installations have the package.
     from windrow_master.planning.tables.delta import DeltaSource
@@ -257,15 +259,15 @@ def _list_delta(
     for folder in {os.path.dirname(file.name) for file in files if not file.is_remote}:
         emitter.places.note(folder)
     for file in files:
-        journal.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
+        plan_files.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
     if partitions is not None:
         partitions.check()
-    files_end = journal.listing.length
+    files_end = plan_files.listing.length
     if request.mini_batch_size is not None:
         emitter.warn(_ROW_GROUPS)
     pinned: dict[str, Any] = {"reader": table.pin(), "remote": any(file.is_remote for file in files)}
     _pin_steps(source, given, request, pinned, counts_known=True, constants=table.partition_columns)
-    listing.append_pinned(journal.listing, pinned)
+    listing.append_pinned(plan_files.listing, pinned)
     return files_end
 
 

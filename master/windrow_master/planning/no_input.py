@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windrow_master.planning.emitter import GROUP_MAX, RECORD
-from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
 
 _NOTHING = RECORD.pack(0, 0, 0, 0, 0)
 

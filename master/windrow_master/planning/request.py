@@ -12,7 +12,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StepFiles
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
 from windrow_master.roots import Roots
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import csv
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from windrow_master.files.step_damage import StepDamaged
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import FailureRow
 
-COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch")
+COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch", "number")
 FILE_NAME = "failed_items.csv"
 
 PARTITION_COLUMN = "partition"
@@ -36,7 +36,7 @@ class Describer(NamedTuple):
 
 
 def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
-    """Write the file, whole or not at all; return the number of its rows (0: the file is removed).
+    """Write the file atomically and return the number of its rows. If there are none, remove the file.
 
     Raises OSError.
     """
@@ -54,11 +54,13 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
                 for failure in page:
                     recipe = recipe_reader.recipe(failure)
                     cause = Cause(failure.cause).name.lower() if failure.cause else "no_result"
-                    rest: list[object] = [cause, failure.tries, failure.node_id, failure.message, failure.mini_batch]
+                    rest = (cause, failure.tries, failure.node_id, failure.message, failure.mini_batch)
+                    more: list[str] = []
                     if describe.partition is not None:
-                        rest.append("" if recipe is None else describe.partition(recipe))
+                        more.append("" if recipe is None else describe.partition(recipe))
                     items = [_UNKNOWN] if recipe is None else _items(failure, describe.items(recipe))
-                    writer.writerows([item, *rest] for item in items)
+                    numbers = _numbers(failure, len(items))
+                    writer.writerows([item, *rest, number, *more] for item, number in zip(items, numbers, strict=True))
                     count += len(items)
             file.flush()
             os.fsync(file.fileno())
@@ -132,8 +134,23 @@ def _tell(error: StepDamaged) -> None:
 
 
 def _items(failure: FailureRow, names: list[str]) -> list[str]:
-    """The names of the failed items; a count instead if not all of the mini-batch failed."""
-    if failure.cause or failure.item_count == failure.items:
+    """The names of the failed items; a count instead if it is not known which of the mini-batch they are."""
+    if failure.place:
+        return [failure.place]
+    if failure.item_count == failure.items:
         return names
+    if failure.cause and len(names) == failure.items:
+        return names[failure.first : failure.first + failure.item_count]
+    if failure.cause:
+        last = failure.first + failure.item_count
+        records = f"record {last}" if failure.item_count == 1 else f"records {failure.first + 1}-{last}"
+        return [f"{names[0]}, {records}"]
     of = names[0] if len(names) == 1 else f"mini-batch {failure.mini_batch}"
     return [f"{failure.item_count} of the {failure.items} items of {of}"]
+
+
+def _numbers(failure: FailureRow, lines: int) -> Sequence[object]:
+    """The number of each item in its mini-batch, from 0; "" for a line that is not about a single, known one."""
+    if failure.cause and lines == failure.item_count:
+        return range(failure.first, failure.first + lines)
+    return [""] * lines

@@ -22,7 +22,7 @@ _WARNINGS = frozenset(
 _TEXTS = {
     "submitted": "The job was submitted.",
     "first_task_scheduled": "The first mini-batches are scheduled.",
-    "all_tasks_scheduled": "All mini-batches are scheduled: the input is divided to its end.",
+    "all_tasks_scheduled": "All mini-batches are scheduled: the whole input is divided.",
     "cancelled": "The job was cancelled.",
 }
 

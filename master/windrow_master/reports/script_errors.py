@@ -80,8 +80,7 @@ def write_script_errors(
         return 0
     by_kind = {id(kind.told): kind for kind in kinds.values()}
     with whole_file(target) as file:
-        ways = counted(len(kinds), "way")
-        file.write(f"{counted(total, 'attempt')} failed, in {ways}; what failed for good first.\n")
+        file.write(f"{counted(total, 'attempt')} failed in {counted(len(kinds), 'way')}; what failed for good first.\n")
         file.write("Full traces: user/error/<node>/processNNN.txt.\n")
         for told in ordered(kind.told for kind in kinds.values()):
             kind = by_kind[id(told)]
@@ -109,10 +108,14 @@ class _GivenUp:
         self._next = next(self._rows, None)
 
     def items_of(self, mini_batch: int) -> int | None:
-        """The failed items of a mini-batch; None if it was not given up."""
+        """The failed items of a mini-batch; None if none of it failed for good."""
         while self._next is not None and self._next[0] < mini_batch:
             self._next = next(self._rows, None)
-        return self._next[1] if self._next is not None and self._next[0] == mini_batch else None
+        items = None
+        while self._next is not None and self._next[0] == mini_batch:
+            items = (items or 0) + self._next[1]
+            self._next = next(self._rows, None)
+        return items
 
 
 def _example(attempt: AttemptRow) -> FailureKind:

@@ -84,7 +84,7 @@ class WorkerLogs:
             used = max(used, self._used.get(job, 0))
             fits = used + growth <= budget
             if not fits and used <= budget:
-                say(logging.WARNING, "the logs of a job have reached their bound", logs=str(job), bytes=used)
+                say(logging.WARNING, "the logs of a job have reached their limit", logs=str(job), bytes=used)
             self._used[job] = used + growth if fits else budget + 1
         if fits:
             return True

@@ -25,6 +25,7 @@ _UNDECISIVE = frozenset(
         "allowed_failed_percent",
         "tolerates_all",
         "max_retries",
+        "split",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
         "progress_update_timeout_s",

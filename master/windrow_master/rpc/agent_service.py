@@ -35,7 +35,7 @@ from windrow_master.shell.writer import Writer
 from windrow_master.threads import in_thread
 
 CREDENTIAL_KEY = "windrow-credential"
-CREDENTIAL_REFUSED = "The call brings no valid node credential. The agent registers again by itself."
+CREDENTIAL_REFUSED = "The call carries no valid node credential. The agent registers again automatically."
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
 """How many messages with completions may wait for their commit before a stream is read on."""
@@ -100,7 +100,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "NODE_INVALID",
-                f"{request.node_id[:80]!r} is no node name: letters, digits, '_', '.', '-', at most 64 in all.",
+                f"{request.node_id[:80]!r} is not a valid node name: use at most 64 letters, digits, '_', '.' and '-'.",
             )
         node_id = NodeId(request.node_id)
         reply = await self._writer.submit(
@@ -125,8 +125,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         if foreign:
             say(
                 logging.WARNING,
-                "a node works on steps of which this state knows nothing: it was brought back from a backup, or is "
-                "another one. What the node has of them is dropped",
+                "a node has steps that this state does not know: the state was restored from a backup, or "
+                "belongs to another master. The node drops these steps",
                 node=node_id,
                 steps=foreign,
             )
@@ -297,7 +297,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 ):
                     lost.append(lease_id)
         if lost:
-            say(logging.WARNING, "staged rows are not here; their mini-batches run again", node=node_id, leases=lost)
+            say(logging.WARNING, "staged rows are missing; their mini-batches run again", node=node_id, leases=lost)
             self._writer.submit(commands.ReleaseLeases(node_id, lost))
 
     async def UploadRows(
@@ -318,7 +318,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                             context,
                             grpc.StatusCode.FAILED_PRECONDITION,
                             "LEASE_NOT_LIVE",
-                            f"Lease {lease_id:#x} is not (any more) one of node {node_id}. Drop its rows.",
+                            f"Lease {lease_id:#x} does not belong, or no longer belongs, to node {node_id}. "
+                            "Drop its rows.",
                         )
                     staged = await in_thread(StagedSegment, folder, lease_id)
                     step_id = lease.step_id
@@ -331,7 +332,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     await in_thread(staged.write, request.chunk)
             if staged is None:
                 await errors.abort(
-                    context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload named no lease."
+                    context, grpc.StatusCode.INVALID_ARGUMENT, "ROWS_EMPTY", "The upload does not name a lease."
                 )
             await in_thread(staged.finish)
         except RowsFileUnreadable as error:
@@ -339,7 +340,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.ROWS_UNREADABLE,
-                f"The file of large rows cannot be taken: {error}. Their mini-batch must run again.",
+                f"The file of large rows cannot be used: {error}. Their mini-batch must run again.",
             )
         except OSError as error:
             await errors.abort(

@@ -88,7 +88,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         first = await anext(requests, None)
         try:
             if first is None:
-                raise ArtifactError(errors.DIGEST_INVALID, "The upload named no digest.")
+                raise ArtifactError(errors.DIGEST_INVALID, "The upload does not name a digest.")
             async with self._turns.setdefault(first.digest, asyncio.Lock()):
                 length = await self._receive(first, requests)
         except ArtifactError as error:
@@ -100,7 +100,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 context,
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 errors.STORAGE_FULL,
-                f"The master cannot store the artifact: {error.strerror}. Make room on its disk and try again.",
+                f"The master cannot store the artifact: {error.strerror}. Free some space on its disk and try again.",
             )
         return pb.UploadArtifactResponse(length=length)
 
@@ -120,19 +120,17 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 if len(request.chunk) > CHUNK_BYTES:
                     raise ArtifactError(
                         errors.REQUEST_INVALID,
-                        f"A chunk of {len(request.chunk)} bytes came; at most {CHUNK_BYTES} are taken at once.",
+                        f"A chunk of {len(request.chunk)} bytes arrived; the limit is {CHUNK_BYTES}.",
                     )
                 at += len(request.chunk)
                 if at > length:
-                    raise ArtifactError(
-                        errors.OFFSET_MISMATCH, f"More bytes came than the {length} that were announced."
-                    )
+                    raise ArtifactError(errors.OFFSET_MISMATCH, f"More than the {length} announced bytes arrived.")
                 await in_thread(_write_all, descriptor, request.chunk)
                 request = await anext(requests, None)
             if at < length:
                 # Not judged by its digest, and kept: the next try goes on with it.
                 raise ArtifactError(
-                    errors.OFFSET_MISMATCH, f"The upload ended after {at} of {length} bytes. Go on there."
+                    errors.OFFSET_MISMATCH, f"The upload ended after {at} of {length} bytes. Continue from there."
                 )
             await in_thread(self._artifacts.finish, digest, length)
         finally:
@@ -153,7 +151,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 errors.ARTIFACT_MISSING,
-                f"This master has no artifact {request.digest[:80]!r}. Submit the job again: that uploads it.",
+                f"This master has no artifact {request.digest[:80]!r}. Submit the job again to upload it.",
             )
             return
         with path.open("rb") as file:
@@ -173,11 +171,11 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         """Look at a path in a datastore. Raises ArtifactError."""
         shown = os.fsdecode(path[:500])
         if not path.startswith(b"/") or b"\0" in path:
-            raise ArtifactError(errors.REQUEST_INVALID, f"{shown!r} is no absolute path.")
+            raise ArtifactError(errors.REQUEST_INVALID, f"{shown!r} is not an absolute path.")
         if not self._roots.hold(path):
             raise ArtifactError(
                 errors.PATH_OUTSIDE,
-                f"{shown} is outside the datastores of this master ({self._roots}), which tells nothing of it.",
+                f"{shown} is outside the datastores of this master ({self._roots}), so it does not look there.",
             )
         try:
             status = os.stat(path)  # noqa: PTH116  a path is bytes
@@ -203,7 +201,10 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             await _abort(context, error)
         except Stopped:
             await errors.abort(
-                context, grpc.StatusCode.UNAVAILABLE, errors.INTERNAL, "The master ends. Ask the next one again."
+                context,
+                grpc.StatusCode.UNAVAILABLE,
+                errors.INTERNAL,
+                "The master is stopping. Ask its successor again.",
             )
         total = placing.bytes_total
         yield pb.PlaceDataResponse(bytes_done=total, bytes_total=total, path=str(path))

@@ -43,7 +43,7 @@ class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
                 context,
                 grpc.StatusCode.INVALID_ARGUMENT,
                 errors.PAGE_TOKEN_INVALID,
-                f"{request.page_token[:80]!r} is no page token. Begin with an empty one.",
+                f"{request.page_token[:80]!r} is not a page token. Start with an empty one.",
             )
         before = int(request.page_token) if request.page_token else None
         found = await _carried_out(context, self._assets.page, request.kind, request.name, size + 1, before)

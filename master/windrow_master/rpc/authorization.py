@@ -38,8 +38,9 @@ _OF_NODES_TOO = (
     "/windrow.rpc.v1.ArtifactService/DownloadArtifact",
 )
 _MESSAGES = {
-    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Take the master's context "
-    "over with `windrow context add`, or name the file of its client token in WINDROW_TOKEN_FILE.",
+    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Add the master's "
+    "context with `windrow context add`, or set WINDROW_TOKEN_FILE to the path of "
+    "its client token.",
     errors.JOIN_TOKEN_INVALID: "The agent does not carry the join token of this master. Give it the token: "
     "windrow agent --join-token-file FILE.",
     errors.CREDENTIAL_INVALID: CREDENTIAL_REFUSED,
@@ -47,9 +48,7 @@ _MESSAGES = {
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses calls without the right token before it reads any request: UNAUTHENTICATED, with a reason of
-    _MESSAGES.
-    """
+    """Rejects calls without a valid token before reading the request: UNAUTHENTICATED, a reason from _MESSAGES."""
 
     def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
         """An empty token is not required. `is_credential`: whether a text is the credential of a node of this
@@ -86,7 +85,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _is_token(brought: str, token: str) -> bool:
-    """Whether a call brings this token. An empty token is not required, so it always does."""
+    """Whether a call carries this token. Always true if the token is empty: then none is required."""
     return not token or secrets.compare_digest(brought.encode(), f"Bearer {token}".encode())
 
 

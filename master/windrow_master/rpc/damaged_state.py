@@ -27,7 +27,7 @@ class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # 
     """Refuses every call but Health: FAILED_PRECONDITION, reason STATE_DAMAGED."""
 
     def __init__(self, damage: StateDamaged) -> None:
-        self._message = f"This master stands still: {damage}"
+        self._message = f"This master has stopped serving: {damage}"
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
         """The same handler for methods of every kind: it reads no request."""

@@ -56,7 +56,7 @@ LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
 def watch_interval_s(took_s: float) -> float:
-    """How long a watcher waits after a message that took so long to make."""
+    """How long a watcher waits after a message that took `took_s` to make."""
     return min(max(WATCH_INTERVAL_S, WATCH_REST * took_s), WATCH_INTERVAL_MAX_S)
 
 
@@ -149,16 +149,13 @@ class JobService(MiniBatchCalls, NodeCalls):
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Explain the present state of each step."""
-        # Here: most runs never ask.
-
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
-        job, steps = await self._job(request.job_id, context)
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
+            job, steps = await self._job(request.job_id, context)
             reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
         return pb.ExplainJobResponse(
-            job=job_message(job, steps),
-            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply],
+            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply]
         )
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
@@ -238,8 +235,8 @@ class JobService(MiniBatchCalls, NodeCalls):
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "OUTPUT_REMOTE",
-                f"The output {request.output!r} of job {job.job_id} is in a store, at {path}: fetch it from there, "
-                "with the tools of that store.",
+                f"The output {request.output!r} of job {job.job_id} is in a store, at {path}. Fetch it from "
+                "there with the store's own tools.",
             )
             return
         place = Path(path) if path is not None else None
@@ -250,7 +247,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 "OUTPUT_UNKNOWN",
-                f"Job {job.job_id} has no output {request.output!r} that stands yet. Its outputs: {names}.",
+                f"Job {job.job_id} has no output {request.output!r} that exists yet. Its outputs: {names}.",
             )
             return
         rows_file = None if paths.append_row is None else Path(paths.append_row)
@@ -320,7 +317,7 @@ async def _page_number(token: str, context: Context) -> int | None:
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             "PAGE_TOKEN_INVALID",
-            f"{token[:80]!r} is no page token. Begin with an empty one.",
+            f"{token[:80]!r} is not a page token. Start with an empty one.",
         )
     return int(token)
 

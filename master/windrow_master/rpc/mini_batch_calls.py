@@ -109,9 +109,9 @@ class MiniBatchCalls:
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.REPLAY_IMPOSSIBLE,
-                f"Mini-batch {row.mini_batch} of step {step.name} read rows that were sorted by their partition keys, "
-                f"from {gone}; that file is removed when a job has ended. Replay it while the job runs, or run the job "
-                "again with fewer data.",
+                f"Mini-batch {row.mini_batch} of step {step.name} read rows that were sorted by their partition "
+                f"keys, from {gone}; that file is removed when the job ends. Replay it while the job runs, or "
+                "run the job again with less data.",
             )
         try:
             return await in_thread(self._replayed, job, step, row)
@@ -120,7 +120,7 @@ class MiniBatchCalls:
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.REPLAY_IMPOSSIBLE,
-                f"What mini-batch {row.mini_batch} of step {step.name} reads is not known any more: {error}.",
+                f"It is no longer known what mini-batch {row.mini_batch} of step {step.name} reads: {error}.",
             )
 
     async def GetJobReport(self, request: pb.GetJobReportRequest, context: Context) -> pb.GetJobReportResponse:
@@ -243,7 +243,7 @@ class MiniBatchCalls:
         try:
             recipe = self._recipe(job, step, row)
         except (OSError, StepDamaged) as error:
-            response.items.append(f"(not known any more: {error})")
+            response.items.append(f"(no longer known: {error})")
             return response
         items = describe_items(reader, recipe)
         response.items.extend(items[:ITEMS_MAX])
@@ -290,7 +290,7 @@ async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) 
     found = next((step for step in steps if step.name == name), None)
     if found is None:
         names = ", ".join(step.name for step in steps)
-        said = f"no step named {name!r}" if name else "several steps: which one? Name it as in STEP/17"
+        said = f"no step named {name!r}" if name else "several steps. Name one of them, as in STEP/17"
         await errors.abort(
             context,
             grpc.StatusCode.NOT_FOUND,
@@ -308,7 +308,7 @@ async def _page_place(token: str, context: Context) -> tuple[int, ...]:
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
             errors.PAGE_TOKEN_INVALID,
-            f"{token[:80]!r} is no page token. Begin with an empty one.",
+            f"{token[:80]!r} is not a page token. Start with an empty one.",
         )
     return tuple(map(int, parts))
 

@@ -67,8 +67,8 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 errors.NODE_PRIVATE,
-                f"Node {node_id} is the private one of a run on this machine, and nobody else could do its work. "
-                f"Ctrl-C interrupts the run; `windrow job cancel` ends its job.",
+                f"Node {node_id} belongs to a run on this machine, and is the only node that can do its work. "
+                "Ctrl-C interrupts the run; `windrow job cancel` ends its job.",
             )
 
     async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Context) -> pb.RemoveNodeResponse:

@@ -19,23 +19,24 @@ def words_of(reason: Reason) -> str:
         case Code.FAILED | Code.CANCELLED:
             return reason.message
         case Code.CANCELLING:
-            return f"It is cancelled. Nodes still end its workers: {_listed(reason.nodes)}."
+            return f"It is cancelled. Nodes are still ending its workers: {_listed(reason.nodes)}."
         case Code.WAITS_FOR_STEPS:
             steps = [f"{name} ({state.name.lower()})" for name, state in reason.steps]
-            return f"It reads outputs of {_listed(steps)}, and begins when these are done."
+            return f"It reads outputs of {_listed(steps)}, and begins when they are done."
         case Code.JOB_PAUSED:
             return f"{reason.message}. `windrow job cancel {reason.job_id}` ends it; please report this."
         case Code.MASTER_HELD:
-            return "The master hands out nothing until a `windrow run` of this state folder asks for work."
+            return "The master hands out no work until a `windrow run` over this state folder asks for it."
         case Code.COMPARING_INPUTS:
             return (
-                f"Its inputs are being read, for {reason.for_s:.0f} s, to see whether an earlier job has made the same "
-                "(is_deterministic, force_rerun). What has not changed by next time is not read again."
+                f"Its inputs have been read for {reason.for_s:.0f} s, to see whether an earlier job has made "
+                "the same outputs (is_deterministic, force_rerun). Files that do not change are not read again "
+                "next time."
             )
         case Code.VERIFYING_ROWS:
             return (
-                f"The rows of earlier steps are being read, for {reason.for_s:.0f} s, to see that they are what was "
-                "written."
+                f"The rows of earlier steps have been read for {reason.for_s:.0f} s, to verify that they are "
+                "what was written."
             )
         case Code.DIVIDING_INPUT:
             return _dividing(reason)
@@ -43,8 +44,8 @@ def words_of(reason: Reason) -> str:
             return _running(reason)
         case Code.ENDING_WORKERS:
             return (
-                f"All mini-batches are done. Workers end on {_listed(reason.nodes)}: shutdown() is called there, and "
-                "what goes to a store is brought to it."
+                f"All mini-batches are done. Workers are ending on {_listed(reason.nodes)}: shutdown() is "
+                "called there, and outputs that go to a store are uploaded."
             )
         case Code.GATHERING_ROWS:
             return reason.message or "All mini-batches are done; the output is being written."
@@ -57,11 +58,11 @@ def words_of(reason: Reason) -> str:
 def _dividing(reason: Reason) -> str:
     if reason.planned:
         return (
-            f"The input is still being listed and divided: {counted(reason.planned, 'mini-batch')} so far, and none is "
-            "left to run. Those that follow run as they come."
+            f"The input is still being listed and divided: {counted(reason.planned, 'mini-batch')} so far, and "
+            "none of them is left to run. New ones run as they are made."
         )
     return (
-        f"The input is being listed and divided, for {reason.for_s:.0f} s; there is no mini-batch yet. After "
+        f"The input has been listed and divided for {reason.for_s:.0f} s; there is no mini-batch yet. After "
         f"{reason.limit_s:g} s (--first_task_creation_timeout) the step fails."
     )
 
@@ -71,15 +72,15 @@ def _running(reason: Reason) -> str:
     what += f", {reason.queued:,} wait" if reason.queued else ", none waits"
     if reason.code == Code.WORKERS_STARTING:
         return (
-            f"{what}. No worker is ready yet: scripts are loaded and init() runs, for {reason.for_s:.0f} s. "
-            "`windrow job logs` shows what they print."
+            f"{what}. No worker is ready yet: scripts have been loading, or init() running, for "
+            f"{reason.for_s:.0f} s. `windrow job logs` shows what they print."
         )
     oldest = ""
     if reason.oldest is not None:
         mini_batch, node_id, for_s, attempt = reason.oldest
         oldest = f"The oldest lease is mini-batch {mini_batch} on {node_id}, for {for_s:.0f} s (try {attempt})."
     if reason.code == Code.NO_PROGRESS:
-        return f"{what}, but no result has come for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
+        return f"{what}, but no result has arrived for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
     more = "" if reason.divided else "; the input is still being divided"
     return f"{what}{more}. {oldest}{_doubts(reason)}"
 
@@ -91,11 +92,11 @@ def _doubts(reason: Reason) -> str:
             told.append(f" {node_id} is set aside: {aside}")
         else:
             told.append(
-                f" {node_id} is held back: {counted(failures, 'mini-batch')} in a row failed there; whether they fail "
-                "on other nodes, too, is being tried."
+                f" {node_id} is held back: {counted(failures, 'mini-batch')} in a row failed there, and are now "
+                "tried on other nodes."
             )
     if reason.given_up:
-        told.append(f" No worker could be made ready on {_listed(reason.given_up)}, which the others do without.")
+        told.append(f" No worker could be made ready on {_listed(reason.given_up)}; the other nodes do the work.")
     return "".join(told)
 
 
@@ -106,15 +107,16 @@ def _limit(reason: Reason) -> str:
 def _nowhere(reason: Reason) -> str:
     """The words for a step whose work no node takes."""
     if reason.code == Code.NO_NODE:
-        return "No node is here: the job waits for one. `windrow node list` tells more."
+        return "No node is connected: the job waits for one. See `windrow node list`."
     if reason.code == Code.NO_NODE_IN_POOL:
         return (
-            f"No node of the pool {reason.pool!r} (compute) is here: the step waits for one. There are nodes of "
-            f"{_listed(reason.pools)}. Start one with `windrow agent --pool {reason.pool}`, or name another compute."
+            f"No node of the pool {reason.pool!r} (compute) is connected: the step waits for one. Connected "
+            f"nodes are in the pools {_listed(reason.pools)}. Start one with `windrow agent --pool "
+            f"{reason.pool}`, or set another compute."
         )
     states = ", ".join(f"{count} {state}" for state, count in reason.counts)
     why = f"{_listed(reason.nodes)}: {reason.message.rstrip('.')}. " if reason.message else ""
-    return f"No node takes work ({states}): the job waits for one. {why}`windrow node list` tells more."
+    return f"No node takes work ({states}): the job waits for one. {why}See `windrow node list`."
 
 
 def _waiting(reason: Reason) -> str:
@@ -122,22 +124,22 @@ def _waiting(reason: Reason) -> str:
     waits = f"{counted(reason.queued, 'mini-batch')} wait{'s' * (reason.queued == 1)}"
     match reason.code:
         case Code.NODE_FAULT:
-            return f"{waits}. The last attempt has met a fault of its node: {reason.message}{_limit(reason)}"
+            return f"{waits}. The last attempt failed because of its node: {reason.message}{_limit(reason)}"
         case Code.RETRY_DELAYED:
-            return f"{waits} for a moment before the next try: their last attempts have failed."
+            return f"{waits} a moment before the next try, since their last attempts failed."
         case Code.NODES_DOUBTED:
             return f"{waits}.{_doubts(reason)}"
         case Code.NODES_GAVE_UP:
             return f"{waits}. No worker could be made ready on {_listed(reason.given_up)}: {reason.message}"
         case Code.NODES_ANSWER:
-            return f"{waits}; {_listed(reason.nodes)} is told of the step just now."
+            return f"{waits}; {_listed(reason.nodes)} is being told of the step."
         case Code.NODES_FULL:
             return (
-                f"{waits}, and {_listed(reason.nodes)} can take nothing at the moment: results wait to be delivered, "
-                "or the disk is full."
+                f"{waits}, and {_listed(reason.nodes)} cannot take more now: results wait to be delivered, or "
+                "the disk is full."
             )
         case _:
-            return f"{waits}, and all slots of the nodes are taken by {_listed_counts(reason)}."
+            return f"{waits}, but all slots of the nodes are taken by {_listed_counts(reason)}."
 
 
 def _listed_counts(reason: Reason) -> str:

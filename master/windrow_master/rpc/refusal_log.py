@@ -21,7 +21,7 @@ LOGGED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, g
 EVERYDAY = {"/windrow.rpc.v1.ArtifactService/StatData": grpc.StatusCode.PERMISSION_DENIED}
 """Answers that belong to how data is brought: a client asks whether the master sees its folder, and it does not."""
 REASON_CHARACTERS_MAX = 500
-DROPPED = "a request was dropped: it is larger than a master takes, or its sender left while it was on its way"
+DROPPED = "a request was dropped: it is larger than the limit, or its sender left before it arrived"
 _repeated = Repeated()
 
 
@@ -56,7 +56,7 @@ def _watched(handler: Handler, method: str) -> Handler:
             if request is None:
                 _repeated.say((method, host_of(peer)), logging.WARNING, DROPPED, method=method, peer=peer)
         if request is None:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The request did not arrive whole.")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The request did not arrive completely.")
         return request
 
     def tell(context: Context) -> None:

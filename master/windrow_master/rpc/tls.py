@@ -47,7 +47,7 @@ class _Follower:
             configuration = _configuration(self._file, content)
             self._content = content
         except OSError as error:
-            say(logging.ERROR, "the renewed TLS file cannot be used; the one before it stays", reason=str(error))
+            say(logging.ERROR, "the renewed TLS file cannot be used; the previous one stays in use", reason=str(error))
             return None
         say(logging.INFO, "the TLS file was renewed", file=str(self._file))
         return configuration
@@ -64,15 +64,15 @@ def _configuration(tls_file: Path, content: bytes) -> grpc.ServerCertificateConf
         (keys if block[1].endswith(b"PRIVATE KEY") else certificates).append(block[0])
     if len(keys) != 1 or not certificates:
         raise OSError(
-            f"The TLS file {tls_file} holds {len(keys)} private keys and {len(certificates)} certificates; "
-            f"it must hold one key and the certificate for it, in PEM. `windrow setup` makes one."
+            f"The TLS file {tls_file} contains {len(keys)} private keys and {len(certificates)} certificates; "
+            "it must contain one key and its certificate, in PEM. `windrow setup` makes one."
         )
     try:
         # gRPC itself finds a fault at the first handshake, and tells nobody.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_file, password=lambda: b"")
     except ssl.SSLError as error:
         raise OSError(
-            f"The TLS file {tls_file} cannot be used: its key is damaged, encrypted or not that of its first "
-            f"certificate ({error.reason or error}). `windrow setup` makes one."
+            f"The TLS file {tls_file} cannot be used: its key is damaged, is encrypted, or does not match its "
+            f"first certificate ({error.reason or error}). `windrow setup` makes one."
         ) from error
     return grpc.ssl_server_certificate_configuration([(keys[0], b"".join(certificates))])

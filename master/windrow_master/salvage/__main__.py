@@ -29,19 +29,19 @@ from windrow_master.store.sqlite.saved import SavedDatabase
 from windrow_master.store.sqlite.saved_records import SavedRecords
 
 DAMAGE_MAX = 1000
-_NO_ROOM = "it has no room for a copy of the database, which is looked at"
+_NO_ROOM = "it has not enough space for a copy of the database, which is needed for the check"
 
 
 def main(arguments: list[str]) -> dict[str, Any]:
     """Run one command and return its answer."""
     what, folder = arguments[0], Path(arguments[1])
     if not folder.is_dir():
-        return {"trouble": f"{folder} is no folder."}
+        return {"trouble": f"{folder} is not a folder."}
     files = StateFiles(folder)
     if is_locked(files.lock):
-        return {"trouble": f"A master works over {folder}: stop it first."}
+        return {"trouble": f"A master is using {folder}: stop it first."}
     if not any(path.exists() for path in (files.database, files.jobs, files.lock)):
-        return {"trouble": f"{folder} is no state folder: it holds neither {STATE_MARK} nor jobs/."}
+        return {"trouble": f"{folder} is not a state folder: it contains neither {STATE_MARK} nor jobs/."}
     try:
         return _check(files) if what == "check" else _export(files, Path(arguments[2]))
     except OSError as error:
@@ -64,7 +64,7 @@ def _check(files: StateFiles) -> dict[str, Any]:
                     damage += islice(found, DAMAGE_MAX)
                     if next(found, None) is not None:
                         damage.append(
-                            Damage(str(files.folder), f"there is more than the first {DAMAGE_MAX:,} told here")
+                            Damage(str(files.folder), f"there is more; only the first {DAMAGE_MAX:,} are listed")
                         )
                     damage += [
                         Damage(f"{STATE_MARK}, table {gap.table}", f"keys {gap.first} to {gap.last} cannot be read")
@@ -84,16 +84,16 @@ def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase 
             damage.append(Damage(str(database), f"its tables cannot be read: {error}"))
     except OSError as error:
         if is_full(error):
-            raise OSError(error.errno, f"{_NO_ROOM}. Name a folder with more: TMPDIR=FOLDER", str(place)) from error
+            raise OSError(error.errno, f"{_NO_ROOM}. Set another folder: TMPDIR=FOLDER", str(place)) from error
         raise
     return None
 
 
 def _export(files: StateFiles, out: Path) -> dict[str, Any]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        return {"trouble": f"{out} is there already, and not empty: name a new folder with --to."}
+        return {"trouble": f"{out} already exists and is not empty: choose a new folder with --to."}
     if out.resolve().is_relative_to(files.folder.resolve()):
-        return {"trouble": f"{out} lies in the state folder, which is left as it is: name another with --to."}
+        return {"trouble": f"{out} is in the state folder, which must not change: choose another with --to."}
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
@@ -104,7 +104,10 @@ def _export(files: StateFiles, out: Path) -> dict[str, Any]:
         _empty(out)
         if is_new:
             out.rmdir()
-        what = "its disk is full. What had been saved there was removed: it was not whole. Name a folder with more room"
+        what = (
+            "its disk is full. What had been saved there was incomplete, and was removed. Choose a folder "
+            "with more space"
+        )
         return {"trouble": f"{out}: {what}: --to OUT"}
 
 

@@ -56,7 +56,7 @@ def check_jobs(state: DamagedState) -> Iterator[Damage]:
     for job in records.jobs():
         where = f"{STATE_MARK}, job {job.job_id!r}"
         if job.state not in set(JobState):
-            yield Damage(where, f"it has state {job.state}, which there is not")
+            yield Damage(where, f"it has state {job.state}, which does not exist")
         if not job.document:
             if job.job_key not in documents:
                 yield Damage(where, "its document is missing, or cannot be read")
@@ -64,7 +64,7 @@ def check_jobs(state: DamagedState) -> Iterator[Damage]:
         try:
             EffectiveJob.from_json(job.document)
         except (DocumentError, ValueError) as error:
-            yield Damage(where, f"its document makes no sense: {error}")
+            yield Damage(where, f"its document is not valid: {error}")
             continue
         try:
             records.need_all_steps(job)
@@ -73,12 +73,12 @@ def check_jobs(state: DamagedState) -> Iterator[Damage]:
     for step in records.steps():
         where = f"{STATE_MARK}, step {step.step_id} ({step.name!r})"
         if step.state not in set(StepState):
-            yield Damage(where, f"it has state {step.state}, which there is not")
+            yield Damage(where, f"it has state {step.state}, which does not exist")
         if step.job_key not in keys:
-            yield Damage(where, f"it is of job number {step.job_key}, which there is not")
+            yield Damage(where, f"it is of job number {step.job_key}, which does not exist")
         for name, content in (("paths", step.paths), ("reader", step.reader), ("checkpoint", step.checkpoint)):
             if content is not None and not _is_json(content):
-                yield Damage(where, f"its {name} are no JSON" if name == "paths" else f"its {name} is no JSON")
+                yield Damage(where, f"its {name} are not JSON" if name == "paths" else f"its {name} is not JSON")
 
 
 def check_mini_batches(state: DamagedState) -> Iterator[Damage]:
@@ -103,18 +103,18 @@ def _check_step(state: DamagedState, job: FoundJob, step: FoundStep) -> Iterator
             for batch in page:
                 if not batch.sound:
                     found = state.records.damaged_mini_batch(step.step_id, batch.number)
-                    yield Damage(found.where, f"{found.what}; it is of {where}: {means}")
+                    yield Damage(found.where, f"{found.what}; it belongs to {where}: {means}")
                     count += batch.number == count
                     continue
                 if batch.number != count:
                     yield Damage(where, f"mini-batches {count:,} to {batch.number - 1:,} are missing; {means}")
                 count = batch.number + 1
                 if batch.state not in set(MiniBatchState):
-                    yield Damage(where, f"mini-batch {batch.number:,} has state {batch.state}, which there is not")
+                    yield Damage(where, f"mini-batch {batch.number:,} has state {batch.state}, which does not exist")
                 if batch.range is not None and with_rows:
                     yield from _check_range(where, files, segments, reader, batch, batch.range)
             for damaged_recipe in damaged_recipes(files.recipes, [batch for batch in page if batch.sound]):
-                yield Damage(damaged_recipe.where, f"{damaged_recipe.what}; it is of {where}: {means}")
+                yield Damage(damaged_recipe.where, f"{damaged_recipe.what}; it belongs to {where}: {means}")
     finally:
         reader.close()
     try:
@@ -139,8 +139,9 @@ def _check_range(
     if not fits or not rows_are_sound(reader, place):
         yield Damage(
             str(files.segments / segment.name),
-            f"rows of mini-batch {batch.number:,} cannot be read, or fail their checksum; it is of {where}: while its "
-            "job goes on, that mini-batch runs again; once it has ended, its output is not touched",
+            f"rows of mini-batch {batch.number:,} cannot be read, or fail their checksum; it belongs to "
+            f"{where}: if the job has not ended, that mini-batch runs again; otherwise the output stays as it "
+            "is",
         )
 
 

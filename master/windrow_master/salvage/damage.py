@@ -12,15 +12,15 @@ from windrow_master.store.found import FoundJob, FoundStep
 _ENDED_JOBS = frozenset(map(int, ENDED_JOBS))
 _ENDED_STEPS = frozenset(map(int, ENDED_STEPS))
 
-AGAIN = "run the job again with `--since` and the name of this one, which takes over what is done"
+AGAIN = "run the job again with `--since` and the name of this one, to take over its finished results"
 _MEANS_STEP = {
-    False: f"the step cannot go on; {AGAIN}",
-    True: "its output is not touched, but reports, retries and `--since` that need this are refused",
+    False: f"the step cannot continue; {AGAIN}",
+    True: "its output stays as it is, but reports, retries and `--since` that need this are refused",
 }
 """What damage to a step means, by whether the step has ended."""
 _MEANS_JOB = {
     False: "no master starts with it; salvage saves the rows of its mini-batches",
-    True: "it has ended, and its output is not touched; no master shows or retries it",
+    True: "it has ended, and its output stays as it is; no master shows or retries it",
 }
 _MEANS = {
     "job": "no master starts with it; salvage takes its name from the folder of its steps, and saves their rows",
@@ -28,7 +28,7 @@ _MEANS = {
     "counted": "no master starts with it; jobs and rows can be read",
     "master": "no master starts with it; jobs and rows can be read",
     "segment": "its rows are not put into an output; salvage saves those that have their checksum",
-    "output": "the file is not known as Windrow's any more; a step that is to write there fails",
+    "output": "the file is no longer known as Windrow's; a step that writes there fails",
     "asset": "it cannot be used; all others can",
 }
 """What damage to a row means, by table."""

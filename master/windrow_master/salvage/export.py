@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.core.states import MiniBatchState
@@ -42,8 +43,8 @@ from windrow_master.store.sqlite.saved_records import SavedRecords
 
 _ENDINGS = {"csv": "csv", "jsonl": "jsonl", "parquet": "parquet"}
 _NOT_RUN = {
-    MiniBatchState.QUEUED: "it has not run, or not to a result",
-    MiniBatchState.LEASED: "it has not run to a result",
+    MiniBatchState.QUEUED: "it has not run, or has no result",
+    MiniBatchState.LEASED: "it has no result",
     MiniBatchState.FAILED: "it failed",
     MiniBatchState.CANCELLED: "it was cancelled",
 }
@@ -73,7 +74,7 @@ def export(files: StateFiles, out: Path) -> dict[str, Any]:
                 _export_jobs(DamagedState(files, SavedRecords(saved)), out, told)
             told["notes"] += saved.notes
             told["notes"] += [
-                f"{STATE_MARK}, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if there were any."
+                f"{STATE_MARK}, table {gap.table}: keys {gap.first} to {gap.last} cannot be read, if any existed."
                 for gap in dict.fromkeys(saved.gaps)
             ]
     _write_last(out / "salvage.json", told)
@@ -98,7 +99,7 @@ def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
     for number in sorted({step.job_key for step in steps} - known):
         name = _name_of(state.files, {step.step_id for step in steps if step.job_key == number})
         jobs.append(FoundJob(number, name or f"job-{number}", 0, 0, "", b""))
-        told["notes"].append(f"The row of job number {number} cannot be read; it is taken for {jobs[-1].job_id!r}.")
+        told["notes"].append(f"The row of job number {number} cannot be read; it is assumed to be {jobs[-1].job_id!r}.")
     for job in jobs:
         place = out / _plain(job.job_id)
         place.mkdir(exist_ok=True)
@@ -113,12 +114,12 @@ def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
 
 
 def _note_losses(notes: list[str], job: FoundJob, step: dict[str, Any]) -> None:
-    for count, what in (
-        (step["damaged"], "records of mini-batches do not have their check value, and were left out"),
-        (step["unreadable"], "mini-batches have rows that cannot be read, or fail their checksum"),
-    ):
-        if count:
-            notes.append(f"Step {step['step']!r} of job {job.job_id!r}: {count:,} {what} (missing.csv lists them).")
+    where = f"Step {step['step']!r} of job {job.job_id!r}"
+    if damaged := step["damaged"]:
+        notes.append(f"{where}: left out {counted(damaged, 'mini-batch')} without a sound record. See missing.csv.")
+    if unreadable := step["unreadable"]:
+        what = counted(unreadable, "mini-batch")
+        notes.append(f"{where}: left out the rows of {what}: unreadable, or with a wrong checksum. See missing.csv.")
 
 
 def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Path) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
         return ""
     if not rows_are_sound(reader, row):
         if step.state_name == "completed":
-            return f"its rows are not in the state folder any more; the step's output is {step.append_row}"
+            return f"its rows are no longer in the state folder; the step's output is {step.append_row}"
         return _UNREADABLE
     sink.put(lambda: reader.pieces(row))
     return ""
@@ -277,7 +278,7 @@ def _artifacts(folder: Path, out: Path, notes: list[str]) -> int:
             saved += 1
         else:
             target.rename(target.with_suffix(".damaged"))
-            notes.append(f"{path} is not what was written; what there is of it is in {target.with_suffix('.damaged')}.")
+            notes.append(f"{path} is not what was written; what is left of it is in {target.with_suffix('.damaged')}.")
     return saved
 
 
@@ -294,7 +295,7 @@ def _copy_segments(files: StateFiles, out: Path, told: dict[str, Any]) -> None:
             except OSError as error:
                 if is_full(error):
                     raise
-                told["notes"].append(f"{segment} cannot be copied whole: {error.strerror}.")
+                told["notes"].append(f"{segment} cannot be copied completely: {error.strerror}.")
         told["jobs"].append(
             {"job": job, "state": "", "message": "", "steps": [{"step": str(step), "segments": str(target)}]}
         )

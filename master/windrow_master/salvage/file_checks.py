@@ -15,23 +15,23 @@ from windrow_master.files import upload_lists
 from windrow_master.files.artifacts import DIGEST, sha256_of
 from windrow_master.files.checked_records import read_records
 from windrow_master.files.step_damage import StepDamaged
-from windrow_master.planning.journal.journal import known_sums
-from windrow_master.planning.journal.places_seen import read_places
+from windrow_master.planning.plan_files.places_seen import read_places
+from windrow_master.planning.plan_files.plan_files import known_sums
 from windrow_master.reuse import digest_cache
 from windrow_master.salvage.damage import AGAIN, Damage, has_ended, means_for_step, named, steps_of, unread
 from windrow_master.salvage.folder import DamagedState
 from windrow_master.store.found import FoundStep
 
 _NOTES = {
-    "jobs/*/run.json": "the job is not retried; all of it can be read",
-    "jobs/*/steps/*/reuse.json": "what the step makes is not reused later",
+    "jobs/*/run.json": "the job cannot be retried; all of it can be read",
+    "jobs/*/steps/*/reuse.json": "the step's outputs are not reused later",
     "jobs/*/logs/.reports.json": "the job's reports are written again",
-    "jobs/*/logs/*/nodes.json": "logs of an agent may go on in the folder of an earlier one of its node",
+    "jobs/*/logs/*/nodes.json": "an agent's logs may continue in the folder of an earlier agent of its node",
     "reuse/made/*.json": "steps that could be reused run again",
-    "embedded.json": "commands beside a run are refused; the run goes on",
-    "datastores.json": "runs are refused: remove that file, and name all datastores again (--datastore NAME=PLACE)",
-    "untold": "an equal run begins anew, as if the end of the last one had been told",
-    "agent/incarnation.json": "of what an earlier agent left running, only recorded processes are looked for",
+    "embedded.json": "commands beside a run are refused; the run continues",
+    "datastores.json": "runs are refused: remove that file, and give all datastores again (--datastore NAME=PLACE)",
+    "untold": "an equal run starts from the beginning, as if the end of the last one had been reported",
+    "agent/incarnation.json": "of the processes that an earlier agent left running, only the recorded ones are found",
 }
 """What damage to a note means, by the pattern of its path."""
 
@@ -48,9 +48,9 @@ def check_planning(state: DamagedState) -> Iterator[Damage]:
                     with path.open("rb") as file:
                         known_sums(file.fileno(), os.fsencode(path), length, checksum)
                 except StepDamaged as damage:
-                    yield Damage(damage.where, f"{damage.what}; it is of {name_of_step}: {means}")
+                    yield Damage(damage.where, f"{damage.what}; it belongs to {name_of_step}: {means}")
                 except OSError as error:
-                    yield Damage(str(path), f"{unread(error)}; it is of {name_of_step}: {means}")
+                    yield Damage(str(path), f"{unread(error)}; it belongs to {name_of_step}: {means}")
         places = files.places
         try:
             bad = sum(told is None for told in read_places(str(places)))
@@ -61,12 +61,12 @@ def check_planning(state: DamagedState) -> Iterator[Damage]:
             bad = 0
         if bad:
             what = "1 record fails its" if bad == 1 else f"{bad:,} records fail their"
-            meaning = "for who takes over its results, these places count as changed: their files run again"
-            yield Damage(str(places), f"{what} checksum; it is of {name_of_step}: {meaning}")
+            meaning = "for a job that takes over its results, these places count as changed: their files run again"
+            yield Damage(str(places), f"{what} checksum; it belongs to {name_of_step}: {meaning}")
         if not has_ended(step):
             for found in _damaged_sorted_rows(step):
                 yield Damage(
-                    found.where, f"{found.what}; it is of {name_of_step}: its mini-batches there fail; {AGAIN}"
+                    found.where, f"{found.what}; it belongs to {name_of_step}: its mini-batches there fail; {AGAIN}"
                 )
 
 
@@ -86,7 +86,7 @@ def _damaged_sorted_rows(step: FoundStep) -> Iterator[Damage]:
                     try:
                         sums.verify(part, lambda begin, length: os.pread(file.fileno(), length, begin))
                     except InputChanged:
-                        where = f"batch {part - 1:,}" if 0 < part < len(sums) - 1 else "what stands around the batches"
+                        where = f"batch {part - 1:,}" if 0 < part < len(sums) - 1 else "the parts around the batches"
                         yield Damage(name, f"{where} fails its checksum")
         except InputChanged:
             yield Damage(name + SUMS, "it fails its checksum")
@@ -104,7 +104,7 @@ def check_artifacts(state: DamagedState) -> Iterator[Damage]:
                 yield Damage(str(path), unread(error))
                 continue
             if found != path.name:
-                meaning = "steps that need it fail, and the next submission of the job uploads it anew"
+                meaning = "steps that need it fail, and the next submission of the job uploads it again"
                 yield Damage(str(path), f"its content has the sha256 {found}; {meaning}")
 
 
@@ -126,9 +126,9 @@ def check_lists(state: DamagedState) -> Iterator[Damage]:
         (
             state.files.uploads,
             upload_lists.RECORD_BYTES_MAX,
-            "which files of that data have not changed is not known: they run",
+            "it is not known which files of that data are unchanged: they run again",
         ),
-        (state.files.digests, digest_cache.RECORD_BYTES_MAX, "what it does not tell is read"),
+        (state.files.digests, digest_cache.RECORD_BYTES_MAX, "files that it does not list are read again"),
     ):
         for path in _entries(folder):
             if path.name.startswith("."):

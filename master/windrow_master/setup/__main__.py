@@ -24,32 +24,38 @@ def command_line() -> CommandLine:
     parser = CommandLine(
         "windrow setup",
         description="Make certificates and tokens for a master, its agents and its clients, in four folders: "
-        "authority, master, agent, client. Run again, it keeps what is there and renews what expires soon.",
+        "authority, master, agent, client. If run again, it keeps what exists and renews what "
+        "expires soon.",
         epilog="Example: windrow setup --folder /etc/windrow --name gpu1.example. Then: windrow master "
         "--tls-file /etc/windrow/master/tls.pem --join-token-file /etc/windrow/master/join-token "
         "--client-token-file /etc/windrow/master/client-token ...",
     )
-    parser.add_argument("--folder", required=True, type=Path, metavar="DIR", help="Where to make the four folders.")
+    parser.add_argument(
+        "--folder", required=True, type=Path, metavar="DIR", help="The folder in which to make the four folders."
+    )
     parser.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="HOST",
-        help="Name or IP address of the master. Repeatable, or several with commas. "
-        "[default: those of the present certificate, else this host's name]",
+        help="Name or IP address of the master. Repeatable, or several with commas. [default: those of the "
+        "current certificate, else this host's name]",
     )
     parser.add_argument(
         "--days", type=int, default=397, metavar="N", help="Validity of the certificate. [default: %(default)s]"
     )
     parser.add_argument(
-        "--new-tokens", action="store_true", help="Replace both tokens. Restart master and agents then."
+        "--new-tokens", action="store_true", help="Replace both tokens. Restart the master and the agents afterwards."
     )
-    parser.add_argument("--owner", metavar="UID[:GID]", help="Owner of the files of master and client.")
+    parser.add_argument("--owner", metavar="UID[:GID]", help="Owner of the master's and the client's files.")
     parser.add_argument(
-        "--state", type=Path, metavar="DIR", help="With --owner: give this state folder, and all in it, to the owner."
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="Also change the owner of this state folder and everything in it (with --owner).",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="With --owner: let the owner write in this data folder."
+        "--data", type=Path, metavar="DIR", help="Also make this data folder writable for the owner (with --owner)."
     )
     return parser
 
@@ -61,7 +67,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     given.name = [name for text in given.name for name in text.replace(",", " ").split()]
     for name in given.name:
         if not _is_host(name):
-            parser.error(f"--name {name}: say a host name or an IP address, without a port")
+            parser.error(f"--name {name}: give a host name or an IP address, without a port")
     if given.days < 1:
         parser.error(f"--days {given.days}: at least 1")
     if given.owner is not None:
@@ -70,7 +76,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--owner {given.owner}: say UID or UID:GID, in numbers")
         given.owner = Owner(int(match[1]), int(match[2] or match[1]))
     elif given.state or given.data:
-        parser.error("--state and --data need --owner: whom shall they belong to?")
+        parser.error("--state and --data require --owner")
     return given
 
 
@@ -105,8 +111,8 @@ def main() -> int:
         return 1
     except AuthorityUnusable as error:
         print(
-            f"windrow setup: {given.folder / 'authority' / 'authority.pem'} cannot be used: {error}. Bring it back "
-            f"from a backup; or delete it, and give the new ca.pem and contexts to all agents and clients.",
+            f"windrow setup: {given.folder / 'authority' / 'authority.pem'} cannot be used: {error}. Restore it "
+            "from a backup; or delete it, and give the new ca.pem and contexts to all agents and clients.",
             file=sys.stderr,
         )
         return 1
@@ -164,7 +170,7 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
         ("client", "client-token", tokens["client-token"], owner, 0o400),
     ):
         write_secret(folder / role / name, content, whose, mode)
-    return told or ["Everything is there, and valid for long enough."]
+    return told or ["Everything exists, and is valid for long enough."]
 
 
 if __name__ == "__main__":

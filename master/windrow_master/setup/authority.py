@@ -33,11 +33,11 @@ class Authority:
             key = serialization.load_pem_private_key(pem, None)
             self._certificate = x509.load_pem_x509_certificate(pem)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise AuthorityUnusable(f"it holds no key and certificate ({error})") from error
+            raise AuthorityUnusable(f"it does not contain a valid key and certificate ({error})") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise AuthorityUnusable("its key is of another kind than those that are made here")
+            raise AuthorityUnusable("its key is of a different kind from those that `windrow setup` makes")
         if key.public_key() != self._certificate.public_key():
-            raise AuthorityUnusable("its key is not that of its certificate")
+            raise AuthorityUnusable("its key does not match its certificate")
         self._key = key
 
     @classmethod
@@ -96,9 +96,9 @@ class Authority:
             certificate.verify_directly_issued_by(self._certificate)
             alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.ExtensionNotFound):
-            return "it is not one of this authority's"
+            return "it was not issued by this authority"
         if key.public_key() != certificate.public_key():
-            return "its key is another one's"
+            return "its key does not match it"
         missing = [name for name in names if _general_name(name) not in alternative]
         if missing:
             return f"it lacks {', '.join(missing)}"

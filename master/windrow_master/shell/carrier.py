@@ -31,6 +31,7 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.split_message import split_message
 from windrow_master.shell.starting import Starter, Submit
 from windrow_master.shell.step_spec import step_spec
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
@@ -67,8 +68,8 @@ class Carrier:
         self._sessions: dict[NodeId, WorkSession] = {}
         self._recipes: dict[StepId, Recipes] = {}
         self._reporter = reporter
-        self._listings: dict[JobKey, list[asyncio.Task[Any]]] = {}
-        """Running tasks that list the failed items of a job. Not listings of inputs."""
+        self._failure_lists: dict[JobKey, list[asyncio.Task[Any]]] = {}
+        """Running tasks that list the failed items of a job."""
         self._keeping: dict[StepId, asyncio.Task[Any]] = {}
         """Tasks that digest the inputs and outputs of a finished step, so that later jobs can reuse it."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -186,6 +187,8 @@ class Carrier:
                     exclusive=lease.exclusive,
                 )
             )
+            if lease.split is not None:
+                part[-1].split.CopyFrom(split_message(lease.split))
             size += len(recipe) + 32
         session.send_assignments(step.step_id, generation, part, size)
 
@@ -268,7 +271,7 @@ class Carrier:
         step = self._core.state.steps[effect.step_id]
         generation = self._core.state.jobs[step.job_key].generation
         listing = asyncio.create_task(self._finisher.report(self._finish_of(effect.step_id, generation)))
-        self._listings.setdefault(step.job_key, []).append(listing)
+        self._failure_lists.setdefault(step.job_key, []).append(listing)
         self._keep(listing)
 
     def _finish_of(self, step_id: StepId, generation: int) -> Finish:
@@ -339,7 +342,7 @@ class Carrier:
         if self._reporter is not None and not effect.ended:
             self._reporter.running(effect.job_key)
         elif self._reporter is not None:
-            self._reporter.end_job(effect.job_key, self._listings.pop(effect.job_key, ()))
+            self._reporter.end_job(effect.job_key, self._failure_lists.pop(effect.job_key, ()))
         if effect.ended:
             self._jobs.forget(effect.job_key)
             job = self._core.state.jobs.get(effect.job_key)
@@ -354,4 +357,4 @@ class Carrier:
     def _let_go(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("work beside the event loop failed: please report this", exc_info=task.exception())
+            log.error("work outside the event loop failed: please report this", exc_info=task.exception())

@@ -20,7 +20,7 @@ class CommitPostponed(Exception):
 class Committer:
     """Commits one group at a time.
 
-    When the disk is full, it first releases the reserved space, so that work in hand can end well. After that it
+    When the disk is full, it first releases the reserved space, so that current work can end well. After that it
     refuses new work (`short_of_space`) until it holds the reserve again.
     """
 
@@ -43,7 +43,7 @@ class Committer:
         except (SegmentFull, StoreFull) as error:
             if not self._reserve.release():
                 raise CommitPostponed(str(error)) from error
-            self.short_of_space = f"{error} Until then only what is in hand is brought to an end."
+            self.short_of_space = f"{error} Until then, only current work is finished."
             try:
                 self._commit(dirty)
             except (SegmentFull, StorePostponed) as again:

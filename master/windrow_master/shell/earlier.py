@@ -92,8 +92,8 @@ class EarlierJobs:
             )
         if job.state not in ENDED_JOBS and not begun:
             raise NothingToResume(
-                f"Job {step.resume_from} has not ended, so its results cannot be taken over yet. Wait for its end, or "
-                "cancel it."
+                f"Job {step.resume_from} has not ended, so its results cannot be taken over yet. Wait for it to "
+                "end, or cancel it."
             )
         before, row = self._counterpart(job, step)
         made_by = StepPaths.from_json(row.paths).reused_from
@@ -102,8 +102,8 @@ class EarlierJobs:
             job = self._reader.job_by_id(made_by)
             if job is None:
                 raise NothingToResume(
-                    f"Step {before.name!r} of job {step.resume_from} was reused from job {made_by}, which is not here "
-                    "any more. Run the step without taking over results."
+                    f"Step {before.name!r} of job {step.resume_from} was reused from job {made_by}, which no "
+                    "longer exists here. Run the step without taking over results."
                 )
             before, row = self._counterpart(job, before)
         _check_alike(step, before, job.job_id)
@@ -179,8 +179,8 @@ def _check_alike(step: EffectiveStep, before: EffectiveStep, job_id: str) -> Non
     ):
         if old != new:
             raise NothingToResume(
-                f"Step {step.name!r} cannot take over the results of job {job_id}: the {what} is another now. Write it "
-                "as it was, or run the step without them."
+                f"Step {step.name!r} cannot take over the results of job {job_id}: the {what} has changed. Undo "
+                "that, or run the step without them."
             )
     for name, output in step.outputs.items():
         if name == step.append_row_to:
@@ -188,9 +188,9 @@ def _check_alike(step: EffectiveStep, before: EffectiveStep, job_id: str) -> Non
         old_output = before.outputs.get(name)
         if output.path is None or old_output is None or old_output.path != output.path or "${{name}}" in output.path:
             raise NothingToResume(
-                f"Step {step.name!r} cannot take over the results of job {job_id}: what its script then wrote into the "
-                f"output {name!r} lies in that job's own folder, and would be missing in this one. Give the output a "
-                f"path of its own (path: ./{name}) in both, or run the step without them."
+                f"Step {step.name!r} cannot take over the results of job {job_id}: the files that its script "
+                f"wrote to the output {name!r} are in that job's own folder, and would be missing in this one. "
+                f"Give the output a path (path: ./{name}) in both, or run the step without them."
             )
 
 

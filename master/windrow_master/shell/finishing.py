@@ -158,7 +158,7 @@ class Finisher:
     ) -> FinishStep | RequeueLostRows | FailStep | None:
         loop = asyncio.get_running_loop()
         uploads_left = UPLOADS_MAX
-        waits = Condition(logging.WARNING, "the output waits", "the output waits no more")
+        waits = Condition(logging.WARNING, "the output waits", "the output no longer waits")
         while not stop.is_set():
             try:
                 made = await loop.run_in_executor(self._threads, self._finish_once, work, stop)
@@ -283,8 +283,8 @@ class Finisher:
             status = logged.stat()
             if not beside.is_file() or stamp_if_equal(beside, status.st_size, sha256_of(logged)) is None:
                 return (
-                    f"{beside} stands there already, and Windrow did not write it from this state folder; it is left "
-                    f"alone. {listed_in(logged)}"
+                    f"{beside} already exists, and was not written by Windrow from this state folder; Windrow "
+                    f"does not touch it. {listed_in(logged)}"
                 )
             self._record_list(work, beside, beside)
             return listed_in(beside)

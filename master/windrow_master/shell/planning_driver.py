@@ -132,15 +132,15 @@ class PlanningDriver:
             in_vain = in_vain + 1 if self._checkpoint() == before else 0
             say(
                 logging.WARNING,
-                "the planner ended before its work did; it starts again",
+                "the planner ended before it was done; it starts again",
                 step=self._step_id,
                 stderr=tail,
             )
         await self._submit(
             FailStep(
                 self._step_id,
-                f"The planner process, which divides the input, ended {STARTS_MAX} times without getting any further. "
-                f"Its last words: {tail.strip()[-1000:] or '(none)'}",
+                f"The planner process, which divides the input, ended {STARTS_MAX} times without progress. Its "
+                f"last output: {tail.strip()[-1000:] or '(none)'}",
             )
         )
 
@@ -209,7 +209,7 @@ class PlanningDriver:
         return not accepted or bool(end["done"])
 
     async def _outcomes(self, first: int, earlier: bytes) -> tuple[TakenOver, ...]:
-        """The outcomes of those mini-batches of a group that are taken over. `first`: the number of the first one."""
+        """The outcomes of the mini-batches of a group that are taken over. `first`: the index of its first one."""
         if not earlier or self._earlier is None:
             return ()
         found = enumerate((before for (before,) in EARLIER.iter_unpack(earlier)), first)

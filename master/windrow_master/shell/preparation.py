@@ -108,15 +108,15 @@ def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots:
         # This was checked when the job was submitted, but a link may have been made since.
         if roots is not None and not roots.hold(path):
             raise PreparationFailed(
-                f"Output {name!r}: {path} leads out of the datastores of this master ({roots}), by way of a link. "
-                f"Take the link away, or give the output another path."
+                f"Output {name!r}: {path} leaves the datastores of this master ({roots}) through a link. Remove "
+                "the link, or give the output another path."
             )
         try:
             make_durable(place)
         except OSError as error:
             raise PreparationFailed(
-                f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. "
-                f"Give the output another path (or none), or let the user that the master runs as write there."
+                f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. Give the output "
+                "another path (or none), or give the master's user write permission there."
             ) from error
         if not os.access(place, os.W_OK | os.X_OK):
             raise PreparationFailed(

@@ -171,7 +171,7 @@ class Reporter:
         try:
             jobs = self._reader.jobs_newest_first(RECOVERED_JOBS)
         except StateError as error:
-            say(logging.WARNING, "reports of earlier jobs could not be looked for", reason=str(error))
+            say(logging.WARNING, "the master could not check for missing reports of earlier jobs", reason=str(error))
             return []
         return [job for job in jobs if job.state in ENDED_JOBS and not self._is_reported(job)]
 
@@ -329,8 +329,8 @@ class Reporter:
 def _problem(path: Path, error: BaseException) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return (
-        f"The report {path} could not be written: {reason}. The job is not touched by that; make room, or let the "
-        "master's user write there."
+        f"The report {path} could not be written: {reason}. This does not affect the job. Free some space, or "
+        "give the master's user write permission there."
     )
 
 

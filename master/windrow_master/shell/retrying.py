@@ -43,6 +43,7 @@ DIVIDING = (
     "table_digests",
     "resume_from",
     "append_row_to",
+    "returns",
     "rows",
 )
 """Settings that shape the rows of a step, beside its code. Kept rows and new ones fit together only if they are equal.
@@ -84,7 +85,7 @@ class Retries:
         again = await in_thread(self._reopenings, row, steps, old)
         if all(how == Reopening.KEPT for how in again.values()):
             return commands.Refused(
-                "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: all of it is done."
+                "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: nothing is left to run."
             )
         _check_same(old, new, steps, again)
         # Otherwise agents might hear of the old end of a step after they have heard of its new beginning.
@@ -143,8 +144,8 @@ def _not_ended(row: JobRow) -> commands.Refused:
     state = JobState(row.state).name.lower()
     return commands.Refused(
         "JOB_NOT_ENDED",
-        f"Job {row.job_id} has not ended: it is {state}, in generation {row.generation}. Wait for its end, or cancel "
-        "it, before it is retried.",
+        f"Job {row.job_id} has not ended: it is {state}, in generation {row.generation}. Wait for it to end, or "
+        "cancel it, before you retry it.",
     )
 
 
@@ -153,8 +154,8 @@ def _check_same(old: EffectiveJob, new: EffectiveJob, steps: Iterable[StepRow], 
     if [(step.name, step.depends_on) for step in old.steps] != [(step.name, step.depends_on) for step in new.steps]:
         raise SubmissionInvalid(
             "JOB_INVALID",
-            "The repaired job file has other steps than the job, or other bindings between them. A retry keeps the "
-            "steps; submit it as a job of its own.",
+            "The repaired job file has different steps from the job, or different bindings between them. A "
+            "retry keeps the steps; submit it as a new job.",
         )
     for step in steps:
         if again[step.step_id] == Reopening.ANEW:
@@ -164,8 +165,8 @@ def _check_same(old: EffectiveJob, new: EffectiveJob, steps: Iterable[StepRow], 
         if changed:
             raise SubmissionInvalid(
                 "JOB_INVALID",
-                f"Step {step.name!r} has rows that a retry keeps, and they would not go together with those of the "
-                f"repaired job file, whose {', '.join(changed)} differ. Undo that, or submit it as a job of its own.",
+                f"Step {step.name!r} has rows that a retry keeps, and they do not fit those of the repaired job "
+                f"file, whose {', '.join(changed)} differ. Undo that, or submit it as a new job.",
             )
 
 

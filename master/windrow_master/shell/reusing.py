@@ -82,7 +82,7 @@ class Reuse:
             return await self._look(begun, paths)
         except Exception as error:
             log.exception("a step was not reused: please report this", extra={"fields": {"step": begun.step_id}})
-            return replace(paths, why_run=f"Looking for what earlier jobs have made failed: {error!r}.")
+            return replace(paths, why_run=f"The search for outputs of earlier jobs failed: {error!r}.")
 
     async def keep(self, begun: Begun, paths: StepPaths) -> None:
         """Note what a step made, for later jobs. Call it only if nothing in the step failed."""
@@ -98,7 +98,7 @@ class Reuse:
         try:
             inputs = await self._process.digests(_inputs(begun.effective, paths))
         except NoDigest as error:
-            return replace(paths, why_run=f"What its inputs hold cannot be compared: {error}.")
+            return replace(paths, why_run=f"Its inputs cannot be compared: {error}.")
         found, why = await self._find(key, inputs)
         if found is None:
             note = {"generation": begun.generation, "key": key, "inputs": inputs}
@@ -124,7 +124,7 @@ class Reuse:
     async def _outputs_of(self, begun: Begun, paths: StepPaths, note: dict[str, Any]) -> dict[str, str]:
         """The digests of the outputs. Raises NoDigest if settings or inputs have changed since the step began."""
         if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
-            raise NoDigest("it was ended with other settings, or in another Python, than it was begun")
+            raise NoDigest("its settings or its Python changed while it ran")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
         digests = await self._process.digests(inputs | outputs)
         changed = next((name for name in inputs if digests[name] != note["inputs"][name]), None)
@@ -146,17 +146,17 @@ class Reuse:
         """Why this note does not serve a step with these inputs; None: it does. "": treat the note as if it did not
         exist."""
         if made.why_not:
-            return f"What job {made.job_id} made cannot be reused: {made.why_not}."
+            return f"The outputs of job {made.job_id} cannot be reused: {made.why_not}."
         changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)
         if changed is not None:
-            return f"Its {_told(changed)} holds something else than in job {made.job_id}."
+            return f"Its {_told(changed)} differs from that of job {made.job_id}."
         if not await asyncio.to_thread(self._has_completed, made):
             return ""
         places = _outputs(StepPaths.from_json(made.paths.encode()))
         try:
             outputs = await self._process.digests(places)
         except NoDigest as error:
-            return f"What job {made.job_id} made is not there any more: {error}."
+            return f"The outputs of job {made.job_id} no longer exist: {error}."
         changed = next((name for name, digest in outputs.items() if made.outputs.get(name) != digest), None)
         if changed is None:
             return None

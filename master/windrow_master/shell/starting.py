@@ -177,12 +177,17 @@ class Starter:
         """Raise CodeLost unless the code of a step is there and sound."""
         try:
             found = self._artifacts.verified(step.code_digest)
-        except (ArtifactError, OSError) as error:
+        except ArtifactError as error:
             raise CodeLost(f"The code of step {step.name!r} cannot be used: {error}") from error
+        except OSError as error:
+            raise CodeLost(
+                f"The code of step {step.name!r} cannot be read: {error}. Check the disk of the state folder, then "
+                "retry the job."
+            ) from error
         if found is None:
             raise CodeLost(
-                f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). Submit "
-                "the job again: that uploads it anew."
+                f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). "
+                "Submit the job again to upload it again."
             )
 
     def _need_rows_read(self, step: EffectiveStep, paths: StepPaths, others: dict[str, StepPaths]) -> None:
@@ -215,8 +220,8 @@ class Starter:
 
 
 def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Step, paths: StepPaths) -> None:
-    """Raise PreparationFailed if a datastore is no longer known, so that a step that has begun would write its output
-    partly here and partly there."""
+    """Raise PreparationFailed if a datastore of a step that has begun is no longer known: its output would end up in
+    two places."""
     if step.plan.checkpoint is None:
         return
     before = StepPaths.from_json(step.paths).outputs
@@ -224,7 +229,7 @@ def _need_datastores(written: EffectiveStep, effective: EffectiveStep, step: Ste
         is_lost = output.path is not None and effective.outputs[name].path is None
         if is_lost and before.get(name) not in (None, paths.outputs[name]):
             raise PreparationFailed(
-                f"Output {name!r} of step {step.settings.name!r} lies at {output.path}, which was {before[name]} when "
-                "the step began, and is not known now. Name that datastore again (--datastore NAME=PLACE), and retry "
-                "the job."
+                f"Output {name!r} of step {step.settings.name!r} is at {output.path}, which was {before[name]} "
+                "when the step began, and is unknown now. Add that datastore again (--datastore NAME=PLACE), "
+                "and retry the job."
             )

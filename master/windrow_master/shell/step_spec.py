@@ -72,6 +72,7 @@ def _spec(
                 "dataframe_to_csv": effective.rows.dataframe_to_csv,
                 "dataframe_header": effective.rows.dataframe_header,
                 "format": effective.rows.format,
+                "returns": effective.rows_stand_for,
             }
         ).encode(),
         max_concurrency_per_instance=effective.max_concurrency_per_instance or 0,

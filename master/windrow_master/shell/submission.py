@@ -101,7 +101,7 @@ class Submissions:
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
-                "JOB_EXISTS", f"A job named {job_id!r} exists already. Give this one another name, or none."
+                "JOB_EXISTS", f"A job named {job_id!r} exists already. Choose another name, or leave it out."
             )
         return commands.SubmitJob(
             job_id=job_id,
@@ -129,7 +129,7 @@ class Submissions:
         if missing:
             raise SubmissionInvalid(
                 "ARTIFACT_MISSING",
-                f"The code of the job is not here yet: {', '.join(missing)}. Upload it, then submit again.",
+                f"The job's code has not been uploaded yet: {', '.join(missing)}. Upload it, then submit again.",
                 {"digests": ",".join(missing)},
             )
         job_places = self._resolved(job)
@@ -165,9 +165,9 @@ class Submissions:
                 if isinstance(given, DataInput) and here and not os.path.exists(given.path):  # noqa: PTH110  # no UTF-8?
                     raise SubmissionInvalid(
                         "JOB_INVALID",
-                        f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the master's machine. An "
-                        f"absolute path names data in a datastore of the master ({datastores}); data of the machine "
-                        "that submits is named by a relative path, and goes along.",
+                        f"Step {step.name!r}, input {name!r}: {given.path} does not exist on the master's "
+                        f"machine. An absolute path names data in a datastore of the master ({datastores}); a "
+                        "relative path names data on the submitting machine, which is uploaded with the job.",
                     )
             self._check_partition(step)
             for name, output in step.outputs.items():
@@ -176,16 +176,16 @@ class Submissions:
                 if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
                     raise SubmissionInvalid(
                         "JOB_INVALID",
-                        f"Step {step.name!r}, output {name!r}: {output.path} is among the data that clients have "
-                        f"uploaded ({self._uploads}), which is never written to. Choose another path.",
+                        f"Step {step.name!r}, output {name!r}: {output.path} is in the folder of data that "
+                        f"clients uploaded ({self._uploads}), which is never written to. Choose another path.",
                     )
                 place = output.path.partition("${{")[0] if output.path is not None else str(self._outputs_root)
                 why = _why_unwritable(Path(place))
                 if why:
                     raise SubmissionInvalid(
                         "JOB_INVALID",
-                        f"Step {step.name!r}, output {name!r}: the master cannot write to {place}: {why}. Give the "
-                        "output another path, or let the user that the master runs as write there.",
+                        f"Step {step.name!r}, output {name!r}: the master cannot write to {place}: {why}. Give "
+                        "the output another path, or give the master's user write permission there.",
                     )
 
     def _check_partition(self, step: EffectiveStep) -> None:
@@ -196,8 +196,9 @@ class Submissions:
         if self._uploads is None:
             raise SubmissionInvalid(
                 "JOB_INVALID",
-                what + "The rows, sorted by them, have to lie where the agents can read them, and this master has no "
-                "datastore named default. Start it with --datastore default=PATH for a folder that all nodes see.",
+                what + "The sorted rows must be where the agents can read them, but this master has no "
+                "datastore named default. Start it with --datastore default=PATH for a folder that all "
+                "nodes see.",
             )
         if importlib.util.find_spec("duckdb") is None:
             raise SubmissionInvalid(
@@ -225,8 +226,8 @@ def _why_unwritable(path: Path) -> str:
     while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not nearest.is_dir():
-        return "" if nearest == path and os.access(path, os.W_OK) else f"{nearest} is no folder"
-    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} does not let it"
+        return "" if nearest == path and os.access(path, os.W_OK) else f"{nearest} is not a folder"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} does not allow it"
 
 
 def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, str]]:
@@ -272,6 +273,8 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,
         max_retries=step.max_retries,
+        split=step.split_at_a_time,
+        returns_items=step.rows_stand_for == "per_item",
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,
         progress_update_timeout_s=step.progress_update_timeout_s or default_progress_update_timeout_s(step),
         max_concurrency_per_instance=step.max_concurrency_per_instance,

@@ -95,8 +95,8 @@ class Writer:
         self._postponed = Condition(logging.ERROR, "nothing can be acknowledged at the moment", "writing again")
         self._short = Condition(
             logging.ERROR,
-            "the disk is full: what is in hand is brought to an end, and nothing new is taken",
-            "the disk has room again: new work is taken",
+            "the disk is full: current work is finished, and new work is refused",
+            "the disk has space again: new work is accepted",
         )
         # While nothing may begin, there may be nothing to commit either: then only ticks notice that there is room
         # again.
@@ -188,7 +188,7 @@ class Writer:
         except Exception as error:
             if not isinstance(error, commands.StepsRaised):
                 # Results of leases are still accepted. A restart builds the queues anew.
-                _report(error, "handing out leases raised, and no job can be blamed: start the master again")
+                _report(error, "handing out leases raised, and no job can be blamed: restart the master")
                 return
             for step_id, at_step in error.errors.items():
                 _report(at_step, "handing out leases raised: please report this")

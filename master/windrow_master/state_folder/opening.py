@@ -44,7 +44,7 @@ class StateFolder:
             try:
                 store = SqliteStore.open(files.database, traces)
             except StoreFull:
-                # The reserve is room enough to open the database, show its content and finish work in hand.
+                # The reserve is room enough to open the database, show its content and finish current work.
                 if not reserve.release():
                     raise
                 store = SqliteStore.open(files.database, traces)
@@ -65,6 +65,6 @@ def _refuse_half_restored(files: StateFiles) -> None:
     mark = files.unfinished_restore
     if mark.exists():
         raise StateUnusable(
-            f"A backup was not restored to the end into {files.folder}: {mark.name} is still there, and what lies "
-            f"beside it is not whole. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
+            f"Restoring a backup into {files.folder} did not finish: {mark.name} still exists, and the state is "
+            "incomplete. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
         )

@@ -133,6 +133,10 @@ class FailureRow(NamedTuple):
     """Attempts that succeeded or failed, and were not taken back."""
     node_id: str
     """The node of the attempt that counts, else of the last one; "": there was none."""
+    first: int = 0
+    """Index of the first of these items in the mini-batch, from 0."""
+    place: str = ""
+    """Of a row of a table: its file, and its line or row there."""
 
 
 class OutputRow(NamedTuple):

@@ -13,6 +13,8 @@ PACKET = struct.Struct("<BBHIQQQI")
 
 RUN = 1
 SHUTDOWN = 2
+SPLIT = 3
+"""Like RUN, but the length of an order (little endian, 4 bytes) and the order follow first: see `splitting`."""
 RECIPE_IN_FILE = 1
 """Flag of a packet: the crc32 of the recipe (little endian) follows, then the path of the file that holds it."""
 

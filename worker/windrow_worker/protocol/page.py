@@ -6,7 +6,8 @@ Phases: 1 starting -> 2 init -> 3 idle <-> (4 loading -> 5 running -> 6 returnin
 2. From "loading" until the attempt's frame is written, the page names the attempt's lease: a worker that dies in
    between has started exactly that one.
 3. `items` is known from "running" on, also when `run()` never returns.
-4. The phase's start is in CLOCK_MONOTONIC, so that the agent can compare it with its own clock.
+4. While a mini-batch is split, the page names the piece that `run()` has; otherwise it has no items.
+5. The phase's start is in CLOCK_MONOTONIC, so that the agent can compare it with its own clock.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ RUNNING = 5
 RETURNING = 6
 STOPPING = 7
 
-PAGE = struct.Struct("<QBxxxIQQQQ")
-"""version, phase, items, lease_id, phase_start_ns, completed, mini_batch_index."""
+PAGE = struct.Struct("<QBxxxIQQQQII")
+"""version, phase, items, lease_id, phase_start_ns, completed, mini_batch_index, piece_first, piece_count."""
 
 PAGE_BYTES = 4096
 
@@ -48,12 +49,23 @@ class Page:
         self._version = 0
         self.completed = 0
 
-    def enter(self, phase: int, lease_id: int = 0, mini_batch_index: int = 0, items: int = 0) -> int:
+    def enter(
+        self,
+        phase: int,
+        lease_id: int = 0,
+        mini_batch_index: int = 0,
+        items: int = 0,
+        piece_first: int = 0,
+        piece_count: int = 0,
+    ) -> int:
         """Shows a new phase. Returns its start, in ns of CLOCK_MONOTONIC."""
         now = monotonic_ns()
         version = self._version + 2
         self._version = version
         # Two writes, in this order: the bytes of one pack_into are written from the first field to the last.
-        PAGE.pack_into(self._map, 0, version - 1, phase, items, lease_id, now, self.completed, mini_batch_index)
+        PAGE.pack_into(
+            self._map, 0, version - 1, phase, items, lease_id, now, self.completed, mini_batch_index, piece_first,
+            piece_count,
+        )  # fmt: skip
         _VERSION.pack_into(self._map, 0, version)
         return now

@@ -18,7 +18,7 @@ from windrow_worker.rows.return_values import BadReturn, encode_text, is_datafra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from windrow_worker.rows.dataframe import DataFrameWriter
     from windrow_worker.rows.formats import FormatWriter
@@ -158,6 +158,71 @@ class RowSink:
         self._pieces = []
 
 
+class PieceRows:
+    """The rows of a mini-batch that is run piece by piece: together they are what one `run()` would have given."""
+
+    def __init__(
+        self,
+        write: Callable[[Any, Callable[[Any], None]], Tuple[bytes, Optional[int]]],
+        sink: RowSink,
+        keeps_rows: bool,
+        *,
+        is_parquet: bool,
+    ) -> None:
+        """`write` serialises a value, as `RowWriter` does."""
+        self._write = write
+        self._sink = sink
+        self._keeps_rows = keeps_rows
+        self._is_parquet = is_parquet
+        self._header = b""
+        self._count = 0
+        self._values: List[Any] = []
+
+    def add(self, value: Any) -> None:
+        """Adds what a `run()` returned, or nothing of it. Raises as `RowWriter.write`."""
+        if not self._keeps_rows:
+            return
+        made: List[Any] = []
+        header, count = self._write(value, made.append)
+        if self._is_parquet:
+            # The rows of a mini-batch are one stream, whose columns depend on all of them.
+            if len(value):
+                self._values.append(value)
+            return
+        if header and self._header and header != self._header:
+            raise BadReturn(
+                "What run() returned for a part of the mini-batch has other columns than what it returned for the "
+                "parts before. Return the same columns in the same order"
+            )
+        self._header = header or self._header
+        self._count += count if count is not None else sum(bytes(piece).count(b"\n") for piece in made)
+        for piece in made:
+            self._sink.write(piece)
+
+    def finish(self) -> Rows:
+        """The complete rows. Raises as `RowWriter.write`."""
+        if not self._keeps_rows:
+            return NO_ROWS
+        if self._is_parquet:
+            self._header, count = self._write(_joined(self._values), self._sink.write)
+            self._count = count or 0
+        return self._sink.finish(self._header, self._count)
+
+    def discard(self) -> None:
+        """Removes what has been written. Never raises."""
+        self._sink.discard()
+
+
+def _joined(values: List[Any]) -> Any:
+    """Returned values as one. A DataFrame among them makes one of all."""
+    if not any(is_dataframe(value) for value in values):
+        return [row for value in values for row in value]
+    import pandas
+
+    frames = [value if is_dataframe(value) else pandas.DataFrame(list(value)) for value in values]
+    return pandas.concat(frames, ignore_index=True)
+
+
 class RowWriter:
     """Turns returned values into rows, as the step's `rows` document says."""
 
@@ -170,6 +235,8 @@ class RowWriter:
         self._most = inline_bytes_max
         self._settings = dict(settings.get("dataframe_to_csv") or {})
         self._header = bool(settings.get("dataframe_header"))
+        self._returns = settings.get("returns", "per_item")
+        self._is_parquet = settings.get("format") == "parquet"
         self._frames: Optional[DataFrameWriter] = None
         self._format: Optional[FormatWriter] = None
         row_format = settings.get("format", "text")
@@ -213,22 +280,43 @@ class RowWriter:
         """
         if not self._keeps_rows:
             return NO_ROWS
-        sink = RowSink(os.path.join(self._folder, b"rows-%d" % lease_id), self._most)
+        sink = self._sink(lease_id)
         try:
-            if self._format is not None:
-                written = self._format.write(value, sink.write)
-                return sink.finish(self._checked(written.header), written.rows)
-            if type(value) is not list and is_dataframe(value):
-                if self._frames is None:
-                    from windrow_worker.rows.dataframe import DataFrameWriter
-
-                    self._frames = DataFrameWriter(self._settings, self._header)
-                return sink.finish(self._checked(self._frames.write(value, sink.write)), len(value))
-            write_elements(value, sink.write)
-            return sink.finish(b"")
+            header, count = self._write(value, sink.write)
+            return sink.finish(header, count)
         except BaseException:
             sink.discard()
             raise
+
+    def _sink(self, lease_id: int) -> RowSink:
+        return RowSink(os.path.join(self._folder, b"rows-%d" % lease_id), self._most)
+
+    def _write(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
+        """Writes the rows of a value; returns their header, and their number if that is not the number of lines."""
+        if self._format is not None:
+            written = self._format.write(value, write)
+            return self._checked(written.header), written.rows
+        if type(value) is not list and is_dataframe(value):
+            if self._frames is None:
+                from windrow_worker.rows.dataframe import DataFrameWriter
+
+                self._frames = DataFrameWriter(self._settings, self._header)
+            return self._checked(self._frames.write(value, write)), len(value)
+        write_elements(value, write)
+        return b"", None
+
+    def results_of(self, value: Any, items: int) -> int:
+        """For how many of `items` a returned value stands, by the contract of the step (`--returns`); it may be more.
+        Raises as `count`.
+        """
+        count = self.count(value)
+        if count >= items or self._returns == "per_item":
+            return count
+        return items if count or self._returns == "any" else 0
+
+    def gather(self, lease_id: int) -> PieceRows:
+        """Gathers the rows of a mini-batch that is run piece by piece."""
+        return PieceRows(self._write, self._sink(lease_id), self._keeps_rows, is_parquet=self._is_parquet)
 
     def _checked(self, header: bytes) -> bytes:
         if len(header) > self._most:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import operator
+
+from windrow_worker import failures
+from windrow_worker.splitting import FailedItems, piece_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
     from windrow_worker.loaded import Loader
+
+
+MARKS_MAX = 5_000
+"""So many items of one mini-batch may be marked as failed."""
 
 
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
@@ -34,15 +43,21 @@ class MiniBatchDataset:
     It holds no data: each call reads the input again.
     """
 
-    __slots__ = ("_loader", "_recipe")
+    __slots__ = ("_loader", "_piece", "_recipe")
 
-    def __init__(self, loader: Loader, recipe: bytes) -> None:
+    def __init__(self, loader: Loader, recipe: bytes, piece: Optional[Tuple[int, int]] = None) -> None:
+        """`piece`: the items of the recipe that it has, as (first, count); None: all."""
         self._loader = loader
         self._recipe = recipe
+        self._piece = piece
+
+    def _load(self) -> Any:
+        value = self._loader.load(self._recipe).value
+        return value if self._piece is None else piece_of(value, *self._piece)
 
     def to_path(self) -> List[str]:
         """The paths of the files, as `run()` gets them. Raises TypeError if the input is a table."""
-        value = self._loader.load(self._recipe).value
+        value = self._load()
         if isinstance(value, list) and all(isinstance(path, str) for path in value):
             return value
         raise TypeError(
@@ -51,7 +66,7 @@ class MiniBatchDataset:
 
     def to_pandas_dataframe(self) -> Any:
         """The records as a DataFrame. Raises TypeError if the input is a list of files."""
-        value = self._loader.load(self._recipe).value
+        value = self._load()
         if not isinstance(value, list):
             return value
         if value and isinstance(value[0], dict):
@@ -73,10 +88,14 @@ class MiniBatchContext:
       text tables without `--exact_row_index True`.
     - `partition_key_value`: the values of the partition keys, in order; None if the input is not divided by them.
     - `dataset`: the mini-batch as a `MiniBatchDataset`.
+    - `fail(item, message)`: marks an item as failed. Windrow's own.
     """
 
     __slots__ = (
         "_loader",
+        "_marks",
+        "_mini_batch",
+        "_piece",
         "_recipe",
         "global_row_index_lower_bound",
         "minibatch_index",
@@ -92,18 +111,56 @@ class MiniBatchContext:
         partition_key_value: Optional[Dict[str, Any]],
         loader: Loader,
         recipe: bytes,
+        mini_batch: Any,
+        piece: Optional[Tuple[int, int]] = None,
     ) -> None:
+        """`mini_batch`: what `run()` gets. `piece`: which items of the recipe, as (first, count); None: all of them."""
         self.minibatch_index = minibatch_index
         self.retry_count = retry_count
         self.global_row_index_lower_bound = global_row_index_lower_bound
         self.partition_key_value = partition_key_value
         self._loader = loader
         self._recipe = recipe
+        self._mini_batch = mini_batch
+        self._piece = piece
+        self._marks: Dict[int, str] = {}
+
+    def fail(self, item: Any, message: str) -> None:
+        """Marks an item as failed, without raising: the others of its mini-batch count, and it is not tried again.
+
+        `item`: its place in the mini-batch, counted from 0; of a list, also the item itself. Return no row for it.
+        `message`: why, for people; `failed_items.csv` has it. Raises ValueError or IndexError if there is no such item.
+        """
+        at = self._place(item)
+        if at not in self._marks and len(self._marks) >= MARKS_MAX:
+            raise ValueError(f"more than {MARKS_MAX:,} items of one mini-batch were marked as failed")
+        self._marks[at] = str(message)
+
+    def _place(self, item: Any) -> int:
+        mini_batch = self._mini_batch
+        try:
+            at = operator.index(item)
+        except TypeError:
+            if isinstance(mini_batch, list):
+                return mini_batch.index(item)
+            raise TypeError(
+                f"fail() takes the place of a row in the mini-batch, counted from 0, not {type(item).__name__}"
+            ) from None
+        if not 0 <= at < len(mini_batch):
+            raise IndexError(f"fail({at}): the mini-batch has {len(mini_batch):,} items, counted from 0")
+        return at
+
+    def take_marks(self) -> List[FailedItems]:
+        """For the host: the items that were marked, in order. The mini-batch is let go."""
+        self._mini_batch = ()
+        marks, self._marks = self._marks, {}
+        begin = 0 if self._piece is None else self._piece[0]
+        return [FailedItems(begin + at, 1, failures.MARKED, marks[at]) for at in sorted(marks)]
 
     @property
     def dataset(self) -> MiniBatchDataset:
         """The mini-batch as a data set."""
-        return MiniBatchDataset(self._loader, self._recipe)
+        return MiniBatchDataset(self._loader, self._recipe, self._piece)
 
     def __repr__(self) -> str:
         return (

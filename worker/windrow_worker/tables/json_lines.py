@@ -144,14 +144,21 @@ class RecordsLoader:
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for invalid text or JSON."""
         where = json.loads(recipe)
+        data = read_slice(where, self._encoding)
         try:
-            rows = list(records(to_text(read_slice(where, self._encoding), self._encoding, where["begin"])))
+            rows = list(records(to_text(data, self._encoding, where["begin"])))
         except ValueError as error:
             raise ValueError(
                 "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
             ) from error
         check_records(where, len(rows))
-        return Loaded(rows, len(rows))
+
+        def places() -> Any:
+            from windrow_worker.tables.positions import line_positions
+
+            return line_positions(data, where["begin"], self._encoding)
+
+        return Loaded(rows, len(rows), positions=places)
 
 
 def _fits(kind: str) -> Callable[[Any], bool]:

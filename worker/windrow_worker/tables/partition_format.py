@@ -10,8 +10,8 @@ files by it, and the worker fills columns from it. It means:
 * `*`: any text within one path part. `/`: `/` or `\\`. `{{` and `}}`: braces.
 * Other text is part of a regular expression, but a dot is a dot.
 
-The end of a format is the end of the path; where it begins in the path is found by searching from the left. Source:
-docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
+The end of a format is the end of the path; where it begins in the path is found by searching from the left.
+Reference: docs/reference/azure-ml/mltable.md#partition-formats. Standard library only.
 """
 
 from __future__ import annotations

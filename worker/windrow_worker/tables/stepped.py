@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, settled
@@ -31,8 +31,13 @@ class SteppedLoader:
         loader raises, and ValueError for values that a filter cannot handle.
         """
         loaded = self._loader.load(recipe)
-        rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range)
+        kept: List[Any] = []
+        rows, misfits = apply(self._steps, loaded.value, json.loads(recipe), loaded.positions, passing_range, kept)
+
+        def places() -> Any:
+            return loaded.positions()[kept[0].to_numpy()]
+
         if not self._exact_integers:
             rows = settled(rows, self._types)
         found = [*loaded.misfits, *misfits]
-        return Loaded(rows, len(rows), found, loaded.partition_key_value, is_void=not len(rows))
+        return Loaded(rows, len(rows), found, loaded.partition_key_value, places, is_void=not len(rows))

@@ -128,7 +128,7 @@ class Step(Attributes):
         """Return a setting of the step, or else of its component. A version is text."""
         there = self._component.entries.get(name) if self._component else None
         if name == "version" and name not in self._values and isinstance(there, Scalar):
-            return there.text  # 1.10 is no number
+            return there.text  # 1.10 as a number would be 1.1
         if name not in self._values and there is not None:
             if isinstance(there, Mapping):
                 # Once written to, it replaces the component's as a whole, so it starts as a copy of all of it.

@@ -216,12 +216,7 @@ class ExplainJobResponse(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: builtins.int
     REASONS_FIELD_NUMBER: builtins.int
-    @property
-    def job(self) -> windrow.rpc.v1.job_pb2.Job:
-        """Its current state."""
-
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepReason]:
         """One for each step, in their order."""
@@ -229,11 +224,9 @@ class ExplainJobResponse(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        job: windrow.rpc.v1.job_pb2.Job | None = ...,
         reasons: collections.abc.Iterable[global___StepReason] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "reasons", b"reasons"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["reasons", b"reasons"]) -> None: ...
 
 global___ExplainJobResponse = ExplainJobResponse
 

@@ -93,6 +93,8 @@ class _CauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The script's outputs could not be saved to their store."""
     CAUSE_INPUT_MISREAD: _Cause.ValueType  # 16
     """What was read differs from the plan: it has another number of items, or a part does not begin or end at a record."""
+    CAUSE_MARKED: _Cause.ValueType  # 17
+    """The script has marked the item as failed. A cause of items alone: their attempt succeeded."""
 
 class Cause(_Cause, metaclass=_CauseEnumTypeWrapper):
     """Why an attempt failed. Each cause has its own budget."""
@@ -131,6 +133,8 @@ CAUSE_OUTPUT_FAILED: Cause.ValueType  # 15
 """The script's outputs could not be saved to their store."""
 CAUSE_INPUT_MISREAD: Cause.ValueType  # 16
 """What was read differs from the plan: it has another number of items, or a part does not begin or end at a record."""
+CAUSE_MARKED: Cause.ValueType  # 17
+"""The script has marked the item as failed. A cause of items alone: their attempt succeeded."""
 global___Cause = Cause
 
 @typing.final
@@ -450,6 +454,7 @@ class Assignment(google.protobuf.message.Message):
     RECIPE_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     EXCLUSIVE_FIELD_NUMBER: builtins.int
+    SPLIT_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """Key and token of the attempt; never used again."""
     mini_batch_index: builtins.int
@@ -464,6 +469,10 @@ class Assignment(google.protobuf.message.Message):
     """Counted from 1."""
     exclusive: builtins.bool
     """Run it alone on the node (it was held by several nodes that were lost)."""
+    @property
+    def split(self) -> global___Split:
+        """The mini-batch is split: the items that fail are looked for, and the others count. Unset: one `run()` gets all items."""
+
     def __init__(
         self,
         *,
@@ -474,10 +483,79 @@ class Assignment(google.protobuf.message.Message):
         recipe: builtins.bytes = ...,
         attempt: builtins.int = ...,
         exclusive: builtins.bool = ...,
+        split: global___Split | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "exclusive", b"exclusive", "item_count", b"item_count", "item_first", b"item_first", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "recipe", b"recipe"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["split", b"split"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "exclusive", b"exclusive", "item_count", b"item_count", "item_first", b"item_first", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "recipe", b"recipe", "split", b"split"]) -> None: ...
 
 global___Assignment = Assignment
+
+@typing.final
+class Split(google.protobuf.message.Message):
+    """How a mini-batch is split. The worker gives each piece to a `run()` of its own, and halves a piece whose `run()`
+    raises, until single items are left. A piece whose `run()` ends the worker is halved by the master, for the next
+    attempt.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CUTS_FIELD_NUMBER: builtins.int
+    GIVEN_UP_FIELD_NUMBER: builtins.int
+    RUNS_MAX_FIELD_NUMBER: builtins.int
+    runs_max: builtins.int
+    """After so many calls of `run()`, a piece that fails is not halved any more."""
+    @property
+    def cuts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Where pieces begin, as indices into the items of the mini-batch, rising; the first begins at 0."""
+
+    @property
+    def given_up(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedItems]:
+        """Items that are not run any more; they come back in `Completion.failed_items`."""
+
+    def __init__(
+        self,
+        *,
+        cuts: collections.abc.Iterable[builtins.int] | None = ...,
+        given_up: collections.abc.Iterable[global___FailedItems] | None = ...,
+        runs_max: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cuts", b"cuts", "given_up", b"given_up", "runs_max", b"runs_max"]) -> None: ...
+
+global___Split = Split
+
+@typing.final
+class FailedItems(google.protobuf.message.Message):
+    """Neighbouring items of one mini-batch that failed alike."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    first: builtins.int
+    """Index of the first in the mini-batch, from 0."""
+    count: builtins.int
+    """How many."""
+    cause: global___Cause.ValueType
+    """Why."""
+    message: builtins.str
+    """What happened, in one line; at most 1 KiB."""
+    place: builtins.str
+    """Of a row of a table: its file, and its line or row there; at most 1 KiB. Empty: not known, or a file."""
+    def __init__(
+        self,
+        *,
+        first: builtins.int = ...,
+        count: builtins.int = ...,
+        cause: global___Cause.ValueType = ...,
+        message: builtins.str = ...,
+        place: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "count", b"count", "first", b"first", "message", b"message", "place", b"place"]) -> None: ...
+
+global___FailedItems = FailedItems
 
 @typing.final
 class Completion(google.protobuf.message.Message):
@@ -505,6 +583,9 @@ class Completion(google.protobuf.message.Message):
     DETAIL_FIELD_NUMBER: builtins.int
     MISFITS_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
+    FAILED_ITEMS_FIELD_NUMBER: builtins.int
+    PIECE_FIRST_FIELD_NUMBER: builtins.int
+    PIECE_COUNT_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     cause: global___Cause.ValueType
@@ -545,9 +626,18 @@ class Completion(google.protobuf.message.Message):
     """For a failure: Python's traceback or the tail of stderr; at most 64 KiB."""
     phase: windrow.rpc.v1.node_pb2.WorkerPhase.ValueType
     """For a failure: what the worker was doing (loading, running, returning)."""
+    piece_first: builtins.int
+    """Of a split mini-batch over which the worker died: the piece that `run()` had. Both 0: none."""
+    piece_count: builtins.int
     @property
     def misfits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Misfit]:
         """Values that did not fit their column's pinned type."""
+
+    @property
+    def failed_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedItems]:
+        """Items that failed although the attempt succeeded: found by splitting, or marked by the script. Of a split mini-batch
+        whose attempt failed: all its items, where each is known to fail.
+        """
 
     def __init__(
         self,
@@ -572,8 +662,11 @@ class Completion(google.protobuf.message.Message):
         detail: builtins.str = ...,
         misfits: collections.abc.Iterable[global___Misfit] | None = ...,
         phase: windrow.rpc.v1.node_pb2.WorkerPhase.ValueType = ...,
+        failed_items: collections.abc.Iterable[global___FailedItems] | None = ...,
+        piece_first: builtins.int = ...,
+        piece_count: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "process_number", b"process_number", "result_count", b"result_count", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
 
 global___Completion = Completion
 

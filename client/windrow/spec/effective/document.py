@@ -29,7 +29,7 @@ from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
 from windrow.spec.settings.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
-from windrow.spec.settings.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES, ROW_FORMATS
+from windrow.spec.settings.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES, RETURNS, ROW_FORMATS
 from windrow.storage.urls import BadUrl
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
@@ -57,6 +57,8 @@ _LATER: dict[str, dict[str, Any]] = {
         "resume_from": None,
         "reuse": False,
         "tolerates_all": False,
+        "split": None,
+        "returns": None,
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
@@ -257,6 +259,8 @@ class _Reader(ValueReader):
                 "mini_batch_error_threshold": threshold,
                 "allowed_failed_percent": self._percent,
                 "max_retries": self.whole(0, INT_MAX),
+                "split": self.optional(self.whole(0, INT_MAX)),
+                "returns": self.optional(self.one_of(*RETURNS)),
                 "run_invocation_timeout_s": self.whole(1, INT_MAX),
                 "task_overhead_timeout_s": seconds,
                 "progress_update_timeout_s": self.optional(seconds),

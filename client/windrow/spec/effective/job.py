@@ -124,6 +124,8 @@ class EffectiveStep(NamedTuple):
     `table_digests`: the sha256 of the MLTable files of divided inputs, if the client has read them.
     `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
     `tolerates_all`: the job file itself switches all thresholds off; they are not off only because it sets none.
+    `split`: so many mini-batches at a time are split to find the items that fail; 0: none; None: one.
+    `returns`: what the rows of `run()` stand for; None: `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None: the node's own Python.
     Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
@@ -171,7 +173,31 @@ class EffectiveStep(NamedTuple):
     profiling_module: str | None = None
     resume_from: str | None = None
     reuse: bool = False
+    split: int | None = None
+    returns: str | None = None
     rows: Rows = Rows()
+
+    @property
+    def rows_stand_for(self) -> str:
+        """What the rows that `run()` returns stand for, one of `RETURNS`.
+
+        By default each row of a mini-batch stands for an item, and those of a partition for all of it.
+        """
+        return self.returns or ("per_group" if self.partition_keys else "per_item")
+
+    @property
+    def split_at_a_time(self) -> int:
+        """How many mini-batches at a time are split to find the items that fail; 0: none ever. There are no such items
+        where rows do not stand for items, and no use in finding them where one is too many.
+        """
+        splits = (
+            self.command is None
+            and not self.rank_mini_batch_count
+            and not self.partition_keys
+            and self.rows_stand_for == "per_item"
+            and 0 not in (self.error_threshold, self.mini_batch_error_threshold, self.allowed_failed_percent)
+        )
+        return (1 if self.split is None else self.split) if splits else 0
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -263,7 +263,7 @@ def _versions(version: str, inner: str | None) -> list[tuple[str, str]] | None:
     if not version or version == "*":
         return []
     if not any(sign in version for sign in "<>!~,|"):
-        # name=1.2=build, name==1.2=build, or separated by blanks: name 1.2 build
+        # name=1.2=build, name==1.2=build, or separated by spaces: name 1.2 build
         operator = "==" if version.startswith("==") else "="
         parts = version.lstrip("=").replace("=", " ").split()
         return _clauses([operator + parts[0]]) if parts and len(parts) <= 2 else None

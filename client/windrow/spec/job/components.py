@@ -125,7 +125,7 @@ class Components:
         """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, for others."""
         written = step.entries.get("type")
         declared = component.entries.get("type") if component is not None else None
-        # Without a type, a step or component is told by what it has; so are steps in Azure ML.
+        # Without a type, the keys of a step or component decide, as for steps in Azure ML.
         told = told_type(component if component is not None else step)
         if is_null(written) and component is None and told is None:
             self._context.problems.error(

@@ -76,7 +76,7 @@ def _one_input(node: Node, key: str, name: str, bindings: Bindings, context: Con
     if resolved is None:
         context.problems.error(node, key, unknown_name("input", reference.name, known))
         return ()
-    # One that has to have a value and has none is told of where it stands.
+    # A missing value that is required is reported where the input is.
     is_told = resolved.broken or (resolved.value is None and not resolved.optional)
     if not is_told and not isinstance(resolved.value, DataInput | OutputInput):
         what = (

@@ -40,7 +40,7 @@ from windrow.spec.reading.context import Context, Origin, origin_of
 from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, read_text, read_text_map
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import Problem, StepCode
-from windrow.spec.settings.arguments import runtime_values
+from windrow.spec.settings.arguments import for_script, runtime_values
 from windrow.spec.settings.schema import PIPELINE
 
 _UNPACKED = "0" * 64
@@ -93,7 +93,7 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     bindings.read_outputs()
     for name in graph.members:
         if name:
-            bindings.inputs_of(name)  # tells what is wrong with those of the pipelines in it
+            bindings.inputs_of(name)  # notes the errors of inputs of nested pipelines
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
@@ -290,7 +290,10 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
         depends_on=tuple(dict.fromkeys(given.step for given in inputs.values() if isinstance(given, OutputInput))),
         code_digest=_UNPACKED,
         entry_script=task.entry_script,
-        arguments=(*task.arguments, *runtime_values(task.entry_source, task.arguments, values)),
+        arguments=(
+            *for_script(task.entry_source, task.arguments),
+            *runtime_values(task.entry_source, task.arguments, values),
+        ),
         environment_variables=variables,
         inputs=inputs,
         outputs=outputs,

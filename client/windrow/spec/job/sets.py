@@ -142,7 +142,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case []:
             return PIPELINE
         case ["pipeline" | "parallel_run_config", *_]:
-            return _ANY  # of v1, whose readers tell
+            return _ANY  # keys of v1, which its readers check
         case ["settings"]:
             return PIPELINE_SETTINGS
         case ["inputs" | "outputs" | "jobs" as what]:

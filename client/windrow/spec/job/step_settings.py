@@ -17,6 +17,7 @@ from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, is_null, sh
 from windrow.spec.settings.arguments import (
     ALL_ARGUMENTS,
     REPORT_ARGUMENTS,
+    SCRIPTS_TOO,
     FoundArgument,
     checked_partition_keys,
     find_runtime_arguments,
@@ -40,6 +41,8 @@ DEFAULTS: dict[str, Any] = {
     "mini_batch_error_threshold": -1,
     "allowed_failed_percent": 100.0,
     "max_retries": 2,
+    "split": None,
+    "returns": None,
     "run_invocation_timeout_s": 60,
     "task_overhead_timeout_s": 600,
     "progress_update_timeout_s": None,
@@ -187,6 +190,8 @@ class StepSettings:
             )
         means = f"{found.written} (read as --{found.name})" if abbreviated else found.written
         advice = "; rename it if it is the script's own argument." if abbreviated else "."
+        if found.value is None and found.name in SCRIPTS_TOO:
+            return
         if found.value is None:
             problems.error(place, key, f"{means} has no value; give {argument.field.allowed}{advice}")
             return
@@ -197,6 +202,8 @@ class StepSettings:
         except AlreadyReported:
             return
         except ValueError as error:
+            if found.name in SCRIPTS_TOO:
+                return
             if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
                 return  # not a setting of ours, nor a value for one: the script's own
             problems.error(place, key, f"{means} is {json.dumps(found.value, ensure_ascii=False)}; {error}{advice}")
@@ -235,6 +242,8 @@ class StepSettings:
                 return
             case "allowed_failed_percent":
                 value = float(value)
+            case "split":
+                value = {"auto": None, "off": 0}.get(str(value), value)
             case "partition_keys":
                 try:
                     value = parse_partition_keys(str(value))

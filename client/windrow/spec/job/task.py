@@ -196,7 +196,7 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
         with open(found, "rb") as file:
             return script, file.read(_SOURCE_BYTES_MAX)
     except OSError:
-        return script, b""  # packing the code folder will tell
+        return script, b""  # packing the code folder reports it
 
 
 def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:
@@ -224,7 +224,7 @@ def _arguments(
 ) -> list[str]:
     if read_text(node, key, context) is None or not isinstance(node, Scalar):
         return []
-    text = node.text  # with the blanks around it: a backslash may stand before the last one
+    text = node.text  # with the spaces around it: a backslash may precede the last one
     try:
         arguments = split_arguments(
             expand_groups(text, lambda reference: reference.scope == "inputs" and input_state(reference.name) is False)

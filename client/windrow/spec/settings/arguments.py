@@ -1,6 +1,6 @@
 """The runtime's own arguments in `program_arguments`.
 
-They are read here, and stay visible to the script.
+They are read here, and stay visible to the script; those of Windrow alone do so only if it names them.
 Reference: docs/reference/azure-ml/parallel-job.md#reserved-arguments, #program-arguments, #undocumented-arguments,
 #reading-arguments.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
-from windrow.spec.settings.schema import ROW_FORMATS
+from windrow.spec.settings.schema import RETURNS, ROW_FORMATS
 
 
 class RuntimeArgument(NamedTuple):
@@ -96,7 +96,12 @@ OWN: dict[str, RuntimeArgument] = {
     # Beyond the original: only a full match counts, and no abbreviation of a name above is less unique for them.
     "append_row_format": RuntimeArgument(Field("choice", choices=ROW_FORMATS), "append_row_format"),
     "exact_row_index": RuntimeArgument(Field("bool"), "exact_row_index"),
+    "returns": RuntimeArgument(Field("choice", choices=RETURNS), "returns"),
+    "split": RuntimeArgument(Field("int", 1, INT_MAX, choices=("auto", "off")), "split"),
 }
+
+SCRIPTS_TOO = frozenset(("returns", "split"))
+"""Names of ours that scripts are likely to use for themselves: one without a value that ours allows is the script's."""
 
 ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, **OWN}
 
@@ -137,6 +142,23 @@ _READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
 def quoted_options(script: bytes) -> set[str]:
     """Names of the options that a script's source contains in quotes, as in `add_argument("--logging_level")`."""
     return {name.decode() for name in _READ_BY_SCRIPT.findall(script)}
+
+
+def for_script(script: bytes, arguments: Sequence[str]) -> list[str]:
+    """The arguments that a script gets: without those that only Windrow has, unless the script's source names them.
+
+    No script that was written for Azure ML knows them, and one that refuses unknown arguments must run.
+    """
+    named = quoted_options(script)
+    own = [found for found in find_runtime_arguments(arguments) if found.name in OWN and found.name not in named]
+    left = list(arguments)
+    for found in own:
+        words = [f"{found.written}={found.value}"] if found.value is not None else [found.written]
+        if words[0] not in left:
+            words = [found.written] if found.value is None else [found.written, found.value]
+        at = left.index(words[0])
+        del left[at : at + len(words)]
+    return left
 
 
 def runtime_values(script: bytes, arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:

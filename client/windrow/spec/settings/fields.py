@@ -27,8 +27,8 @@ class Field(NamedTuple):
     """One setting.
 
     `kind`: `int`, `number`, `bool`, `size`, `choice` or `text` for scalars; `texts` (list of text), `map` (text to
-    text) or `node` (read by code of its own). `minimum` and `maximum` include their ends. `effect` empty: carried out;
-    else the reason, for a warning, why it is not.
+    text) or `node` (read by code of its own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the
+    setting has no effect, for a warning. `choices` of a number: words that are allowed besides numbers.
     """
 
     kind: str
@@ -44,6 +44,8 @@ class Field(NamedTuple):
         match self.kind:
             case "int" | "number":
                 what = "a whole number" if self.kind == "int" else "a number"
+                if self.choices:
+                    what = f"{' or '.join(self.choices)}, or {what}"
                 if self.unit:
                     what += f" of {self.unit}"
                 if self.maximum is None:
@@ -79,6 +81,9 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
     text = str(value).strip() if value is not None else ""
     match field.kind:
         case "int" | "number":
+            for choice in field.choices:
+                if choice == text.casefold():
+                    return choice
             number = _number(value, text) if field.kind == "number" else _int(value, text)
             if (
                 number is not None

@@ -169,6 +169,9 @@ DATA_TYPES = ("uri_folder", "uri_file", "mltable")
 MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
 LITERAL_TYPES = ("string", "integer", "number", "boolean")
 
+RETURNS = ("per_item", "per_group", "any")
+"""What the rows that `run()` returns stand for: an item each, together all items, or nothing that is counted."""
+
 ROW_FORMATS = ("text", "csv", "jsonl", "parquet")
 """The formats of a file of rows: lines of text, or a format whose name is also the extension.
 

@@ -133,7 +133,7 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
                 f"names {listed(unknown)}, but the input is a list of files. Its keys are those that "
                 f"extract_columns_from_partition_format names in {definition}: {listed(names)}.",
             )
-        elif unknown and not isinstance(table.read, ReadDelta):  # whose own partition columns its log tells
+        elif unknown and not isinstance(table.read, ReadDelta):  # the log of a Delta table has its partition columns
             columns = _check_columns(partition, context)
     return _libraries(table.read, columns) if table.read is not None else ()
 
@@ -159,7 +159,8 @@ def _check_delta_package(definition: str, context: Context) -> None:
         context.problems.error(
             Place(Source("mltable", source_label(definition), os.path.dirname(definition))),
             "transformations",
-            "read_delta_lake needs the package deltalake beside Windrow; install it: pip install 'windrow[delta]'",
+            "read_delta_lake needs the package deltalake, which is not installed here. Install it with: pip install "
+            "'windrow[delta]'",
         )
 
 
@@ -189,7 +190,7 @@ def _check_folder(path: str, place: Place, key: str, context: Context, columns: 
         if looked_at > _LOOKED_AT_MAX:
             return ()
     if unreadable or not (other or context.embedded):
-        return ()  # the planner tells; and where the nodes see more, as below a mount point that is empty here
+        return ()  # left to the planner; nodes may see more, as below a mount point that is empty here
     why = "contains neither an MLTable file nor table files"
     if other:
         why = f'contains no MLTable file, and "{os.path.relpath(other, path)}" in it {_why_no_table(other)}'

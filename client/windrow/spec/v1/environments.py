@@ -104,7 +104,7 @@ def _translated(written: Mapping, folder: str) -> Environment:
         "name": _value(written, "name"),
         "version": _value(written, "version"),
         "image": _value(docker, "baseImage"),
-        # v2's key for what an image is made by: it is told there that it has no effect.
+        # v2's key for the making of an image; reading that key warns that it has no effect.
         "build": mapping({"dockerfile": dockerfile}, dockerfile.place) if dockerfile is not None else None,
         "conda_file": conda if isinstance(conda, Mapping) and conda.entries else file and found_from(file, folder),
     }

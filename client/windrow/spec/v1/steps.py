@@ -150,7 +150,7 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
     if entry(node, "environment") is not None:
         environment = read_environment(node, key, node.place.source.folder, context)
     words = ["python", script.text.strip() if script else "", *arguments]
-    # v1 tells a script its parameters as variables of this name.
+    # v1 gives a script its parameters as variables with these names.
     variables: dict[str, Node | None] = {
         f"AML_PARAMETER_{name}": scalar(f"${{{{inputs.{name}}}}}", value.place) for name, value in parameters.items()
     }
@@ -288,7 +288,7 @@ def _claimed(config: RunConfig, output: str | None, inputs: dict[str, Node], own
         with open(path, "rb") as file:
             asked = quoted_options(file.read())
     except OSError:
-        return []  # reading the task will tell
+        return []  # reading the task reports it
     values = {"scoring_module_name": script.text.strip()}
     if output is not None:
         values["output"] = f"${{{{outputs.{output}}}}}"

@@ -2,7 +2,7 @@
 
 Both steps have to read their input alike, and no file of the mini-batch may have changed since the earlier step began.
 For a local file, its ctime (which nobody can set back) decides, if its path still leads to the same file
-(`journal.places_seen`); in a store, the stamp in the recipe; for data that a client uploaded, the lists made of it
+(`plan_files.places_seen`); in a store, the stamp in the recipe; for data that a client uploaded, the lists made of it
 (`uploads`).
 """
 
@@ -22,7 +22,7 @@ from windrow.storage.recipe_files import local_files
 from windrow_master.files.step_damage import StepDamaged
 from windrow_master.planning.earlier.uploads import Uploads
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.places_seen import PlacesKnown
+from windrow_master.planning.plan_files.places_seen import PlacesKnown
 
 NONE = -1
 """Stands for the number of an earlier mini-batch when there is none."""

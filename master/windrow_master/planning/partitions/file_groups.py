@@ -17,11 +17,11 @@ from windrow_worker.tables.partition_format import PathColumns, compile_format
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.file_lists import reader_of_files
 from windrow_master.planning.file_steps import FileSteps
-from windrow_master.planning.journal.journal import AppendFile, Journal
 from windrow_master.planning.listing.entries import AnyEntry, common_root, nothing_found
 from windrow_master.planning.listing.stamps import through, unstamped
 from windrow_master.planning.partitions.grouping import Grouping
 from windrow_master.planning.partitions.keys import Unmatched
+from windrow_master.planning.plan_files.plan_files import AppendFile, PlanFiles
 from windrow_master.planning.sections import Section
 
 _READ_BYTES = 1024 * 1024
@@ -32,7 +32,7 @@ def list_file_groups(
     entries: Sequence[AnyEntry],
     columns: PathColumns,
     keys: Sequence[str],
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
     steps: FileSteps | None = None,
     *,
@@ -45,7 +45,7 @@ def list_file_groups(
     root = common_root(entries)
     partition = {"keys": list(keys), "formats": [one.text for one in columns.formats]}
     reader = {**reader_of_files(root, entries, copies=copies), "partition": partition}
-    journal.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
+    plan_files.listing.append(json.dumps(reader, separators=(",", ":")).encode() + b"\n")
     unmatched, files = Unmatched(columns), 0
     for entry in entries:
         for chunk in entry.names(emitter.warn, emitter.places.note):
@@ -53,7 +53,7 @@ def list_file_groups(
             if not names:
                 continue
             names = names if root else [os.path.join(entry.folder, name) for name in names]
-            journal.listing.append(b"\0".join(names) + b"\0")
+            plan_files.listing.append(b"\0".join(names) + b"\0")
             files += len(names)
             for name in names:
                 unmatched.look_at(os.path.join(root, unstamped(name, remote="remote" in reader)))
@@ -63,18 +63,18 @@ def list_file_groups(
     return reader
 
 
-def emit_file_groups(section: Section, first: int, journal: Journal, emitter: Emitter) -> None:
+def emit_file_groups(section: Section, first: int, plan_files: PlanFiles, emitter: Emitter) -> None:
     """Emit the groups of an input, from number `first` on."""
     begin, end = section.listing
-    reader, names_at = _reader(journal.listing, begin, end)
+    reader, names_at = _reader(plan_files.listing, begin, end)
     root, keys = os.fsencode(reader["root"]), reader["partition"]["keys"]
     columns = PathColumns([compile_format(text) for text in reader["partition"]["formats"]])
     grouping = Grouping()
-    for begin, name in _names(journal.listing, names_at, end):
+    for begin, name in _names(plan_files.listing, names_at, end):
         path = os.path.join(root, unstamped(name, remote="remote" in reader))
         grouping.add(columns.values_of(os.fsdecode(path), keys), begin, 1)
     for number, group in enumerate(grouping.in_order(end, first), first + 1):
-        names = b"".join(journal.listing.read(*run) for run in group.runs)[:-1]
+        names = b"".join(plan_files.listing.read(*run) for run in group.runs)[:-1]
         emitter.add_recipe(group.files, names, {"file_group": number}, rank=group.size)
 
 

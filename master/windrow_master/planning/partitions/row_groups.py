@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from windrow_master.files.durable import sync_folder
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.sections import Section
 from windrow_master.planning.tables.cut import recipes
 
@@ -51,7 +51,7 @@ def sort_rows(
     keys: Sequence[str],
     position: dict[str, Any],
     place: RowsPlace,
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
 ) -> dict[str, Any]:
     """Sort the rows of an input, and write all its recipes; return the reader document. Raises PlanningError."""
@@ -63,15 +63,15 @@ def sort_rows(
         )
     gc.enable()  # DataFrames come and go, some in cycles
     with _scratch(Path(os.fsdecode(place.folder)), place.file) as path:
-        return _shuffle({**pinned, "slice_bytes": SLICE_BYTES}, list(keys), position, path, journal, emitter)
+        return _shuffle({**pinned, "slice_bytes": SLICE_BYTES}, list(keys), position, path, plan_files, emitter)
 
 
-def emit_row_groups(section: Section, at: int, journal: Journal, emitter: Emitter) -> None:
+def emit_row_groups(section: Section, at: int, plan_files: PlanFiles, emitter: Emitter) -> None:
     """Emit the recipes of an input, which are all written already, from an offset on."""
     rest, end = b"", section.recipes[1]
     offset, rows_at = at, len(emitter.mark) + len('{"rows":')
     while at < end:
-        part = journal.recipes.read(at, min(end, at + READ_BYTES))
+        part = plan_files.recipes.read(at, min(end, at + READ_BYTES))
         at += len(part)
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
@@ -116,7 +116,7 @@ def _shuffle(
     keys: list[str],
     position: dict[str, Any],
     path: Path,
-    journal: Journal,
+    plan_files: PlanFiles,
     emitter: Emitter,
 ) -> dict[str, Any]:
     """Write the sorted rows and all recipes; return the reader document."""
@@ -134,7 +134,7 @@ def _shuffle(
 
     row_schema = RowSchema(pinned["reader"])
     carried = Carried(row_schema.schema, row_schema.json_columns, keys)
-    slices = (recipe for recipe, _, _ in recipes(pinned, position, journal))
+    slices = (recipe for recipe, _, _ in recipes(pinned, position, plan_files))
     rows = Rows(pinned["reader"], read_ahead(slices, str(folder)), row_schema, carried)
     order = ", ".join([*(f"{name} NULLS LAST" for name in carried.key_columns), ROW])
     config = {
@@ -144,7 +144,7 @@ def _shuffle(
         "preserve_insertion_order": "false",
     }
     output = SortedRows(str(path), carried.written, keys)
-    lines = _RecipeLines(keys, emitter.mark, journal)
+    lines = _RecipeLines(keys, emitter.mark, plan_files)
     try:
         with duckdb.connect(config=config) as connection:
             connection.register("input", rows.reader())
@@ -191,10 +191,10 @@ def _shuffle(
 class _RecipeLines:
     """Writes the recipe of each group when the next one begins."""
 
-    def __init__(self, keys: list[str], mark: bytes, journal: Journal) -> None:
+    def __init__(self, keys: list[str], mark: bytes, plan_files: PlanFiles) -> None:
         self._keys = keys
         self._mark = mark
-        self._recipes = journal.recipes
+        self._recipes = plan_files.recipes
         self._open: tuple[int, list[Any]] | None = None
         self._lines: list[bytes] = []
 

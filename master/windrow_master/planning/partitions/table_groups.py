@@ -14,8 +14,8 @@ from typing import Any
 from windrow_worker.tables.path_values import PathColumnsPlan
 
 from windrow_master.planning.emitter import Emitter
-from windrow_master.planning.journal.journal import Journal
 from windrow_master.planning.partitions.grouping import Grouping
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.sections import Section
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import WholeFiles
@@ -23,13 +23,13 @@ from windrow_master.planning.tables.files import TableFile
 
 
 def emit_table_groups(
-    pinned: dict[str, Any], section: Section, position: dict[str, Any], journal: Journal, emitter: Emitter
+    pinned: dict[str, Any], section: Section, position: dict[str, Any], plan_files: PlanFiles, emitter: Emitter
 ) -> None:
     """Emit the groups of an input from a position on. Raises PlanningError."""
     reader, files_end = pinned["reader"], position["files_end"]
     key_of, whole_files = KeyOfFile(reader, reader["partition"]["keys"]), WholeFiles(pinned)
     grouping = Grouping()
-    for begin, file in listing.files(journal.listing, section.listing[0], files_end):
+    for begin, file in listing.files(plan_files.listing, section.listing[0], files_end):
         grouping.add(key_of(file), begin, file.size)
     first = position.get("group", 0)
     for number, group in enumerate(grouping.in_order(files_end, first), first + 1):
@@ -37,7 +37,7 @@ def emit_table_groups(
         counts: list[int] = []
         key = None
         for run in group.runs:
-            for file_at, file in listing.files(journal.listing, *run):
+            for file_at, file in listing.files(plan_files.listing, *run):
                 key = key or key_of.to_json(file)
                 for part, items in whole_files.recipes(file_at, file):
                     parts.append(part)

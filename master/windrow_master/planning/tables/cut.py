@@ -20,7 +20,7 @@ from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
-from windrow_master.planning.journal.journal import Journal
+from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
@@ -40,21 +40,21 @@ class Slice(NamedTuple):
     following: int
 
 
-def cut(pinned: dict[str, Any], position: dict[str, Any], journal: Journal, emitter: Emitter) -> None:
+def cut(pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles, emitter: Emitter) -> None:
     """Emit the mini-batches from a position on. Raises PlanningError."""
-    for recipe, items, following in recipes(pinned, position, journal):
+    for recipe, items, following in recipes(pinned, position, plan_files):
         emitter.add_recipe(items, json.dumps(recipe, separators=(",", ":")).encode(), following)
 
 
 def recipes(
-    pinned: dict[str, Any], position: dict[str, Any], journal: Journal
+    pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles
 ) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
     """The recipes of all slices from a position on, each with its number of items (0 if unknown) and the position
     after it. Raises PlanningError.
     """
     files_end, begin = position["files_end"], position["begin"]
     steps = RowSteps(pinned, position.get("seen"))
-    for file_at, file in listing.files(journal.listing, position["file_at"], files_end):
+    for file_at, file in listing.files(plan_files.listing, position["file_at"], files_end):
         parts = _text_slices(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
         for part in parts:
             if steps.nothing_passes:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from windrow_master.planning.journal.journal import AppendFile
+from windrow_master.planning.plan_files.plan_files import AppendFile
 from windrow_master.planning.tables.files import TableFile
 
 _READ_BYTES = 1024 * 1024

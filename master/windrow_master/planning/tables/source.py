@@ -1,4 +1,7 @@
-"""The source of an `mltable` input: an MLTable file, or plain files whose names tell the format (rule 9)."""
+"""The source of an `mltable` input: an MLTable file, or plain files whose names show the format.
+
+Reference: docs/reference/azure-ml/mltable.md#plain-files.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def step_values(row: StepRow) -> tuple[Any, ...]:
 
 
 def row_crc(values: Iterable[Any]) -> int:
-    """crc32 over the columns of a row, the same before it is bound and after it is read."""
+    """The crc32 of the columns of a row. It is the same for values to be written and for values read back."""
     crc = 0
     for value in values:
         if value is None:
@@ -154,6 +154,11 @@ def with_crc(row: Sequence[Any]) -> tuple[Any, ...]:
 def text_crc(text: str) -> int:
     """crc32 of a text as it is stored."""
     return zlib.crc32(_encoded(text)) if text else 0
+
+
+def item_crc(message: str, place: str) -> int:
+    """crc32 of the texts of a failed item, as they are stored."""
+    return text_crc(f"{message}\0{place}" if place else message)
 
 
 def texts_crc(node_id: str, node_incarnation: str, detail: str) -> int:

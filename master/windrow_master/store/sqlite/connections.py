@@ -181,7 +181,8 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise StateUnusable(
-            f"{path} is a database, but not one of Windrow's; it is left alone. Give another state folder: --state DIR."
+            f"{path} is a database, but not one of Windrow's; Windrow does not touch it. Choose another state "
+            "folder: --state DIR."
         )
 
 
@@ -194,10 +195,10 @@ def unusable(path: Path, error: sqlite3.Error) -> StateUnusable | StorePostponed
         return StoreBusy(f"{path} is locked by another program. End it (a backup, an sqlite3 shell), then try again.")
     # If there is no room for the shared memory or the WAL, SQLite reports another error.
     if primary == sqlite3.SQLITE_FULL or (primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _full(path)):
-        return StoreFull(f"The disk that holds {path} is full. Make room, then start the master again.")
+        return StoreFull(f"The disk of {path} is full. Free some space, then restart the master.")
     return StateUnusable(
-        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). May this user write there, and is the disk "
-        f"well? Mend that, or give another state folder: --state DIR."
+        f"{path} cannot be opened: {error} ({error.sqlite_errorname}). Check this user's write permission and "
+        "the disk, or choose another state folder: --state DIR."
     )
 
 

@@ -49,7 +49,7 @@ def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
     except OSError as error:
         yield str(database), f"it cannot be read: {error.strerror}"
     except sqlite3.Error as error:
-        what = "SQLite says" if is_damage(error) else "it cannot be looked at"
+        what = "SQLite says" if is_damage(error) else "it cannot be examined"
         yield str(database), f"{what}: {error}"
 
 

@@ -10,7 +10,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
 from windrow_master.store.records import RowRange, SegmentRow
 from windrow_master.store.sqlite import statements as sql
-from windrow_master.store.sqlite.check_values import job_values, step_values, text_crc, texts_crc, with_crc
+from windrow_master.store.sqlite.check_values import item_crc, job_values, step_values, text_crc, texts_crc, with_crc
 from windrow_master.store.sqlite.statements import BulkStatement, Row
 
 
@@ -99,7 +99,7 @@ def _attempt(row: AttemptRow) -> Row:
 
 
 def _item_outcome(row: ItemOutcomeRow) -> Row:
-    return (*row, text_crc(row.message))
+    return (*row, item_crc(row.message, row.place))
 
 
 def _step_documents(steps: Sequence[StepRow], written: DocumentCache) -> list[Row]:

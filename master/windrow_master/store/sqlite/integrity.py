@@ -71,13 +71,13 @@ def refuse_damaged_files(path: Path, traces: Traces, *, is_live: bool = False) -
     if not header:
         left = _log_of(path) or traces.beside
         if not left and traces.incarnation:
-            left = f"the lock, which a master of incarnation {traces.incarnation} has held"
+            left = f"the lock, which a master of incarnation {traces.incarnation} held"
         if left:
             state = "is missing" if header is None else "is empty"
             raise DatabaseDamaged(str(path), f"it {state}, though there is {left}")
         return
     if not header.startswith(_MAGIC):
-        raise DatabaseDamaged(str(path), "it does not begin as a SQLite database does")
+        raise DatabaseDamaged(str(path), "it does not begin like a SQLite database")
     trouble = "" if is_live else trouble_of(path)
     if trouble:
         raise DatabaseDamaged(str(path), trouble)
@@ -102,9 +102,9 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Trac
     found = tables_in(connection)
     if not found:
         if present:
-            raise DatabaseDamaged(str(path), f"it says that it has schema {present}, and has no tables")
+            raise DatabaseDamaged(str(path), f"it is marked as schema {present}, but has no tables")
         if traces.beside:
-            raise DatabaseDamaged(str(path), "it has no tables, though it was in use")
+            raise DatabaseDamaged(str(path), "it has no tables, although it was in use")
         return
     owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
     known = range(1, SCHEMA + 1)
@@ -115,10 +115,10 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Trac
     # A number a little beyond belongs to a newer Windrow, which may have changed only rows.
     for version in reversed(known) if present <= SCHEMA or present > SCHEMAS_EVER else ():
         if found == tables_of(version):
-            what = f"it says that it has schema {present}, but its tables are those of schema {version}"
+            what = f"it is marked as schema {present}, but its tables are those of schema {version}"
             raise DatabaseDamaged(str(path), what)
     if owner == APPLICATION_ID and present in known:
-        raise DatabaseDamaged(str(path), f"it says that it has schema {present}, but its tables are others")
+        raise DatabaseDamaged(str(path), f"it is marked as schema {present}, but its tables do not match that schema")
 
 
 def check(path: Path, *, whole: bool, limit: int = 100) -> list[str]:

@@ -151,7 +151,7 @@ def number_in(counters: bytes | None, name: str) -> int | None:
     try:
         kept = json.loads(counters)
     except ValueError as error:
-        raise StateDamaged(f"{DATABASE}, table step", f"counters are no JSON ({error})") from error
+        raise StateDamaged(f"{DATABASE}, table step", f"counters are not JSON ({error})") from error
     return kept.get(name) if isinstance(kept, dict) else None
 
 

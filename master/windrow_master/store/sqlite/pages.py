@@ -22,6 +22,7 @@ from windrow_master.store.sqlite.check_values import (
     ITEM_OUTCOMES,
     MINI_BATCHES,
     damaged_row,
+    item_crc,
     text_crc,
     texts_crc,
 )
@@ -101,28 +102,28 @@ class Pages:
         """
         mini_batch, after, items, count = -1, -1, 0, page_rows
         query = paged(
-            (*columns, "o.item_count", "o.message", "o.message_crc32", "o.mini_batch", "o.id"),
+            (*columns, "o.item_count", "o.message", "o.place", "o.message_crc32", "o.mini_batch", "o.id"),
             f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
             f"({ITEM_OUTCOMES.holds('o')} AND {held})",
             "o.id",
         )
         while count == page_rows:
             page = self._page("item_outcome", query, (step_id, mini_batch, after, page_rows))
-            for *_, item_count, message, crc32, _, number in page:
-                if text_crc(message) != crc32:
+            for *_, item_count, message, place, crc32, _, number in page:
+                if item_crc(message, place) != crc32:
                     raise damaged_row("item_outcome", f"id {number}")
                 items += item_count
             if (count := len(page)) < page_rows:
                 self._check_items_failed(step_id, items)
             if page:
-                yield [row[:-5] for row in page]
+                yield [row[:-6] for row in page]
                 mini_batch, after = page[-1][-2:]
 
     def _check_items_failed(self, step_id: StepId, found: int) -> None:
         for state, counters in self._rows("SELECT state, counters FROM step WHERE step_id = ?", (step_id,)):
             counted = number_in(counters, "items_failed") if state >= StepState.CONCATENATING else None
             if counted not in (None, found):
-                what = f"{counted:,} items that failed were counted, and {found:,} are found"
+                what = f"{counted:,} failed items were counted, but {found:,} are stored"
                 raise StateDamaged(f"{DATABASE}, table item_outcome, step {step_id}", what)
 
     def _page(self, table: str, query: str, values: Sequence[object]) -> Page:

@@ -83,7 +83,7 @@ FIGURE_COLUMNS = [
     "item_count",
     "peak_rss_kib",
 ]
-ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message")
+ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_count", "o.cause", "o.message", "o.place")
 # Two lookups each, because each of the two partial indexes of attempts covers only some states.
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
 TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
@@ -97,7 +97,7 @@ ATTEMPTS_HELD = " AND ".join(
 """The condition that the rows read by TRIES and LAST_NODE are what was written."""
 FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
-    *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE),
+    *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE, "o.item_first - m.item_first", "o.place"),
 )
 
 

@@ -19,7 +19,7 @@ from windrow_master.store.sqlite.check_values import (
     WHOLE_ROWS,
     checked,
     damaged_row,
-    text_crc,
+    item_crc,
 )
 from windrow_master.store.sqlite.loading import (
     ATTEMPT_COLUMNS,
@@ -81,9 +81,9 @@ class SavedRecords:
 
     def damaged_item_outcomes(self) -> Iterator[tuple[StateDamaged, int]]:
         """Failed items that are not what was written, with their step."""
-        columns = ("id", "step_id", "message", "message_crc32", ITEM_OUTCOMES.holds())
-        for number, step_id, message, crc32, held in self._database.rows(ITEM_OUTCOMES.table, "id", columns):
-            if not held or text_crc(message) != crc32:
+        columns = ("id", "step_id", "message", "place", "message_crc32", ITEM_OUTCOMES.holds())
+        for number, step_id, message, place, crc32, held in self._database.rows(ITEM_OUTCOMES.table, "id", columns):
+            if not held or item_crc(message, place) != crc32:
                 yield damaged_row(ITEM_OUTCOMES.table, f"id {number}"), step_id
 
     def job_keys(self) -> set[int]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 APPLICATION_ID = 0x57524F57
-SCHEMA = 8
+SCHEMA = 9
 """The number of the newest schema."""
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
@@ -65,9 +65,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     present: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if present > SCHEMA:
         raise SchemaTooNew(
-            f"{path} has schema {present}; this Windrow knows schemas up to {SCHEMA}. It was written by a newer "
-            f"version, unless its number is damaged: use that one (or a newer one), or give another state folder: "
-            f"--state DIR."
+            f"{path} has schema {present}; this Windrow knows schemas up to {SCHEMA}. A newer version wrote it, "
+            "unless that number is damaged. Use that version or a newer one, or choose another state folder: "
+            "--state DIR."
         )
     if not present:
         _run(connection, path, whole(), SCHEMA, fill=False)

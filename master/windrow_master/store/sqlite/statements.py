@@ -161,7 +161,7 @@ ITEM_OUTCOMES_CLEARED = BulkStatement(
     "ON item_outcome.step_id = gone.column1 AND item_outcome.mini_batch = gone.column2)",
     2,
 )
-_ITEM_OUTCOME = "step_id, mini_batch, item_first, item_count, cause, message, message_crc32"
+_ITEM_OUTCOME = "step_id, mini_batch, item_first, item_count, cause, message, place, message_crc32"
 ITEM_OUTCOMES = _insert("item_outcome", _ITEM_OUTCOME, check=_sum(check_values.ITEM_OUTCOMES, _ITEM_OUTCOME))
 SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)

@@ -80,7 +80,7 @@ class SqliteStore:
             refuse_damaged_files(path, traces)
         except OSError as error:
             raise StateUnusable(
-                f"{path} cannot be read: {error.strerror}. May this user read there, and is the disk well?"
+                f"{path} cannot be read: {error.strerror}. Check this user's read permission and the disk."
             ) from error
         database = FileDatabase(path, traces)
         try:
@@ -240,8 +240,8 @@ class SqliteStore:
                 owner: int = connection.execute("SELECT max(incarnation) FROM master").fetchone()[0]
                 if owner != self._incarnation:
                     raise OwnershipLost(
-                        f"{self._name} belongs to master incarnation {owner} by now; this is {self._incarnation}. "
-                        f"Nothing was written; this master must end."
+                        f"{self._name} now belongs to master incarnation {owner}; this is {self._incarnation}. "
+                        "Nothing was written; this master must end."
                     )
                 reach("store.begun")
                 work()
@@ -263,7 +263,7 @@ class SqliteStore:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise StoreBroken(
-                f"{self._name}: a write failed ({cause}), and it could not be taken back ({error})."
+                f"{self._name}: a write failed ({cause}), and could not be rolled back ({error})."
             ) from error
 
     def _classified(self, error: sqlite3.Error) -> StateError:
@@ -276,11 +276,11 @@ class SqliteStore:
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & 0xFF if code is not None else None
         if primary == sqlite3.SQLITE_FULL:
-            return StoreFull(f"The disk that holds {self._name} is full. Make room: work goes on by itself.")
+            return StoreFull(f"The disk of {self._name} is full. Free some space: work then resumes automatically.")
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreBusy(
-                f"{self._name} is locked by another program (a backup, an sqlite3 shell?). "
-                f"End that: work goes on by itself."
+                f"{self._name} is locked by another program, such as a backup or an sqlite3 shell. End it: work "
+                "then resumes automatically."
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return StoreBroken(f"{self._name}: {error} ({name})")
@@ -295,6 +295,6 @@ def refuse_older(connection: sqlite3.Connection, path: Path, incarnation_seen: i
     if known < incarnation_seen:
         raise DatabaseDamaged(
             str(path),
-            f"it knows of {known} starts of a master, but {incarnation_seen} have worked over its folder: an older "
-            f"copy was put in its place, or its last commits are gone",
+            f"it records {known} starts of a master, but its folder has seen {incarnation_seen}: it was "
+            "replaced by an older copy, or its last commits are gone",
         )

@@ -62,7 +62,7 @@ class _Untouched:
         log, shared = (self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm"))
         pending = log.exists() and log.stat().st_size > 0
         if pending and not shared.exists():
-            raise StoreBroken("it was not closed in order, and only a run can take it up again")
+            raise StoreBroken("it was not closed cleanly; only a run can reopen it")
         # Both files exist while a process has the database open.
         mode = "mode=ro" if log.exists() and shared.exists() else "mode=ro&immutable=1"
         connection = sqlite3.connect(f"file:{quote(str(self._path))}?{mode}", uri=True, isolation_level=None)

@@ -72,7 +72,7 @@ def _trouble_in(file: BinaryIO, name: str, length: int, shared: Shared | None) -
     order = ">" if magic & 1 else "<"
     sound = magic & ~1 == MAGIC and 512 <= page <= 65536 and page & (page - 1) == 0
     if not sound or _summed(head[:24], (0, 0), order) != tuple(sums):
-        return f"{name} has no valid header, and {length - HEADER.size:,} bytes behind it"
+        return f"{name} has no valid header, and {length - HEADER.size:,} bytes after it"
     salts, running = head[16:24], (sums[0], sums[1])
     number, good, ended, behind = 0, True, 0, 0
     while len(frame := file.read(FRAME.size + page)) == FRAME.size + page:
@@ -93,7 +93,7 @@ def _trouble_in(file: BinaryIO, name: str, length: int, shared: Shared | None) -
                 continue
         behind += ends
     if behind > 1:
-        return f"{name} has a frame with a wrong checksum, and {behind} transactions in or behind it"
+        return f"{name} has a frame with a wrong checksum, and {behind} transactions in or after it"
     if shared is not None and shared.salts == salts and shared.frames > ended:
         return f"{name} holds {ended:,} committed pages, where {shared.frames:,} were committed"
     return ""

@@ -211,7 +211,7 @@ class PlainReader(StoreReader):
         recipe = (batch.recipe_offset, batch.recipe_length, batch.recipe_crc32)
         node = by_age[-1].node_id if by_age else ""
         told = (row.mini_batch, row.item_count, row.cause, row.message, batch.items_counted)
-        return FailureRow(*told, *recipe, len(ended), node)
+        return FailureRow(*told, *recipe, len(ended), node, row.item_first - batch.item_first, row.place)
 
 
 def _succeeded(row: AttemptRow) -> bool:

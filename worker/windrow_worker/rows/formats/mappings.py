@@ -20,7 +20,7 @@ def check_rows(values: Any, row_format: str) -> None:
             raise BadReturn(
                 f"Element {index} of what run() returned is of type {type(element).__name__}; rows of format "
                 f"{row_format} have named columns. Return a pandas DataFrame, or a list with one dict for each row; or "
-                "remove --append_row_format to get lines of text"
+                "remove --append_row_format to get lines of text (without a job file: -o with a name that ends in .txt)"
             )
 
 

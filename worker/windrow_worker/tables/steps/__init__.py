@@ -42,12 +42,13 @@ def apply(
     recipe: Dict[str, Any],
     positions: Callable[[], numpy.ndarray],
     passing_range: Optional[Callable[[int], Tuple[int, int]]] = None,
+    kept: Optional[List[pandas.Index]] = None,
 ) -> Tuple[pandas.DataFrame, List[Misfit]]:
     """The rows of one slice after all steps, numbered from 0, and the values that could not be converted.
 
     `positions` returns the place in the file of each row that was read. `passing_range` replaces the recipe's `ranges`
-    for the planner: it is called at each take and skip with a number of rows, and returns which pass. Raises ValueError
-    for values that a filter cannot handle.
+    for the planner: it is called at each take and skip with a number of rows, and returns which pass. `kept` gets the
+    numbers that the remaining rows had when they were read. Raises ValueError for values that a filter cannot handle.
     """
     misfits: List[Misfit] = []
     ranges = iter(recipe.get("ranges", ()))
@@ -76,6 +77,8 @@ def apply(
             rows = rows.iloc[first:behind]
         else:
             raise ValueError("unknown step %r of a table" % kind)
+    if kept is not None:
+        kept.append(rows.index)
     if rows is not given:
         # Otherwise older versions of pandas warn a script that adds a column to a part of a frame.
         rows = rows.reset_index(drop=True)

@@ -1,4 +1,4 @@
--- All tables of schema 8, for a new database. The migrations 0001 to 0008 lead to the same ones: a change of the schema
+-- All tables of schema 9, for a new database. The migrations 0001 to 0009 lead to the same ones: a change of the schema
 -- is a new migration and a new page of this kind. Tables keep this order, which is that of their places in the file.
 --
 -- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
@@ -81,8 +81,6 @@ CREATE TABLE mini_batch (
   rows_length    INTEGER,
   rows_crc32     INTEGER,
   row_count      INTEGER NOT NULL DEFAULT 0,
-  parent_id      INTEGER,                    -- not set yet: room for mini-batches that are split
-  output_order   INTEGER,                    -- not set yet; NULL: the order of keys
   queue_rank     INTEGER,                    -- the higher, the sooner it runs; NULL: in their order
   tries_since    INTEGER NOT NULL DEFAULT 0, -- attempts count from this generation on: a retry gives all tries anew
   recipe_crc32   INTEGER NOT NULL DEFAULT 0,
@@ -128,8 +126,9 @@ CREATE TABLE item_outcome (
   item_count    INTEGER NOT NULL,
   cause         INTEGER NOT NULL,
   message       TEXT NOT NULL,
-  message_crc32 INTEGER NOT NULL DEFAULT 0,
-  check_value   INTEGER NOT NULL DEFAULT 0
+  message_crc32 INTEGER NOT NULL DEFAULT 0, -- of message and place
+  check_value   INTEGER NOT NULL DEFAULT 0,
+  place         TEXT NOT NULL DEFAULT ''    -- of a row of a table: its file, and its line or row there
 ) STRICT;
 CREATE INDEX item_outcome_by_mini_batch ON item_outcome (step_id, mini_batch);
 

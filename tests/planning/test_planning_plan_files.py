@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from windrow_master.planning.errors import PlanningError
-from windrow_master.planning.journal import journal
-from windrow_master.planning.journal.journal import AppendFile, JournalLost
+from windrow_master.planning.plan_files import plan_files
+from windrow_master.planning.plan_files.plan_files import AppendFile, PlanFilesLost
 
 
 class Disk:
@@ -40,7 +40,7 @@ def test_what_was_appended_is_synced_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"), [(errno.ENOSPC, JournalLost), (errno.EDQUOT, JournalLost), (errno.EIO, PlanningError)]
+    ("number", "expected"), [(errno.ENOSPC, PlanFilesLost), (errno.EDQUOT, PlanFilesLost), (errno.EIO, PlanningError)]
 )
 def test_a_failed_sync_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[Exception]
@@ -57,7 +57,7 @@ def test_a_failed_sync_is_not_tried_again(
 def test_a_full_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    monkeypatch.setattr(journal, "RETRY_FULL_S", 0)
+    monkeypatch.setattr(plan_files, "RETRY_FULL_S", 0)
     Disk(monkeypatch, name, [errno.ENOSPC, errno.ENOSPC])
     file = AppendFile(os.fsencode(tmp_path / "recipes"), 0)
     file.append(b"abc")

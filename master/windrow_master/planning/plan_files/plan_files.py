@@ -22,14 +22,14 @@ from windrow_master.files.durable import is_full, sync_folder
 from windrow_master.files.state_files import StepFiles
 from windrow_master.files.step_damage import StepDamaged, read_part
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
-from windrow_master.planning.journal.block_checksums import BLOCK_BYTES, BlockChecksums
-from windrow_master.planning.journal.checkpoint import Checkpoint
+from windrow_master.planning.plan_files.block_checksums import BLOCK_BYTES, BlockChecksums
+from windrow_master.planning.plan_files.checkpoint import Checkpoint
 
 RETRY_FULL_S = 1.0
 _READ_BYTES = 1 << 20
 
 
-class JournalLost(Exception):
+class PlanFilesLost(Exception):
     """A sync failed because the disk is full: what was appended since the last sync may be lost, though it can be read.
 
     The planner has to end; the next one writes everything after the last checkpoint again.
@@ -106,7 +106,7 @@ class AppendFile:
         return PlanningError(str(StepDamaged(os.fsdecode(self._path), what)), SYSTEM_ERROR)
 
     def sync(self) -> None:
-        """Put everything on disk. Raises JournalLost, PlanningError.
+        """Put everything on disk. Raises PlanFilesLost, PlanningError.
 
         A file whose sync failed is never synced again: the system reports an error once, and may have dropped what it
         could not write.
@@ -116,7 +116,7 @@ class AppendFile:
                 os.fdatasync(self._fd)
             except OSError as error:
                 if is_full(error):
-                    raise JournalLost(f"{os.fsdecode(self._path)} cannot be synced: {error.strerror}") from error
+                    raise PlanFilesLost(f"{os.fsdecode(self._path)} cannot be synced: {error.strerror}") from error
                 raise _unwritable(self._path, error) from error
             self._synced = self.length
 
@@ -125,11 +125,8 @@ class AppendFile:
         os.close(self._fd)
 
 
-class Journal:
-    """Both files of a step, cut to a checkpoint.
-
-    Not the journal of a process (`windrow.common.journal`), which is its log.
-    """
+class PlanFiles:
+    """Both files of a step, cut to a checkpoint."""
 
     def __init__(self, files: StepFiles, start: Checkpoint) -> None:
         self._folder = files.folder

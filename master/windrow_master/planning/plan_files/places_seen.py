@@ -17,7 +17,7 @@ from pathlib import Path
 from zlib import crc32
 
 from windrow_master.files.state_files import StepFiles
-from windrow_master.planning.journal.journal import AppendFile
+from windrow_master.planning.plan_files.plan_files import AppendFile
 
 
 class Marks:

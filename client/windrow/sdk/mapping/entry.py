@@ -1,0 +1,128 @@
+"""The entry script of `windrow.map`. It is copied beside the function, and imports nothing of Windrow: workers run it
+in the Python of scripts.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+import json
+import marshal
+import os
+import pickle
+import sys
+import traceback
+import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+# Modules of the function may call `windrow.map` when they are imported; it refuses to run within itself.
+os.environ["WINDROW_MAP_WORKER"] = "1"
+
+told: dict[str, Any]
+function: Callable[[Any], Any]
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def init() -> None:
+    """Loads the function."""
+    global function, told
+    with open(os.path.join(HERE, "windrow_map.json"), encoding="utf-8") as file:
+        told = json.load(file)
+    magic = importlib.util.MAGIC_NUMBER.hex()
+    if told["magic"] not in ("", magic):
+        raise RuntimeError(
+            f"The function was sent as it stands in memory, by Python {told['python']}, and this is Python "
+            f"{sys.version.split()[0]}. Put it into a module, or let both be the same Python"
+        )
+    function = load(told["function"], {})
+
+
+def run(mini_batch: Any) -> list[Any]:
+    """Calls the function for each item."""
+    rows: list[Any] = []
+    for index, packed in items_of(mini_batch):
+        value, failure = call(packed)
+        if told["rows"]:
+            if failure is None:
+                rows.append(value)
+            else:
+                note(index, failure)
+        else:
+            rows.append(line(index, value, failure))
+    return rows
+
+
+def items_of(mini_batch: Any) -> Iterator[tuple[int, Any]]:
+    """The items of a mini-batch, each with its number (-1: it has none)."""
+    if told["items"] == "pickled":
+        for index, text in mini_batch[["index", "item"]].itertuples(index=False, name=None):
+            yield int(index), base64.b64decode(text)
+    elif told["items"] == "paths":
+        for path in mini_batch:
+            yield -1, path
+    else:
+        for row in mini_batch.to_dict("records"):
+            yield -1, row
+
+
+def call(packed: Any) -> tuple[Any, Any]:
+    """What the function returns, and why it has failed (or None)."""
+    failure = None
+    for _ in range(told["tries"]):
+        try:
+            item = pickle.loads(packed) if told["items"] == "pickled" else packed
+            return function(item), None
+        except Exception as error:
+            failure = failure_of(error)
+    return None, failure
+
+
+def failure_of(error: Exception) -> dict[str, str]:
+    """An exception in words."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"error": type(error).__name__, "message": str(error), "traceback": text}
+
+
+def line(index: int, value: Any, failure: Any) -> str:
+    """A result as a line of text."""
+    if failure is None:
+        try:
+            data = pickle.dumps((True, value), 4)
+        except Exception as error:
+            failure = failure_of(error)
+            failure["message"] = f"the result, of type {type(value).__name__}, cannot be pickled: {error}"
+    if failure is not None:
+        data = pickle.dumps((False, failure), 4)
+    return f"{index} {base64.b64encode(data).decode()}"
+
+
+def note(index: int, failure: dict[str, str]) -> None:
+    """Keeps a failure for the caller, and prints it for the logs."""
+    print(failure["traceback"], file=sys.stderr)
+    with open(told["failures"], "a", encoding="utf-8") as file:
+        file.write(json.dumps({"index": index, **failure}) + "\n")
+
+
+def load(spec: dict[str, Any], made: dict[str, Any]) -> Any:
+    """A value as `sending` describes it."""
+    kind = spec["kind"]
+    if kind == "module":
+        return importlib.import_module(spec["name"])
+    if kind == "pickle":
+        return pickle.loads(base64.b64decode(spec["data"]))
+    if spec["id"] in made:
+        return made[spec["id"]]
+    names: dict[str, Any] = {"__builtins__": __builtins__, "__name__": "windrow_map_function"}
+    code = marshal.loads(base64.b64decode(spec["code"]))
+    found = made[spec["id"]] = types.FunctionType(code, names, spec["name"])
+    found.__defaults__ = pickle.loads(base64.b64decode(spec["defaults"]))
+    found.__kwdefaults__ = pickle.loads(base64.b64decode(spec["kwdefaults"]))
+    for name, value in spec["globals"].items():
+        names[name] = load(value, made)
+    return found

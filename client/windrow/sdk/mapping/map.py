@@ -1,0 +1,263 @@
+"""`windrow.map(function, items)`: a function is called for each item, on all processors, with a job's guarantees."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.common.quantities import counted
+from windrow.embedded import state_folder
+from windrow.errors import JobFailed, UsageError
+from windrow.sdk.job import Job
+from windrow.sdk.mapping.sending import Sent, send
+from windrow.sdk.run import Run, run
+from windrow.spec.one_line.inputs import read_inputs
+from windrow.spec.one_line.job_file import make_job_file
+from windrow.spec.one_line.request import OneLine
+from windrow.spec.one_line.sizes import BYTES_MAX, MINI_BATCHES_PER_WORKER
+
+FOLDER = "map"
+"""In the state folder: what the calls of `windrow.map` send, by function and output."""
+
+TIMEOUT_S = 3600
+ENTRY = "windrow_map_entry.py"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """In place of a result, with `check=False`: why an item has none.
+
+    `error`: the name of the exception, or "NoResult" if the worker ended, or took too long.
+    """
+
+    index: int
+    error: str
+    message: str
+    traceback: str
+
+    def __str__(self) -> str:
+        """The error in one line."""
+        return f"{self.error}: {self.message}"
+
+
+class ItemsFailed(JobFailed):
+    """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order."""
+
+    def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.failed = tuple(failed)
+        self.results = list(results)
+
+
+def map(
+    function: Callable[[Any], Any],
+    items: Iterable[Any] | str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    check: bool = True,
+    mini_batch_size: int | str | None = None,
+    workers: int | None = None,
+    timeout: int = TIMEOUT_S,
+    max_retries: int = 2,
+    state: str | os.PathLike[str] = state_folder.DEFAULT,
+    python: str | os.PathLike[str] | None = None,
+    restart: bool = False,
+    on_progress: Callable[[Job], None] = lambda job: None,
+) -> Any:
+    """Call a function for each item, on all processors of this machine, and return the results in the items' order.
+
+    `items`: values that can be pickled; or, as one text or path, a folder or pattern (the function gets the path of
+    each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
+    dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
+    `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
+    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`: as of
+    `windrow.run`.
+
+    A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
+    be sent, JobFailed, and what `windrow.run` raises.
+    """
+    if os.environ.get("WINDROW_MAP_WORKER"):
+        raise UsageError(
+            "windrow.map was called while a worker of windrow.map imports this module. Put the call under "
+            '`if __name__ == "__main__":`.'
+        )
+    sent = send(function)
+    slots = workers or len(os.sched_getaffinity(0))
+    call = _Call(sent, _name(function), os.path.abspath(os.fspath(state)), output, slots)
+    if isinstance(items, (str, os.PathLike)):
+        typed, count = os.fspath(items), None
+        (first, *_) = read_inputs([typed], "auto", os.getcwd())
+        kind, size = "paths" if first.is_list else "rows", mini_batch_size
+    else:
+        packed = _packed(items)
+        if not packed and output is None:
+            return []
+        if not packed:
+            raise UsageError(f"There are no items, so {os.fspath(output or '')} is not written.")
+        typed, count, kind = call.write_items(packed), len(packed), "pickled"
+        wanted = MINI_BATCHES_PER_WORKER * slots
+        total = sum(map_length(line) for line in packed)
+        size = mini_batch_size or min(BYTES_MAX, max(1, total // wanted))
+    call.write_code(kind, max_retries + 1)
+    made = make_job_file(
+        OneLine(
+            script=os.path.join(call.code, ENTRY),
+            inputs=(typed,),
+            output=call.rows,
+            mini_batch_size=None if size is None else str(size),
+            timeout=timeout,
+            max_retries=max_retries,
+            slots=slots,
+        ),
+        os.getcwd(),
+    )
+    call.write(made.files)
+    ended = run(
+        os.path.join(call.folder, made.job_name),
+        state=state,
+        python=python,
+        slots=workers,
+        restart=restart,
+        on_progress=on_progress,
+    )
+    if not ended.succeeded:
+        raise JobFailed(f"Job {ended.job.job_id} is {ended.job.state.value}: {ended.job.message}")
+    found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
+    call.clear()
+    return found
+
+
+def map_length(line: str) -> int:
+    """The bytes of a line of items."""
+    return len(line) + 1
+
+
+class _Call:
+    """The folder of one function and output."""
+
+    def __init__(self, sent: Sent, name: str, state: str, output: str | os.PathLike[str] | None, slots: int) -> None:
+        place = "" if output is None else os.path.abspath(os.fspath(output))
+        digest = hashlib.sha256(f"{name}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()
+        self._sent = sent
+        self._is_list = output is None
+        self.folder = os.path.join(state_folder.prepare(state), FOLDER, f"{name}-{digest[:12]}")
+        self.code = os.path.join(self.folder, "code")
+        self.rows = os.fspath(output) if output is not None else os.path.join(self.folder, "results.txt")
+        self._failures = os.path.join(self.folder, "failures.jsonl")
+        self._items = ""
+        os.makedirs(self.folder, exist_ok=True)
+
+    def write_items(self, lines: Sequence[str]) -> str:
+        """Write the items, under a name that says what they are: an unfinished call may still read others."""
+        content = "".join(f"{line}\n" for line in lines).encode()
+        self._items = os.path.join(self.folder, f"items-{hashlib.sha256(content).hexdigest()[:16]}.jsonl")
+        if not os.path.exists(self._items):
+            _write(self._items, content)
+        return self._items
+
+    def write_code(self, kind: str, tries: int) -> None:
+        """Write the code folder anew."""
+        shutil.rmtree(self.code, ignore_errors=True)
+        told = {
+            "items": kind,
+            "rows": not self._is_list,
+            "tries": tries,
+            "failures": self._failures,
+            "function": self._sent.spec,
+            "magic": self._sent.magic,
+            "python": sys.version.split()[0] if self._sent.magic else "",
+        }
+        _write(os.path.join(self.code, "windrow_map.json"), json.dumps(told, sort_keys=True).encode())
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py"), "rb") as entry:
+            _write(os.path.join(self.code, ENTRY), entry.read())
+        for name, path in self._sent.files.items():
+            with open(path, "rb") as file:
+                _write(os.path.join(self.code, name), file.read())
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write the job file, and what stands beside it."""
+        for name, text in files.items():
+            _write(os.path.join(self.folder, name), text.encode("utf-8", "surrogateescape"))
+
+    def results(self, ended: Run, count: int | None, check: bool) -> list[Any]:
+        """The results of all items, in their order."""
+        found: list[Any] = []
+        by_index: dict[int, Any] = {}
+        for at, text in enumerate(ended.results()):
+            index, _, data = text.partition(" ")
+            number = int(index) if int(index) >= 0 else at
+            good, value = pickle.loads(base64.b64decode(data))
+            by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
+        missing = ended.job.items.failed
+        if count is None and missing:
+            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}")
+        for number in range(len(by_index) if count is None else count):
+            why = Failed(number, "NoResult", f"the worker ended or took too long. {_logs(ended.job)}", "")
+            found.append(by_index.get(number, why))
+        failed = [one for one in found if isinstance(one, Failed)]
+        if failed and check:
+            first = failed[0]
+            raise ItemsFailed(
+                f"{len(failed):,} of {counted(len(found), 'item')} failed; first, item {first.index}: {first}\n"
+                f"{first.traceback}".rstrip(),
+                failed,
+                [one for one in found if not isinstance(one, Failed)],
+            )
+        return found
+
+    def checked(self, ended: Run, check: bool) -> Run:
+        """The run that wrote the output. Raises ItemsFailed if it has failed items, and `check`."""
+        missing = ended.job.items.failed
+        if not missing or not check:
+            return ended
+        failed: list[Failed] = []
+        if os.path.exists(self._failures):
+            with open(self._failures, encoding="utf-8") as file:
+                failed = [Failed(**json.loads(line)) for line in file if line.endswith("\n")]
+        first = f"; first: {failed[0]}\n{failed[0].traceback}" if failed else f". {_logs(ended.job)}"
+        raise ItemsFailed(f"{missing:,} of {counted(ended.job.items.total, 'item')} failed{first}".rstrip(), failed, [])
+
+    def clear(self) -> None:
+        """Remove what the call wrote for its job: the results are handed out."""
+        for path in (self._items, self._failures):
+            if path and os.path.exists(path):
+                os.unlink(path)
+
+
+def _packed(items: Iterable[Any]) -> list[str]:
+    lines: list[str] = []
+    for index, item in enumerate(items):
+        try:
+            data = pickle.dumps(item, 4)
+        except Exception as error:
+            raise UsageError(
+                f"Item {index}, of type {type(item).__name__}, cannot be sent to the workers: it cannot be pickled "
+                f"({error}). Give the function what the item can be made of: a path, a number, a text."
+            ) from error
+        lines.append(json.dumps({"index": index, "item": base64.b64encode(data).decode()}))
+    return lines
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:40]
+
+
+def _logs(job: Job) -> str:
+    return f"What the workers printed: windrow job logs {job.job_id}"
+
+
+def _write(path: str, content: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    part = f"{path}.{os.getpid()}"
+    with open(part, "wb") as file:
+        file.write(content)
+    os.replace(part, path)

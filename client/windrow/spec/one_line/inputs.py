@@ -1,0 +1,202 @@
+"""Inputs as typed: what each one is, and which of them a step divides together."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from windrow.errors import UsageError
+from windrow.spec.naming.locations import absolute, parse_location, why_missing, why_unreachable
+from windrow.spec.one_line.request import KINDS
+from windrow.spec.tables.mltable import FILE_NAME, ReadDelimited, ReadJsonLines, ReadParquet
+from windrow.spec.tables.table_files import PLAIN_FORMATS, is_compressed, plain_read
+
+FILES, DEFINED, PLAIN, ASSET = "files", "defined", "plain", "asset"
+"""What an input holds, beside the formats of `READS`: a list of files; a folder with an MLTable file; a folder of table
+files; a registered asset, which says itself what it is."""
+
+READS = {
+    "csv": "read_delimited",
+    "tsv": 'read_delimited: {delimiter: "\\t"}',
+    "parquet": "read_parquet",
+    "jsonl": "read_json_lines",
+}
+"""By format: the step of an MLTable file that reads a table as its suffix alone would have it read."""
+
+OWN_INPUTS_MAX = 8
+"""So many folders are inputs of their own; more of them are one."""
+
+_MAGIC = "*?["
+_NO_TABLE_BY_ITSELF = (".json",)
+"""Suffixes that lists of files have as well: JSON documents, one to a file. `--as table` reads JSON lines."""
+
+
+class Given(NamedTuple):
+    """An input. `entry`: folder, file or pattern, as an MLTable file calls it. `place`: absolute, or an address.
+
+    `holds`: `FILES`, `DEFINED`, `PLAIN`, `ASSET`, or a key of `READS`.
+    """
+
+    typed: str
+    entry: str
+    place: str
+    holds: str
+    is_address: bool = False
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list of files, as far as one can tell."""
+        return self.holds == FILES
+
+
+def read_inputs(typed: Sequence[str], kind: str, folder: str) -> list[Given]:
+    """What each input is. `kind`: one of `KINDS`. `folder`: where relative paths begin.
+
+    Raises UsageError with everything that is wrong.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"--as {kind}: allowed are {', '.join(KINDS)}.")
+    if not typed:
+        raise UsageError(
+            "There is no input. Name one or more after the script: folders, files, patterns in quotes "
+            "('photos/*.jpg'), tables, or addresses in a store."
+        )
+    found: list[Given] = []
+    wrong: list[str] = []
+    for text in typed:
+        try:
+            found += _read(text, kind, folder)
+        except UsageError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    lists = [given.typed for given in found if given.is_list]
+    tables = [given.typed for given in found if not given.is_list and given.holds != ASSET]
+    if lists and tables:
+        raise UsageError(
+            f"{lists[0]} is a list of files and {tables[0]} is a table, but all inputs of a run have to be of one "
+            "kind. Run them one after the other, or use --as files to get the paths of all."
+        )
+    places: dict[str, str] = {}
+    for given in found:
+        if given.place in places:
+            raise UsageError(f"{given.typed} is named twice; name each input once.")
+        places[given.place] = given.typed
+    return found
+
+
+def groups_of(given: Sequence[Given]) -> list[list[Given]]:
+    """Inputs in their order, neighbours of one kind together: each group is one input of the step."""
+    found: list[list[Given]] = []
+    for holds, neighbours in groupby(given, key=lambda one: one.holds):
+        group = list(neighbours)
+        alone = holds in (DEFINED, PLAIN, ASSET) or (
+            len(group) <= OWN_INPUTS_MAX and all(one.entry == "folder" for one in group)
+        )
+        found += [[one] for one in group] if alone else [group]
+    return found
+
+
+def local_files(given: Given) -> Iterator[str]:
+    """The files of an input on this machine, as far as they can be listed."""
+    match given.entry:
+        case "file":
+            yield given.place
+        case "pattern":
+            yield from (path for path in glob.iglob(given.place, recursive=True) if os.path.isfile(path))
+        case _:
+            for folder, folders, names in os.walk(given.place, followlinks=True):
+                folders[:] = [name for name in folders if name != ".windrow"]
+                yield from (os.path.join(folder, name) for name in names)
+
+
+def _read(text: str, kind: str, folder: str) -> list[Given]:
+    location = parse_location(text)
+    match location.kind:
+        case "local":
+            return _local(text, location.value, kind, folder)
+        case "remote" | "datastore":
+            return [_address(text, kind)]
+        case "asset":
+            return [Given(text, "folder", text, ASSET, is_address=True)]
+    raise UsageError(why_unreachable(location, text))
+
+
+def _local(text: str, value: str, kind: str, folder: str) -> list[Given]:
+    if not value or "\0" in value:
+        raise UsageError(f'"{text}" is not a path; name a folder or a file.')
+    path = absolute(value, folder)
+    if os.path.isdir(path):
+        defined = os.path.isfile(os.path.join(path, FILE_NAME))
+        if kind == "files" or (kind == "auto" and not defined):
+            return [Given(text, "folder", path, FILES)]
+        return [Given(text, "folder", path, DEFINED if defined else PLAIN)]
+    if os.path.isfile(path):
+        if os.path.basename(path) == FILE_NAME and kind != "files":
+            return [Given(text, "folder", os.path.dirname(path), DEFINED)]
+        return [Given(text, "file", path, _holds(path, text, kind))]
+    if not any(sign in value for sign in _MAGIC):
+        raise UsageError(f'"{text}" {why_missing(path)} ({path}). Inputs are folders, files, patterns or addresses.')
+    return _pattern(text, path, kind)
+
+
+def _pattern(text: str, path: str, kind: str) -> list[Given]:
+    files: list[str] = []
+    folders: list[str] = []
+    for match in sorted(glob.iglob(path, recursive=True)):
+        (files if os.path.isfile(match) else folders).append(match)
+    if files:
+        holds = {_holds(file, text, kind) for file in files if kind != "auto" or not is_compressed(file)}
+        if not holds or (kind == "auto" and any(map(is_compressed, files))):
+            holds = {_holds(files[0], text, kind)} if all(map(is_compressed, files)) else {FILES}
+        if len(holds) > 1 and kind == "table":
+            raise UsageError(f'"{text}" matches tables of several formats; name those of each format by themselves.')
+        return [Given(text, "pattern", path, holds.pop() if len(holds) == 1 else FILES)]
+    if not folders:
+        raise UsageError(f'No file matches "{text}" ({path}). Check the pattern, and the folder that it begins with.')
+    return [one for match in folders for one in _local(match, match, kind, "/")]
+
+
+def _address(text: str, kind: str) -> Given:
+    last = text.rstrip("/").rpartition("/")[2]
+    if any(sign in text for sign in _MAGIC):
+        return Given(text, "pattern", text, _holds(text, text, kind), is_address=True)
+    web = text.startswith(("http:", "https:"))
+    if not web and (text.endswith("/") or "." not in last):
+        return Given(text, "folder", text, PLAIN if kind == "table" else FILES, is_address=True)
+    return Given(text, "file", text, _holds(text, text, kind), is_address=True)
+
+
+def _holds(name: str, typed: str, kind: str) -> str:
+    """What a file is, by its name."""
+    if kind == "files":
+        return FILES
+    if is_compressed(name):
+        stem = os.path.splitext(name)[0]
+        if kind == "table" or plain_read(stem) is not None:
+            raise UsageError(
+                f'"{typed}" is compressed, which cannot be cut into mini-batches: decompress it, or use --as files to '
+                "get the paths of whole files."
+            )
+        return FILES
+    read = plain_read(name)
+    if read is None:
+        if kind == "table":
+            raise UsageError(
+                f'"{typed}" is no table by its name. Tables are {PLAIN_FORMATS}; for anything else, name a folder with '
+                "an MLTable file, or leave out --as table to get the paths of files."
+            )
+        return FILES
+    if kind == "auto" and name.lower().endswith(_NO_TABLE_BY_ITSELF):
+        return FILES
+    match read:
+        case ReadParquet():
+            return "parquet"
+        case ReadJsonLines():
+            return "jsonl"
+        case ReadDelimited(delimiter="\t"):
+            return "tsv"
+    return "csv"

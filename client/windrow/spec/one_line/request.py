@@ -1,0 +1,31 @@
+"""What a command line without a job file asks for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCRIPT_SUFFIX = ".py"
+ROW_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "text"}
+"""The format of the rows, by the suffix of their file."""
+
+KINDS = ("auto", "files", "table")
+"""How inputs are read: by their suffix, as lists of files, or as tables."""
+
+
+class OneLine(NamedTuple):
+    """A script and its options, as typed. Paths are relative to the working folder; None: not given.
+
+    `workers`: of the step. `slots`: how many workers there will be, by which a mini-batch size is chosen.
+    """
+
+    script: str
+    inputs: tuple[str, ...] = ()
+    output: str = ""
+    kind: str = "auto"
+    mini_batch_size: str | None = None
+    workers: int | None = None
+    timeout: int | None = None
+    max_retries: int | None = None
+    partition_keys: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    slots: int = 1

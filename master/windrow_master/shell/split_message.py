@@ -1,0 +1,28 @@
+"""How a mini-batch is split, as a message of the protocol."""
+
+from __future__ import annotations
+
+from windrow.rpc.v1 import work_pb2
+
+from windrow_master.core.splitting import RUNS_MAX, Split
+
+MESSAGE_CHARS_MAX = 200
+"""An order of as many given-up items as there may be fits into a packet to a worker."""
+
+
+def split_message(split: Split) -> work_pb2.Split:
+    """The order to a worker."""
+    return work_pb2.Split(
+        cuts=split.cuts,
+        given_up=[
+            work_pb2.FailedItems(
+                first=one.first,
+                count=one.count,
+                cause=int(one.cause),  # type: ignore[arg-type]
+                message=one.message[:MESSAGE_CHARS_MAX],
+                place=one.place,
+            )
+            for one in split.given_up
+        ],
+        runs_max=RUNS_MAX,
+    )

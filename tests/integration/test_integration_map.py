@@ -1,0 +1,149 @@
+"""`windrow.map`: functions of modules and of programs; results, rows, failures, and a kill in the middle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from embedded_run import wait_until
+
+HELPERS = "def twice(x):\n    return 2 * x\n"
+MODULE = """\
+import os
+import time
+from helpers import twice
+
+def work(x):
+    return twice(x) + 1
+
+def size(path):
+    return os.path.basename(path), os.path.getsize(path)
+
+def row(values):
+    return {"n": values["n"], "text": values["text"].upper()}
+
+def gated(x):
+    while x >= 10 and os.path.exists("GATE"):
+        time.sleep(0.005)
+    with open("SEEN", "a") as seen:
+        seen.write("x")
+    return x
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    text = MODULE.replace("GATE", str(tmp_path / "gate")).replace("SEEN", str(tmp_path / "seen"))
+    (tmp_path / "own.py").write_text(text)
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    return tmp_path
+
+
+def python(folder: Path, program: str, *, fails: bool = False) -> str:
+    """Run a program with `python -c`; what it printed, or its last line of errors."""
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=180)
+    assert (done.returncode != 0) is fails, done.stderr
+    return done.stderr if fails else done.stdout
+
+
+def test_functions_of_a_module_and_of_a_cell(folder: Path) -> None:
+    said = python(
+        folder,
+        """
+        import math, windrow
+        from own import work
+        FACTOR = 10
+        def inner(x):
+            return FACTOR * x
+        def cell(x, more=1):
+            return [inner(value) + more for value in range(x)], math.sqrt(x)
+        print(windrow.map(work, range(50)) == [2 * x + 1 for x in range(50)])
+        print(windrow.map(cell, iter([0, 4])))
+        print(windrow.map(lambda text: work(len(text)), ["a", "bb"], workers=1))
+        print(windrow.map(len, []))
+        """,
+    )
+    assert said == "True\n[([], 0.0), ([1, 11, 21, 31], 2.0)]\n[3, 5]\n[]\n"
+
+
+def test_paths_tables_and_outputs(folder: Path) -> None:
+    (folder / "data").mkdir()
+    for number in range(7):
+        (folder / "data" / f"{number}.bin").write_bytes(b"x" * number)
+    (folder / "t.csv").write_text("n,text\n" + "".join(f"{n},row {n}\n" for n in range(100)))
+    said = python(
+        folder,
+        """
+        import own, windrow
+        print(windrow.map(own.size, "data"))
+        ended = windrow.map(own.row, "t.csv", "out.csv")
+        print(ended.succeeded, ended.job.items.ok)
+        """,
+    )
+    assert said.splitlines()[0] == str([(f"{number}.bin", number) for number in range(7)])
+    assert said.splitlines()[1] == "True 100"
+    assert (folder / "out.csv").read_text() == "n,text\n" + "".join(f"{n},ROW {n}\n" for n in range(100))
+
+
+def test_failing_items(folder: Path) -> None:
+    said = python(
+        folder,
+        """
+        import os, windrow
+        def bad(x):
+            if x == 3:
+                raise ValueError("no three")
+            if x == 5:
+                os._exit(1)
+            return {"x": x}
+        try:
+            windrow.map(bad, range(4), max_retries=0)
+        except windrow.ItemsFailed as error:
+            print(str(error).splitlines()[0], [one.index for one in error.failed], error.results)
+        found = windrow.map(bad, range(6), max_retries=0, check=False, mini_batch_size=1)
+        print(found[:3], type(found[3]).__name__, found[3].error, found[4], found[5].error)
+        try:
+            windrow.map(bad, range(4), "rows.jsonl", max_retries=0)
+        except windrow.ItemsFailed as error:
+            print(str(error).splitlines()[0])
+        print(open("rows.jsonl").read())
+        """,
+    )
+    lines = said.splitlines()
+    assert lines[0] == ("1 of 4 items failed; first, item 3: ValueError: no three [3] [{'x': 0}, {'x': 1}, {'x': 2}]")
+    assert lines[1] == "[{'x': 0}, {'x': 1}, {'x': 2}] Failed ValueError {'x': 4} NoResult"
+    assert lines[2] == "1 of 4 items failed; first: ValueError: no three"
+    assert lines[3:6] == ['{"x":0}', '{"x":1}', '{"x":2}']
+
+
+def test_the_same_call_continues_after_a_kill(folder: Path) -> None:
+    gate, seen = folder / "gate", folder / "seen"
+    gate.touch()
+    program = "import own, windrow; print(windrow.map(own.gated, range(40), mini_batch_size=1))"
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=folder)
+    wait_until(lambda: seen.exists() and len(seen.read_text()) >= 10, "ten items are done")
+    process.kill()
+    process.wait()
+    gate.unlink()
+    assert python(folder, program) == f"{list(range(40))}\n"
+    assert 40 <= len(seen.read_text()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("def make(n):\n    return lambda x: x + n\nwindrow.map(make(1), [1])", "keeps variables of that one (n)"),
+        ("import threading; lock = threading.Lock()\nwindrow.map(lambda x: lock, [1])", "lock cannot be sent"),
+        ("class A: pass\na = A()\nwindrow.map(lambda x: a, [1])", "its class is defined in this session"),
+        ("windrow.map(3, [1])", "3 cannot be called"),
+        ("windrow.map(len, [open('own.py')])", "Item 0, of type TextIOWrapper, cannot be sent"),
+        ("windrow.map(len, 'nope')", '"nope" does not exist'),
+        ("windrow.map(len, [1], 'a.xls')", 'the suffix ".xls" is not one of'),
+    ],
+)
+def test_what_cannot_be_sent_is_said(folder: Path, program: str, expected: str) -> None:
+    assert expected in python(folder, f"import windrow\n{program}", fails=True)

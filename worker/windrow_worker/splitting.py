@@ -1,0 +1,113 @@
+"""Splitting: runs a mini-batch piece by piece, to find the items that fail. The others count.
+
+The master orders it for a mini-batch that has failed as a whole. Each piece gets a `run()` of its own. A piece whose
+`run()` raises, or returns what cannot be used, is halved until single items are left; a single item has one more try. A
+piece that ends the process is shown on the page, and halved by the master, for the next attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+    Failure = Tuple[str, str, str]
+    """Cause, message and detail."""
+
+_LENGTH = struct.Struct("<I")
+
+
+class FailedItems:
+    """Neighbouring items that failed alike. `first`: the index of the first in its mini-batch, from 0. `place`: of a
+    row of a table, its file and its line or row there.
+    """
+
+    __slots__ = ("cause", "count", "first", "message", "place")
+
+    def __init__(self, first: int, count: int, cause: str, message: str, place: str = "") -> None:
+        self.first = first
+        self.count = count
+        self.cause = cause
+        self.message = message
+        self.place = place
+
+
+class Order:
+    """How to split a mini-batch. `cuts`: where pieces begin, beside the first. `given_up`: items that are not run.
+    `runs_max`: after so many calls of `run()`, a piece that fails is not halved any more.
+    """
+
+    __slots__ = ("cuts", "given_up", "runs_max")
+
+    def __init__(self, cuts: List[int], given_up: List[FailedItems], runs_max: int) -> None:
+        self.cuts = cuts
+        self.given_up = given_up
+        self.runs_max = runs_max
+
+
+def read_order(packet: Any, begin: int) -> Tuple[Order, int]:
+    """The order in a packet, and where it ends there. Raises ValueError, KeyError, struct.error."""
+    (length,) = _LENGTH.unpack_from(packet, begin)
+    begin += _LENGTH.size
+    document = json.loads(bytes(packet[begin : begin + length]))
+    given_up = [FailedItems(*one) for one in document["given_up"]]
+    return Order(document["cuts"], given_up, document["runs_max"]), begin + length
+
+
+def pieces(order: Order, items: int) -> List[Tuple[int, int]]:
+    """The pieces to begin with, as (first, count), in order. What is given up begins and ends at cuts."""
+    idle = {one.first for one in order.given_up}
+    found: List[Tuple[int, int]] = []
+    behind = items
+    for first in sorted({0, *(cut for cut in order.cuts if 0 < cut < items)}, reverse=True):
+        if first not in idle:
+            found.append((first, behind - first))
+        behind = first
+    return found[::-1]
+
+
+def find_failures(
+    order: Order, items: int, attempt: Callable[[int, int], Optional[Failure]]
+) -> Tuple[List[FailedItems], Optional[Failure]]:
+    """Runs all pieces; returns the items that failed, in order, and the last failure.
+
+    `attempt(first, count)` runs these items, and keeps what they give unless it returns a failure.
+    """
+    failed = list(order.given_up)
+    last: Optional[Failure] = None
+    runs = 0
+    waiting = [(first, count, False) for first, count in reversed(pieces(order, items))]
+    while waiting:
+        first, count, again = waiting.pop()
+        runs += 1
+        failure = attempt(first, count)
+        if failure is None:
+            continue
+        last = failure
+        if count == 1 and not again:
+            waiting.append((first, 1, True))
+        elif count > 1 and runs < order.runs_max:
+            half = count - count // 2
+            waiting += [(first + half, count - half, False), (first, half, False)]
+        else:
+            cause, message, _ = failure
+            if count > 1:
+                message += f" (not split further: run() was called {runs:,} times to find the items that fail)"
+            failed.append(FailedItems(first, count, cause, message))
+    failed.sort(key=lambda one: one.first)
+    return failed, last
+
+
+def count_of(failed: Sequence[FailedItems]) -> int:
+    """How many items these are."""
+    return sum(one.count for one in failed)
+
+
+def piece_of(value: Any, first: int, count: int) -> Any:
+    """Some items of what `run()` gets: of a list, or of a DataFrame, whose rows are counted from 0 again."""
+    if isinstance(value, list):
+        return value[first : first + count]
+    return value.iloc[first : first + count].reset_index(drop=True)
