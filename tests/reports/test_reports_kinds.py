@@ -30,13 +30,15 @@ def test_a_message_says_its_kind(message: str, key: KindKey) -> None:
 
 
 def kind(attempts: int, final: int, mini_batches: int, items: int = 0, cause: str = "exception") -> FailureKind:
-    return FailureKind(cause, "OSError", "a.py, line 2", attempts, final, mini_batches, items, 0, "", "", "n", 0)
+    index = -1 if cause == "init_failed" else 0
+    return FailureKind(cause, "OSError", "a.py, line 2", attempts, final, mini_batches, items, index, "", "", "n", 0)
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         (kind(222, 0, 0), "222 attempts met OSError (a.py, line 2) and recovered on retry"),
+        (kind(2, 2, 0), "2 attempts met OSError (a.py, line 2), in mini-batches that then failed otherwise"),
         (kind(1, 1, 1, 5), "5 items in 1 mini-batch failed with OSError (a.py, line 2)"),
         (kind(33, 33, 11, 11), "11 items in 11 mini-batches failed with OSError (a.py, line 2), in 33 attempts"),
         (

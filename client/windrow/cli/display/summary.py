@@ -243,6 +243,8 @@ def _print_failures(step: Step) -> None:
     """Print what failed for good, with the first failure of each kind; then, in one line each, what recovered."""
     for kind in step.failure_kinds[:KINDS_SHOWN]:
         _out(coloured(" ".join(failure_line(step, kind).split()), YELLOW if kind.is_permanent else DIM, sys.stdout))
+        if not kind.is_permanent:
+            continue
         lines = kind.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [kind.message]:
             _out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
