@@ -12,7 +12,7 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
 from windrow.cli.tolerance import without_threshold
-from windrow.common.failure_kinds import FailureKind, headline
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import Job, JobState, Step
 from windrow.sdk.results import rows_files
@@ -267,7 +267,8 @@ def failure_line(step: Step, kind: FailureKind) -> str:
         return f"{step.name} ({first}): {kind.message}"
     what = headline(kind, settled=settled, with_place=False, is_command=step.is_command)
     # The cause is what `windrow mb list --cause` takes.
-    return f"{step.name}: {what}; cause {kind.cause}, first in {first}: {kind.message}"
+    cause = "no_result" if kind.cause == SHORT_RETURN else kind.cause
+    return f"{step.name}: {what}; cause {cause}, first in {first}: {kind.message}"
 
 
 def _took(job: Job) -> float | None:
