@@ -14,6 +14,7 @@ FLAGS = {
     "--keep-rows": "keep_rows",
     "--exact-row-index": "exact_row_index",
     "--strict": "strict",
+    "--tolerate": "tolerate",
     "--no-progress": "no_progress",
 }
 VALUES = {
@@ -76,6 +77,7 @@ class RunOptions:
         self.keep_rows = False
         self.exact_row_index = False
         self.strict = False
+        self.tolerate = False
         self.no_progress = False
         self.form = "text"
         self.retried = ""

@@ -33,8 +33,8 @@ _NAMES = {
     "cancelled": "a cancelled attempt",
     "node_killer": "the loss of several nodes",
     "output_failed": "an output that could not be written",
+    "marked": "a failure that the script reported",
     "input_misread": "input that was read unlike it was divided",
-    "marked": "a mark of the script",
 }
 """What an attempt met, for causes whose messages name no type of error."""
 
@@ -66,23 +66,26 @@ class FailureKind(NamedTuple):
     mini_batches: int
     """Mini-batches that were given up at a failure of this kind."""
     items: int
-    """The failed items of those, and `single_items`."""
+    """The failed items of those."""
     mini_batch_index: int
     """The mini-batch of the example; -1 if a worker failed before it had one."""
     message: str
     detail: str
-    """A traceback or the tail of stderr, for failures that were final; otherwise empty."""
+    """A traceback or the tail of stderr; only of a few kinds, those of final failures first."""
     node_id: str
     process_number: int | None
     status: str = ""
     error_category: str = ""
-    single_items: int = 0
-    """Items that failed alone, while others of their mini-batch got results."""
 
     @property
     def is_permanent(self) -> bool:
         """Whether something failed for good by failures of this kind."""
-        return bool(self.mini_batches or self.single_items or self.final_attempts)
+        return bool(self.mini_batches or (self.final_attempts and self.is_start))
+
+    @property
+    def is_start(self) -> bool:
+        """Whether workers failed before they had a mini-batch."""
+        return self.mini_batch_index < 0
 
 
 def key_of(message: str) -> KindKey:
@@ -126,17 +129,16 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     attempts = counted(kind.attempts, "attempt")
     others = kind.attempts - kind.final_attempts
     after = "recovered on retry" if settled else "was queued again" if others == 1 else "were queued again"
-    if kind.cause == "marked":
-        return f"the script marked {counted(kind.items, 'item')} as failed"
-    if kind.cause == "init_failed" or (kind.final_attempts and not (kind.mini_batches or kind.single_items)):
+    if kind.is_start:
         starts = counted(kind.attempts, "start")
         return f"{starts} of a worker failed with {name}" + ("" if kind.final_attempts else "; later ones succeeded")
+    if not kind.is_permanent and not others:
+        return f"{attempts} met {name}, in mini-batches that then failed otherwise"
     if not kind.is_permanent:
-        return f"{attempts} met {name} and {after}"
+        return f"{counted(others, 'attempt')} met {name} and {after}"
     what = "the command" if is_command else counted(kind.mini_batches, "mini-batch")
-    if kind.single_items:
-        whole = f" and {what} as a whole" if kind.mini_batches else ""
-        return f"{counted(kind.single_items, 'item')}{whole} failed with {name}"
+    if kind.items and not is_command:
+        what = f"{counted(kind.items, 'item')} in {what}"
     told = f"{what} failed with {name}"
     if others:
         return f"{told}; {counted(others, 'more attempt')} met it and {after}"

@@ -352,7 +352,6 @@ def _step(message: job_pb2.Step) -> Step:
                 kind.process_number if kind.HasField("process_number") else None,
                 kind.status,
                 kind.error_category,
-                kind.single_items,
             )
             for kind in message.failure_kinds
         ),

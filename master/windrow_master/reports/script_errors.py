@@ -68,18 +68,17 @@ def write_script_errors(
             counts[key] = counts.pop(key, 0) + 1  # the last one stands last
         for met, count in counts.items():
             kinds[met].add(mini_batch, count)
-        items, whole = given_up.items_of(mini_batch)
-        if not items or not counts:
+        items, is_whole = given_up.items_of(mini_batch)
+        if items is None or not counts:
             continue
+        last = [*counts][-1]
         for met, count in counts.items():
-            one = kinds[met]
-            one.told = one.told._replace(final_attempts=one.told.final_attempts + count)
-        last = kinds[[*counts][-1]]
-        told = last.told._replace(items=last.told.items + items)
-        if whole:
-            last.told = told._replace(mini_batches=told.mini_batches + 1)
-        else:
-            last.told = told._replace(single_items=told.single_items + items)
+            # Where only some items failed, the others have got over what is not the kind of these.
+            if is_whole or met == last:
+                one = kinds[met]
+                one.told = one.told._replace(final_attempts=one.told.final_attempts + count)
+        told = kinds[last].told
+        kinds[last].told = told._replace(mini_batches=told.mini_batches + 1, items=told.items + items)
     if not total:
         target.unlink(missing_ok=True)
         return 0
@@ -101,7 +100,7 @@ def write_script_errors(
 
 
 class _GivenUp:
-    """The items that failed, by mini-batch; asked in ascending order."""
+    """What failed for good of the mini-batches; asked in ascending order."""
 
     def __init__(self, reader: StoreReader, step_id: StepId) -> None:
         self._rows: Iterator[FailureRow] = (
@@ -109,17 +108,15 @@ class _GivenUp:
         )
         self._next = next(self._rows, None)
 
-    def items_of(self, mini_batch: int) -> tuple[int, bool]:
-        """How many items of a mini-batch failed, and whether these are all of its items. An uncounted mini-batch
-        counts as one item.
-        """
-        items, whole = 0, True
-        while self._next is not None and self._next.mini_batch <= mini_batch:
-            if self._next.mini_batch == mini_batch:
-                items += self._next.item_count or 1
-                whole = items >= self._next.items
+    def items_of(self, mini_batch: int) -> tuple[int | None, bool]:
+        """The failed items of a mini-batch (None if nothing of it failed for good), and whether these are all."""
+        while self._next is not None and self._next.mini_batch < mini_batch:
             self._next = next(self._rows, None)
-        return items, whole
+        items, of = None, 0
+        while self._next is not None and self._next.mini_batch == mini_batch:
+            items, of = (items or 0) + self._next.item_count, self._next.items
+            self._next = next(self._rows, None)
+        return items, items is not None and items >= of
 
 
 def _example(attempt: AttemptRow) -> FailureKind:

@@ -135,7 +135,6 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
                 place=kind.place,
                 attempts=kind.attempts,
                 final_attempts=kind.final_attempts,
-                single_items=kind.single_items,
                 mini_batches=kind.mini_batches,
                 items=kind.items,
                 mini_batch_index=kind.mini_batch_index if kind.mini_batch_index >= 0 else None,

@@ -453,7 +453,6 @@ class FailureKind(google.protobuf.message.Message):
     PROCESS_NUMBER_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
     ERROR_CATEGORY_FIELD_NUMBER: builtins.int
-    SINGLE_ITEMS_FIELD_NUMBER: builtins.int
     cause: windrow.rpc.v1.work_pb2.Cause.ValueType
     """The cause; unspecified for items that got no result although run() returned."""
     error: builtins.str
@@ -467,7 +466,7 @@ class FailureKind(google.protobuf.message.Message):
     mini_batches: builtins.int
     """Mini-batches that were given up at a failure of this kind. The others were tried again."""
     items: builtins.int
-    """The failed items of those, and single_items."""
+    """The failed items of those."""
     mini_batch_index: builtins.int
     """The mini-batch of the example; unset where a worker failed before it had one."""
     message: builtins.str
@@ -482,8 +481,6 @@ class FailureKind(google.protobuf.message.Message):
     """As in the reports: RUN_EXCEPTION, LOAD_TIMEOUT, NODE_LOST, …"""
     error_category: builtins.str
     """UserError, SystemError or DependencyError."""
-    single_items: builtins.int
-    """Items that failed alone, while others of their mini-batch got results. `items` includes them."""
     def __init__(
         self,
         *,
@@ -501,10 +498,9 @@ class FailureKind(google.protobuf.message.Message):
         process_number: builtins.int | None = ...,
         status: builtins.str = ...,
         error_category: builtins.str = ...,
-        single_items: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "_process_number", b"_process_number", "mini_batch_index", b"mini_batch_index", "process_number", b"process_number"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "_process_number", b"_process_number", "attempts", b"attempts", "cause", b"cause", "detail", b"detail", "error", b"error", "error_category", b"error_category", "final_attempts", b"final_attempts", "items", b"items", "message", b"message", "mini_batch_index", b"mini_batch_index", "mini_batches", b"mini_batches", "node_id", b"node_id", "place", b"place", "process_number", b"process_number", "single_items", b"single_items", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "_process_number", b"_process_number", "attempts", b"attempts", "cause", b"cause", "detail", b"detail", "error", b"error", "error_category", b"error_category", "final_attempts", b"final_attempts", "items", b"items", "message", b"message", "mini_batch_index", b"mini_batch_index", "mini_batches", b"mini_batches", "node_id", b"node_id", "place", b"place", "process_number", b"process_number", "status", b"status"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
     @typing.overload
