@@ -47,7 +47,7 @@ class Assets:
         readable: Roots | None,
     ) -> None:
         """`record`: Store.record_asset; `places`: resolves addresses of datastores; `readable`: where registered
-        data must lie, None: anywhere.
+        data must be; anywhere if None.
         """
         self._reader = reader
         self._record = record

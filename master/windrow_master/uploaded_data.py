@@ -40,7 +40,7 @@ class UploadedData:
     """`uploads` in the default datastore. All methods block on the disk; any thread may call them."""
 
     def __init__(self, artifacts: ArtifactFolder, datastore: Path | None, lists: Path) -> None:
-        """`datastore`: the default one; None: no data is taken. `lists`: the folder of the lists of files.
+        """`datastore`: the default one; if None, uploads are refused. `lists`: the folder of the lists of files.
 
         Raises OSError.
         """

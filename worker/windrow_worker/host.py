@@ -340,7 +340,7 @@ class Host:
         self._send_done(started, rows, misfits, failed)
 
     def _place(self, failed: Sequence[splitting.FailedItems], recipe: bytes, loaded: Optional[Loaded] = None) -> None:
-        """Says of failed rows of a table where they are. `loaded`: None: they are read again for that."""
+        """Adds to failed rows of a table where they are. If `loaded` is None, they are read again for that."""
         kind, reader = self._configuration.reader.get("kind"), self._configuration.reader
         if kind == "inputs":
             number, _, recipe = recipe.partition(b"\0")

@@ -37,7 +37,7 @@ class FailedItems:
 
 class Order:
     """How to split a mini-batch. `cuts`: where pieces begin, beside the first. `given_up`: items that are not run.
-    `runs_max`: after so many calls of `run()`, a piece that fails is not halved any more.
+    `runs_max`: the number of calls of `run()` after which a piece that fails is no longer halved.
     """
 
     __slots__ = ("cuts", "given_up", "runs_max")

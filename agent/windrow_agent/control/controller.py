@@ -73,7 +73,7 @@ class Controller:
         fetched_bytes_max: int,
         make_environments: Callable[[], Environments] | None = None,
     ) -> None:
-        """`make_environments`: called when a step asks for one; None: all scripts run in the node's own Python."""
+        """`make_environments`: called when a step asks for one. If None, all scripts run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
         self.ended_steps = EndedSteps(outgoing, self._run_aside)

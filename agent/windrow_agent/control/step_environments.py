@@ -24,7 +24,7 @@ _NOT_BUILT = (
 
 
 class StepEnvironments:
-    """`make` is called when the first step asks for an environment; None: all scripts run in the node's own Python."""
+    """`make` is called when the first step asks for an environment. If None, scripts run in the node's own Python."""
 
     def __init__(self, make: Callable[[], Environments] | None) -> None:
         self._make = make

@@ -172,6 +172,6 @@ class FetchProcess:
 
 
 def _set(answer: asyncio.Future[dict[str, Any] | None], found: dict[str, Any] | None) -> None:
-    """Sets the answer; None: the process has died."""
+    """Sets the answer: None if the process has died."""
     if not answer.done():
         answer.set_result(found)

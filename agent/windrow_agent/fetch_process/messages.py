@@ -15,7 +15,7 @@ class Part(NamedTuple):
     """One local file to be made. `size` and `version`: of the object, as listed; `place`: the file's path in the folder
     of the request.
 
-    `ranges`: the bytes that are wanted; None: all. `keep_offsets`: they have the same offsets in the file as in the
+    `ranges`: the bytes wanted, or None for all. `keep_offsets`: they have the same offsets in the file as in the
     object, with zeros in between; otherwise one follows the other. `url` may be a local path, which is copied whole.
     """
 

@@ -56,7 +56,7 @@ OnFailed = Callable[[Step, Lease, work.Completion], None]
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A lease with its fetch. `begun_ns`: when the fetch began, 0: not yet. `asked`: the process is working on it."""
+    """A lease with its fetch. `begun_ns`: when the fetch began, or 0. `asked`: the process is working on it."""
 
     lease: Lease
     step: Step

@@ -195,7 +195,7 @@ class Ledger:
         self._requeue(back)
 
     def finish(self, worker: int, lease_id: int) -> Lease | None:
-        """The worker's result for a lease has arrived. None: the worker does not have the lease; ignore the result."""
+        """The worker's result for a lease has arrived. It is ignored (None) if the worker does not have the lease."""
         given = self._with_worker.get(worker)
         lease = given.pop(lease_id, None) if given is not None else None
         if lease is None:

@@ -20,7 +20,7 @@ def cpu_count() -> int:
 
 
 def cpu_quota(folders: list[Path]) -> float | None:
-    """Processors that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None: no bound."""
+    """Processors that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None if it sets no limit."""
     for folder in folders:
         text = _read(folder / "cpu.max")
         if text:

@@ -83,7 +83,7 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for the master's answer that nothing new should start."""
+        """Whether nothing new should start, because too much waits for the master's answer."""
         return self._disk_full or self.held >= self._held_max
 
     @property

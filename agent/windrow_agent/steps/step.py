@@ -119,25 +119,25 @@ class Step:
     shutdown_failure: str = ""
     """The message of the first of them."""
     monitor_at: float | None = None
-    """When the node's resources are measured next (monotonic seconds); None: not decided yet."""
+    """When the node's resources are measured next (monotonic seconds); None if that is not decided yet."""
     asked_generation: int | None = None
-    """The master has asked to hear when the step has ended here up to this generation; None: it has not asked."""
+    """The master has asked to hear when the step has ended here up to this generation; None if it has not asked."""
     replaced: bool = False
     """Another Step has replaced it: nobody wants to hear how this one ends."""
     foreign: bool = False
     """The master's state does not have this step: not even its logs are wanted."""
     environment: Held | None = None
-    """The environment in which its scripts run; None: the node's own Python."""
+    """The environment in which its scripts run; None for the node's own Python."""
     takes_work: bool = True
     """False while it waits for its environment, or for a fresh copy of its code."""
     code_copies: int = 1
     """Number of copies made of the code. Only the newest is used."""
     code_sums: CodeSums | None = None
-    """Checksums that workers compare the code with when they import it; None: nothing is compared."""
+    """Checksums that workers compare the code with when they import it; None if they compare nothing."""
     building_since_ns: int = 0
-    """When the build of its environment began; 0: none is being built."""
+    """When the build of its environment began; 0 if none is being built."""
     fetch_s: float | None = None
-    """How long fetching a mini-batch takes on average, in seconds; None: none was fetched yet."""
+    """How long fetching a mini-batch takes on average, in seconds; None if none was fetched yet."""
 
     @classmethod
     def open(cls, spec: work.StepSpec, folder: Path, node_id: str, slots: int, now_ns: int, lineage: Lineage) -> Step:

@@ -28,7 +28,7 @@ from windrow_agent.workers.process_log import ProcessLog
 from windrow_agent.workers.variables import worker_environment
 
 IDLE_NS = 2_000_000_000
-"""A step without work for so long leaves its slots to other steps."""
+"""How long a step may have no work before it leaves its slots to other steps."""
 
 
 @dataclass(frozen=True, slots=True)

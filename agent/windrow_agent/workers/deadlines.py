@@ -43,7 +43,7 @@ def seconds(value: float) -> str:
 
 
 def due_ns(look: Look, limits: Limits, *, spawned_ns: int, stalled_ns: int = 0) -> int | None:
-    """When `judge` will find a deadline passed, if the worker stays in this phase; None: never."""
+    """When `judge` will find a deadline passed, if the worker stays in this phase; None if never."""
     phase = look.phase
     if phase in (Phase.NONE, Phase.STARTING, Phase.INIT):
         return spawned_ns + stalled_ns + int(limits.init_s * 1e9)

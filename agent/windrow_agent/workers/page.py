@@ -49,7 +49,7 @@ class Look:
     mini_batch_index: int
     piece_first: int = 0
     piece_count: int = 0
-    """The piece of a split mini-batch that `run()` has; 0: none."""
+    """The number of items in the piece of a split mini-batch that `run()` has; 0 if there is none."""
 
 
 NOTHING = Look(Phase.NONE, 0, 0, 0, 0, 0)

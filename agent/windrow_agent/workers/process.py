@@ -70,10 +70,10 @@ class WorkerProcess:
     - `overrun` or `killed_for`: why the agent has killed it, or will; `overrun_ns`: since when; `killed_over`: the
       lease that caused this, 0 for none.
     - `spoilt`: its results can no longer be read, from the first missing one on.
-    - `received`: how many results have arrived; `missing_since_ns`: since when the page has counted more; 0: it does
-      not.
+    - `received`: how many results have arrived; `missing_since_ns`: since when the page has counted more; 0 if it
+      does not.
     - `retiring`: it was asked to stop; `stopped`: its `shutdown()` is done.
-    - `stall_mark_ns`: how long the agent had stalled when the current phase began; -1: not read yet.
+    - `stall_mark_ns`: how long the agent had stalled when the current phase began; -1 if it was not read yet.
     """
 
     key: int

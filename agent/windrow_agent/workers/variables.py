@@ -90,7 +90,7 @@ def worker_environment(
 
     `passed`: further names that the node's owner allows. `built`: the folder of the virtual environment that was built
     for the step; variables of the agent's own Python are then left out. `gpu_device`: the value of
-    CUDA_VISIBLE_DEVICES; None: it is not set. A step's own variables win over ours, except the mark.
+    CUDA_VISIBLE_DEVICES; None if it is not set. A step's own variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)
     environment |= {

@@ -67,7 +67,7 @@ def leave(code: int) -> NoReturn:
 
     The interpreter would try again at its end, and replace the exit code when that fails.
     """
-    # None: the reader is gone.
+    # A stream is None if its reader is gone.
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()

@@ -31,7 +31,7 @@ FLEET_INTERVAL_MAX_S = 10.0
 
 
 def fleet_interval_s(took_s: float) -> float:
-    """Return the pause before the next look at the fleet, after one that took so long."""
+    """Return the pause before the next look at the fleet, after one that took `took_s` seconds."""
     return min(max(FLEET_INTERVAL_S, FLEET_REST * took_s), FLEET_INTERVAL_MAX_S)
 
 

@@ -171,7 +171,7 @@ class Followed:
     """Several logs as they grow, each line with its source, until the job has ended."""
 
     def __init__(self, job_id: str, choice: Choice, tail: int | None) -> None:
-        """`tail`: start with this many lines of each file; None: with all."""
+        """`tail`: start with this many lines of each file, or with all if None."""
         self._job_id = job_id
         self._choice = choice
         self._tail = tail

@@ -32,7 +32,7 @@ class Replay:
     """
 
     def __init__(self, keep: Path | None) -> None:
-        """`keep`: an empty or missing folder; None: a temporary one."""
+        """`keep`: an empty or missing folder; a temporary one if None."""
         self._kept = keep is not None
         self._folder = keep.absolute() if keep is not None else _temporary_name()
         self._config = self._folder / "replay.json"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from windrow.common.quantities import counted
 
 MESSAGE_CHARACTERS_MAX = 400
-"""So much of a message decides its kind if it names no type of error."""
+"""The number of leading characters of a message that decide its kind, if it does not name a type of error."""
 
 SHORT_RETURN = "unspecified"
 """The cause of items without a failed attempt: `run()` returned fewer results than it was given items."""

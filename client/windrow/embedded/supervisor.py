@@ -54,7 +54,7 @@ class _Role:
         self.process: Process | None = None
         self.deaths: list[float] = []
         self.start_at: float | None = None
-        """When to start it again; None: it lives, or is not wanted."""
+        """When to start it again; None if it lives, or is not wanted."""
 
 
 class Supervisor:

@@ -86,9 +86,9 @@ class CertificateWatch:
         self._read = read
         self._next_look_s = 0.0
         self._told: int | None = None
-        """The days left at the last warning (WARN_DAYS: at least DAILY_DAYS); None: not warned yet."""
+        """The days left at the last warning (WARN_DAYS: at least DAILY_DAYS); None before the first warning."""
         self.good_until: float | None = None
-        """When they expire (seconds since 1970), as of the last check; None: unknown."""
+        """When they expire (seconds since 1970), as of the last check; None if unknown."""
 
     def look(self, now_s: float | None = None) -> None:
         """Check the certificates; reads them once an hour. `now_s`: seconds since 1970."""

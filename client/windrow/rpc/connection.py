@@ -78,7 +78,7 @@ class Connection:
     """
 
     def __init__(self, address: str, *, patience_s: float, access: Access | None = None) -> None:
-        """`access`: certificates and token for the master at `address`; None: neither."""
+        """`access`: certificates and token for the master at `address`; None if there are neither."""
         self.address = address
         self.secure = bool(access and access.ca)
         self.patience_s = patience_s

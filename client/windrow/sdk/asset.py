@@ -130,8 +130,8 @@ def place_asset(
     on_upload: OnUpload = lambda moment: None,
 ) -> Asset:
     """Return the asset with the path that it has on the master. A relative path is on this machine, below `folder`.
-    `datastores`: of a served master, to which such data is uploaded like an input; None: the master is on this machine.
-    Raises UsageError, WindrowError.
+    `datastores`: of a served master, to which such data is uploaded like an input; None if the master is on this
+    machine. Raises UsageError, WindrowError.
     """
     from windrow.spec.effective.job import DataInput
     from windrow.spec.naming.locations import absolute, elsewhere, parse_location, why_missing

@@ -279,7 +279,7 @@ class Client:
         """Run the failed and cancelled parts of an ended job again, into the same outputs. Items with a result keep it.
 
         `job`: the repaired job file, or what `windrow.spec.load_job` made of it. Its code, arguments, limits and
-        retries apply from now on. None: the job as it was. Raises NotFound, RequestRefused (JOB_NOT_ENDED,
+        retries apply from now on. If None, the job stays as it was. Raises NotFound, RequestRefused (JOB_NOT_ENDED,
         NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
         """
         generation = self.get(job_id).generation

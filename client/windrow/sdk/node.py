@@ -49,7 +49,7 @@ class Node(NamedTuple):
     node_incarnation: str = ""
     """Identifies the process of its agent; another one under the same name differs."""
     ca_good_until: datetime | None = None
-    """When the certificates expire that it trusts the master by; None: it has none, or has not reported it."""
+    """When the certificates expire that it trusts the master by; None if it has none, or has not reported it."""
 
     @property
     def pools(self) -> tuple[str, ...]:

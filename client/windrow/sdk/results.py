@@ -126,7 +126,7 @@ def download_outputs(
 ) -> list[Path]:
     """Download outputs of a job that has succeeded, each into a folder of its name; return the files received.
 
-    `folder` None: each goes where the job file places it on this machine, else into a folder of the job's name.
+    If `folder` is None, each goes where the job file places it on this machine, else into a folder of the job's name.
     Raises NotFound, TransferFailed.
     """
     from windrow.transfer.download import Download

@@ -60,8 +60,8 @@ def validate(
     """Check a job file (v1 or v2), a component file or a table.
 
     `load`: `load_job`, with its context. `python`: the interpreter that would run the scripts, as `--python` gives it.
-    `state`: the state folder of a run on this machine, which knows its own outputs; None: existing outputs are not
-    checked. Raises UsageError for a `--set` that changes nothing, and for an invalid `python`.
+    `state`: the state folder of a run on this machine, which knows its own outputs; if None, existing outputs are
+    not checked. Raises UsageError for a `--set` that changes nothing, and for an invalid `python`.
     """
     file = os.path.abspath(path)
     label = source_label(file)

@@ -28,7 +28,7 @@ def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> i
 
 
 def budget_left(step: Step, failures: int, cause: Cause, *, elsewhere: bool) -> bool:
-    """Whether a mini-batch may be tried again after so many failures of the cause's budget
+    """Whether a mini-batch may be tried again after this number of failures of the cause's budget
     (docs/explanation/failures.md#causes). `elsewhere`: there is another node for it.
     """
     budget = TRAITS[cause].budget

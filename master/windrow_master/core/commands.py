@@ -95,7 +95,7 @@ class HeartbeatNode(NamedTuple):
     ready_steps: Sequence[StepId] = ()
     """Steps of which a worker has got through `init()` there."""
     next_s: float = 0.0
-    """The next heartbeat comes by then, if the node gets no work before; 0: at the usual interval."""
+    """The next heartbeat comes by then, if the node gets no work before; at the usual interval if 0."""
 
 
 class HeldLease(NamedTuple):
@@ -145,7 +145,7 @@ class ConfirmStepEnd(NamedTuple):
     stream: int
     step_id: StepId
     generation: int = 0
-    """Of what the node had of it; 0: nothing."""
+    """The generation that the node had of the step; 0 if it had none."""
     unsaved: str = ""
     """Why something is not in its store; "" when all is."""
     shutdown_failures: int = 0
@@ -153,7 +153,7 @@ class ConfirmStepEnd(NamedTuple):
     shutdown_failure: str = ""
     """What the first of them says."""
     asked_generation: int = 0
-    """The generation of the EndStep that this answers; 0: unknown."""
+    """The generation of the EndStep that this answers; 0 if unknown."""
 
 
 class CompleteAttempts(NamedTuple):
@@ -257,7 +257,7 @@ class FailStep(NamedTuple):
     category: str = SYSTEM_ERROR
     """One of core.statuses."""
     generation: int | None = None
-    """Of what failed, where that may outlive it; None: it is the present one's."""
+    """The generation of what failed, if that can be an earlier one; None for the current one."""
 
 
 class StartStep(NamedTuple):

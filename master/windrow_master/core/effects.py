@@ -49,7 +49,7 @@ class EndStep(NamedTuple):
     stream: int
     step_id: StepId
     generation: int
-    """The generation that has ended. 0: all of them, since the step is unknown here."""
+    """The generation that has ended; 0 for all of them, since the master does not know the step."""
 
 
 class SendDrain(NamedTuple):

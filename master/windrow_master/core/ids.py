@@ -13,7 +13,7 @@ StepId = NewType("StepId", int)
 
 LeaseId = NewType("LeaseId", int)
 """A lease's number: the attempt's key and token. High 31 bits: drawn at random by each master incarnation and distinct
-from all earlier ones; low 32 bits: counted. Positive in 63 bits. 0: none."""
+from all earlier ones; low 32 bits: counted. Positive in 63 bits; 0 means none."""
 
 NodeId = NewType("NodeId", str)
 """A node's host name."""

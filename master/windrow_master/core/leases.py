@@ -52,7 +52,7 @@ class Lease:
         self.trial = False
         """Given to try whether the node works again: a failure is charged to nobody."""
         self.split: Split | None = None
-        """How its mini-batch is split; None: a `run()` gets all its items."""
+        """How its mini-batch is split; None if a `run()` gets all its items."""
 
     def __repr__(self) -> str:
         return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

@@ -45,7 +45,7 @@ class Tries:
     lost_lease_ids: set[int] = field(default_factory=set)
     """Attempts that were given up with their node: a completion of one comes too late."""
     split: Split | None = None
-    """How it is split; None: a `run()` gets all its items."""
+    """How it is split; None if a `run()` gets all its items."""
     kinds: list[str] = field(default_factory=list)
     """The kinds of its failures (`Counters.kinds`), as far as this incarnation of the master has seen them."""
 

@@ -44,7 +44,7 @@ from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState
 
 DIGEST_MISMATCHES_MAX = 4
-"""So many heartbeats in a row with another view of the leases held, and the stream is opened anew."""
+"""The number of heartbeats in a row with a different view of the leases held after which the stream is reopened."""
 
 
 def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Refused | None:

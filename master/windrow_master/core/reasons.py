@@ -74,7 +74,7 @@ class Doubt(NamedTuple):
     failures: int
     """Mini-batches that failed there in a row."""
     aside: str = ""
-    """Why it is set aside; "": it is not, only held back."""
+    """Why it is set aside; empty if it is only held back."""
 
 
 class Reason(NamedTuple):
@@ -100,7 +100,7 @@ class Reason(NamedTuple):
     for_s: float = 0.0
     """How long it stands like this."""
     limit_s: float | None = None
-    """The step fails after this time; None: never."""
+    """The step fails after this time; never if None."""
     oldest: OldestLease | None = None
     doubts: tuple[Doubt, ...] = ()
     given_up: tuple[str, ...] = ()

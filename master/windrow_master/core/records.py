@@ -94,7 +94,7 @@ class OutcomeRow(NamedTuple):
     lease_id: LeaseId = LeaseId(0)
     """The attempt whose outcome counts; 0 while there is none."""
     rows: int = -1
-    """Index into the group's row blocks (`Dirty.row_blocks`); -1: this mini-batch has no rows."""
+    """Index into the group's row blocks (`Dirty.row_blocks`); -1 if this mini-batch has no rows."""
     row_count: int = 0
 
 

@@ -20,8 +20,8 @@ from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
 
 RARELY = 10
-"""So many times less often are nodes asked that hold no more leases than slots, and have workers that are ready: one of
-these may have been restarted."""
+"""Nodes that hold no more leases than slots, and have workers that are ready, are asked this many times less often: one
+of these may have been restarted."""
 
 
 def pick(state: CoreState, now: Moment) -> None:
@@ -114,7 +114,7 @@ class _Place:
 
     node: Node
     slots: int
-    """Workers that the node has for the step, at least one: so many leases it can run at a time."""
+    """The number of workers that the node has for the step, at least one: it can run as many leases at a time."""
     held: int
     room: int
     """Leases it may be given."""

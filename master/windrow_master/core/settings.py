@@ -27,13 +27,13 @@ SPLIT_TRIES = 2
 """Tries more of a mini-batch that is split and fails otherwise than by its items."""
 
 ROWS_LOSSES_MAX = 5
-"""After so many losses of its committed rows a mini-batch is not run again: the disk of the state folder is damaged."""
+"""A mini-batch whose committed rows were lost this often is not run again: the disk of the state folder is damaged."""
 
 INIT_FAILURES_PER_PROCESS = 2
-"""So many failures of `init()` for each worker process of all nodes, with none succeeding, end a step."""
+"""The number of failures of `init()` per worker process of all nodes that end a step if none has succeeded."""
 
 INIT_FAILURES_AFTER_S = 120.0
-"""But not before it has been at work for so long."""
+"""How long a step has been at work, at least, before failures of `init()` end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,20 @@ class StepSettings:
     compute: str = ""
     """The pool of nodes that it runs on; "" any node."""
     instance_count: int | None = None
-    """The number of nodes that may work on it at a time; None: all."""
+    """The number of nodes that may work on it at a time; all if None."""
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
     max_retries: int = 2
     split: int = 0
-    """So many mini-batches at a time are split to find the items that fail; 0: none ever."""
+    """How many mini-batches at a time are split to find the items that fail; none if 0."""
     returns_items: bool = True
     """A row that `run()` returns stands for an item."""
     first_task_creation_timeout_s: float = 600.0
     progress_update_timeout_s: float | None = None
-    """None: never."""
+    """How long the step may make no progress before it fails, in seconds; no limit if None."""
     max_concurrency_per_instance: int | None = None
-    """Worker processes on a node; None: one a slot of the node."""
+    """Worker processes on a node; one per slot of the node if None."""
 
 
 class JobSettings(NamedTuple):
@@ -112,9 +112,10 @@ class Timing:
     aside_max_s: float = 600.0
     """The longest that a node is set aside for a step at a time."""
     quarantine_faults: int = 10
-    """So many attempts in a row that met a fault of their node (a full disk) quarantine it, also where it is alone."""
+    """After this many attempts in a row that failed by a fault of their node (a full disk), the node is quarantined,
+    even if it is the only one."""
     node_fault_delay_s: float = 2.0
     retry_wait_s: float = 30.0
     """How long a retry waits for a slot of another node before it goes to any."""
     recall_answer_s: float = 0.5
-    """A node that was asked for leases it has not begun is not asked again for so long, unless it gives some back."""
+    """How long a node that was asked for leases it has not begun is not asked again, unless it gives some back."""

@@ -33,7 +33,7 @@ from windrow_master.core.states import Cause, MiniBatchState, Phase
 from windrow_master.core.steps import warn_of
 
 SINGLE_ROWS = 3
-"""After so many mini-batches with one row for several items, a script looks like one that returns a row a group."""
+"""The number of mini-batches with one row for several items after which a script seems to return one row per group."""
 
 WAITS = math.inf
 """The delay of a mini-batch that waits for its turn to be split."""

@@ -22,17 +22,17 @@ from windrow.common.quantities import counted
 from windrow_master.core.states import Cause, Phase
 
 RUNS_MAX = 1000
-"""So many calls of `run()` find the failing items of one attempt; a piece that fails after them is not halved."""
+"""The most calls of `run()` to find the failing items of one attempt; a piece that fails after them is not halved."""
 
 ITEM_TRIES = 2
 """So often a single item may end its worker."""
 
 DEATHS_MAX = 64
-"""So many workers may die over the pieces of one mini-batch; the next piece that ends a worker is given up whole."""
+"""How many workers may die over pieces of one mini-batch; the next piece that ends a worker is given up as a whole."""
 
 IN_VAIN_MAX = 3
-"""After so many mini-batches in a row in which splitting has found no good item, and none has succeeded otherwise, no
-more are split: the script is at fault, or its environment."""
+"""The number of mini-batches in a row in which splitting has found no good item, with none succeeding otherwise, after
+which no more are split: the script is at fault, or its environment."""
 
 SPLIT_AT_ONCE = frozenset((Cause.CRASH, Cause.OOM))
 """Causes for which a mini-batch is split before the same size is tried again."""
@@ -96,7 +96,7 @@ class Split:
 
 
 def begin(items: int) -> Split:
-    """Split a mini-batch of so many items, more than 1, that has failed as a whole: into halves."""
+    """Split a mini-batch of this many items, more than 1, that has failed as a whole: into halves."""
     return Split(items, [items - items // 2])
 
 

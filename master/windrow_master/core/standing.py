@@ -45,10 +45,10 @@ class Standing:
     evidence: dict[int, Evidence] = field(default_factory=dict)
     """By mini-batch."""
     doubted_s: float | None = None
-    """When it was handed work last although it is doubted, at first when the doubt began (monotonic); None: it is not
-    doubted."""
+    """When it was handed work last although it is doubted, at first when the doubt began (monotonic); None if it is
+    not doubted."""
     aside_until_s: float | None = None
-    """ASIDE until then (monotonic), on TRIAL afterwards; None: neither."""
+    """ASIDE until then (monotonic), on TRIAL afterwards; None if it is neither."""
     asides: int = 0
     """How many times in a row it was set aside."""
 

@@ -193,7 +193,7 @@ class Node:
     beat_due_s: float = 0.0
     """Monotonic: when its next sign of life is due."""
     stream: int = 0
-    """The Work stream that is open; 0: none."""
+    """The Work stream that is open; 0 if there is none."""
     cordoned: bool = False
     """It gets nothing new, whatever its state. A property of the name: the next incarnation inherits it."""
     draining: bool = False

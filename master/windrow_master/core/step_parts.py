@@ -20,8 +20,8 @@ class StepPlan:
     is_done: bool = False
     """The input is divided to its end."""
     known_before: int = 0
-    """So many mini-batches were planned, durably, before this master: only of these can a node hold an earlier master's
-    lease."""
+    """The number of mini-batches that were durably planned before this master started. Only of these can a node hold a
+    lease of an earlier master."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class StepWorkers:
     """The step's workers on all nodes, as far as nodes have reported them. Volatile."""
 
     offered_s: float | None = None
-    """When a node was offered the step first (monotonic); None: not yet."""
+    """When a node was first offered the step (monotonic); None if none was."""
     is_ready: bool = False
     """One has got through `init()`, on whatever node."""
     init_failures: dict[NodeId, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class StepSplits:
     waiting: deque[int] = field(default_factory=deque)
     """Those whose turn has not come."""
     in_vain: int = 0
-    """So many in a row had no good item."""
+    """The number of mini-batches in a row that had no good item."""
     ok_seen: int = 0
     """The items that were ok when the last one ended."""
     single_rows: int = 0

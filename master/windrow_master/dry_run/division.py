@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     disk_bytes: int = 1 << 30
     """In the folder of the step: rows that are sorted by partition keys go there."""
     recipes: int = 3
-    """So many mini-batches are described."""
+    """The number of mini-batches that are described."""
 
 
 _planners: list[subprocess.Popen[bytes]] = []

@@ -19,7 +19,7 @@ from windrow_master.files.durable import sync_folder
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ARTIFACT_BYTES_MAX = 16 << 30
 SPARE_BYTES = 128 << 20
-"""An upload leaves so much room on the disk for the master's state; a small one leaves as much as its own size."""
+"""The disk space that an upload leaves for the master's state; a small one leaves as much as its own size."""
 PARTIAL_KEPT_S = 7 * 86400.0
 """A master that starts removes older partial uploads."""
 
@@ -46,14 +46,14 @@ class ArtifactFolder:
                 partial.unlink(missing_ok=True)
 
     def path(self, digest: str) -> Path | None:
-        """The path of a complete artifact; None: there is none. Its content is not checked."""
+        """The path of a complete artifact, or None if there is none. Its content is not checked."""
         if not DIGEST.fullmatch(digest):
             return None
         path = self._folder / digest
         return path if path.exists() else None
 
     def verified(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
-        """The path of a complete artifact whose content was read and compared; None: there is none.
+        """The path of a complete artifact whose content was read and compared, or None if there is none.
 
         `unless_just_here`: skip the reading if the artifact arrived during the life of this process and was not touched
         since, because a large one takes long to read. Raises ArtifactError for a damaged artifact, which is removed.

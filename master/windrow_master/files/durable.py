@@ -24,7 +24,7 @@ def make_durable(folder: Path, root: Path | None = None) -> None:
     """Make a folder and its parents. On return, their names are on the disk. Raises OSError.
 
     `root`: a parent that is durable already. All names below it are synced, even existing ones, because the process
-    that made them may have been killed before it could sync. None: the nearest existing folder counts as durable.
+    that made them may have been killed before it could sync. If None, the nearest existing folder counts as durable.
     """
     top = root or next(place for place in (folder, *folder.parents) if place.is_dir())
     folder.mkdir(parents=True, exist_ok=True)

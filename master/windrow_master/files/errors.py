@@ -39,7 +39,7 @@ class StateFolderInUse(StateUnusable):
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
         self.pid = pid
-        """The process id of the other master, on its machine; None: unknown."""
+        """The process id of the other master, on its machine; None if unknown."""
 
 
 class NetworkFileSystem(StateUnusable):

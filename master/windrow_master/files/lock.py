@@ -23,7 +23,7 @@ class StateLock:
     def __init__(self, descriptor: int, incarnation_before: int) -> None:
         self._descriptor = descriptor
         self.incarnation_before = incarnation_before
-        """The last incarnation that was noted here; 0: none was."""
+        """The last incarnation that was noted in the lock file; 0 if there was none."""
 
     @classmethod
     def acquire(cls, files: StateFiles) -> StateLock:
@@ -72,7 +72,7 @@ class StateLock:
 
 
 def incarnation_in(lock: Path) -> int:
-    """The last incarnation noted in a lock file; 0: none was."""
+    """The last incarnation noted in a lock file; 0 if there is none."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         found = json.loads(lock.read_bytes()).get("incarnation")
         return found if isinstance(found, int) else 0

@@ -129,7 +129,7 @@ class StateFiles:
                 yield path.parts[-3], int(path.name), StepFiles(path)
 
     def signs_of_use(self) -> str:
-        """What beside the database shows that the folder was in use, in words; "": nothing."""
+        """What beside the database shows that the folder was in use, in words; empty if nothing does."""
         for name in _MADE_AFTER_THE_DATABASE:
             with contextlib.suppress(OSError):
                 if next((self.folder / name).iterdir(), None) is not None:

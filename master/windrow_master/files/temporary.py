@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def temporary_folder(
     prefix: str, parent: Path | None = None, *, before_removal: Callable[[], object] = lambda: None
 ) -> Iterator[Path]:
-    """A new folder that only this user can read, below `parent` (None: the usual place of temporary files). Raises
+    """A new folder that only this user can read, below `parent` (if None, in the usual place). Raises
     OSError.
 
     Signals that ask the process to end do so at once; before that, `before_removal` is called and the folder removed.

@@ -78,11 +78,11 @@ class OutputRequest:
     """The file itself (not its folder); its folder exists."""
     segments_folder: Path
     header: bytes | None
-    """Written once, at the top; for Parquet: the columns. None: no header."""
+    """Written once, at the top; for Parquet, the columns. None for no header."""
     row_format: str = "text"
     """As windrow.spec.settings.schema.ROW_FORMATS."""
     rows: int | None = None
-    """How many the step counted as they were committed; None: not counted."""
+    """How many the step counted as they were committed; None if it did not count them."""
 
 
 def concatenate(

@@ -108,7 +108,7 @@ class Emitter:
             self._warnings_left_out += 1
 
     def begin_input(self, number: int) -> Any:
-        """Begin one of several inputs. Return the position in it to continue from; None: its beginning."""
+        """Begin one of several inputs. Return the position in it to continue from, or None for its beginning."""
         start: dict[str, Any] = self._start if isinstance(self._start, dict) else {}
         resumed = start.get("input") == number
         self._input = number
@@ -125,7 +125,7 @@ class Emitter:
         """Add the mini-batch whose recipe is `length` bytes at `offset`, already written.
 
         `crc32`: of the recipe as it was written, not as the file holds it now. `position`: where planning continues
-        after it. `items` 0: unknown until it is loaded. `rank`: higher ranks run sooner; either all mini-batches of a
+        after it. `items`: 0 if not known before loading. `rank`: higher ranks run sooner; either all mini-batches of a
         step have a rank, or none has.
         """
         self._make_room()

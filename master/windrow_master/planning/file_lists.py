@@ -1,4 +1,4 @@
-"""File lists: mini-batches of so many files, in listing order.
+"""File lists: mini-batches of a fixed number of files, in listing order.
 
 `recipes` is the listing itself: every name, each followed by NUL. A recipe is a run of it, so nothing is written
 twice. Names are written a chunk at a time, ahead of the mini-batches cut from them: `next` of a position is where the

@@ -17,7 +17,7 @@ _NOTHING = RECORD.pack(0, 0, 0, 0, 0)
 
 
 def groups_without_input(count: int, stored: Any) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The messages with their records, from the stored checkpoint (None: the beginning) to the end.
+    """The messages with their records, from the stored checkpoint (the beginning if None) to the end.
 
     Raises PlanningError if the stored value is not a checkpoint.
     """

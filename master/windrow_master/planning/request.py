@@ -48,9 +48,9 @@ class Request(NamedTuple):
       jsonl.
     - `exact_row_index`: count the records of tables.
     - `mixed_types`: columns of JSON lines keep values of several kinds.
-    - `roots`: everything that is read must lie below these; None: anywhere.
+    - `roots`: everything that is read must be below these; anywhere if None.
     - `datastores`: resolves their addresses in MLTable files.
-    - `rows_folder`: a folder for sorted rows that agents can read; None: there is none.
+    - `rows_folder`: a folder for sorted rows that agents can read; None if there is none.
     - `earlier`: the step whose results are taken over.
     """
 

@@ -12,7 +12,7 @@ FILE_NAME = b"MLTable"
 
 
 def definition_of(path: bytes) -> bytes | None:
-    """The MLTable file of an input: the named file itself, or the one in the named folder; None: there is none."""
+    """The MLTable file of an input: the named file itself, or the one in the named folder; None if there is none."""
     if os.path.basename(path) == FILE_NAME and os.path.isfile(path):
         return path
     definition = os.path.join(path, FILE_NAME)

@@ -47,7 +47,7 @@ class _Kind:
 def write_script_errors(
     reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path, *, settled: bool
 ) -> int:
-    """Write the file; return the number of failed attempts (0: the file is removed). `settled`: the step is complete.
+    """Write the file; return the number of failed attempts (0 removes the file). `settled`: the step is complete.
 
     Raises OSError, StateError.
     """

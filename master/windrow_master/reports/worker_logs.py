@@ -37,7 +37,7 @@ class WorkerLogs:
     """Writes pushed log chunks where they belong. Methods block on the disk; any thread may call them."""
 
     def __init__(self, folder_of: Callable[[int], Path | None], budget: int | None = None) -> None:
-        """`folder_of(step_id)`: `logs/<step>` of a known step, else None. `budget`: bytes for one job; None: any."""
+        """`folder_of(step_id)`: `logs/<step>` of a known step, else None. `budget`: bytes for one job; None for any."""
         self._folder_of = folder_of
         self._budget = budget
         self._used: dict[Path, int] = {}

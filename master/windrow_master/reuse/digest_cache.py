@@ -47,7 +47,7 @@ class Marks(NamedTuple):
 
     @property
     def at_rest(self) -> bool:
-        """Whether the last change is so long ago that another one would change the marks."""
+        """Whether the last change is old enough for another one to change the marks."""
         return max(self.mtime_ns, self.ctime_ns) < time.time_ns() - AT_REST_NS
 
 

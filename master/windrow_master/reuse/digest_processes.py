@@ -22,7 +22,7 @@ class DigestProcesses:
 
     def __init__(self, folder: Path, datastores: Datastores, roots: Roots | None) -> None:
         """`folder`: of the digest cache; `datastores`: what the addresses in MLTable files mean; `roots`: the folders
-        in which everything that is read must lie (None: anywhere)."""
+        in which everything that is read must be (anywhere if None)."""
         self._request: dict[str, Any] = {
             "cache": str(folder),
             "datastores": datastores.places,

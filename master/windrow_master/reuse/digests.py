@@ -47,7 +47,7 @@ class Digests:
 
     def __init__(self, cache: Path, resolve: Callable[[str], str], roots: Roots | None = None) -> None:
         """`cache`: the folder of the digest cache; `resolve`: gives the place that an address of a datastore means;
-        `roots`: the folders in which everything that is read must lie (None: anywhere)."""
+        `roots`: the folders in which everything that is read must be (anywhere if None)."""
         self._cache = cache
         self._resolve = resolve
         self._roots = roots

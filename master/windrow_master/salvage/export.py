@@ -51,7 +51,7 @@ _NOT_RUN = {
 _UNREADABLE = "its rows cannot be read, or fail their checksum"
 COLUMNS = ("mini_batch", "items", "why", "names")
 NAMES_MAX = 1000
-"""So many items of one mini-batch are named."""
+"""The number of items of one mini-batch that are named."""
 
 
 def export(files: StateFiles, out: Path) -> dict[str, Any]:

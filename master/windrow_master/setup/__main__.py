@@ -125,7 +125,7 @@ def main() -> int:
 def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, new_tokens: bool = False) -> list[str]:
     """Make or renew everything, and tell what was done. Raises OSError, AuthorityUnusable.
 
-    `owner` None: files that are there keep theirs.
+    If `owner` is None, existing files keep their owners.
 
     The folder `authority` holds the originals, for who runs this alone; the others get copies of what they need.
     """

@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 20 * 365
 CLOCKS_APART = timedelta(hours=1)
-"""A certificate is valid so long before it is made: not all clocks agree."""
+"""How long before its creation a certificate is already valid: not all clocks agree."""
 
 RENEWED_BELOW = 1 / 3
 """With less than this share of its days left, a certificate is renewed."""

@@ -26,7 +26,7 @@ class NotWritable(OSError):
 def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o400) -> None:
     """Put a file in its place, for one owner only; its folder is made. Raises OSError, NotWritable.
 
-    `owner` None: the owner of the present file, or the user who runs this.
+    If `owner` is None, the owner of the existing file, or the user who runs this.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if owner is None and path.exists():

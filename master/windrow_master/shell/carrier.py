@@ -55,7 +55,7 @@ class Carrier:
         sorted_rows: SortedRows,
         reporter: Reporter | None = None,
     ) -> None:
-        """`reporter` writes the reports of jobs; None: no reports are written."""
+        """`reporter` writes the reports of jobs; if None, no reports are written."""
         self._core = core
         self._jobs = jobs
         self._starter = starter
@@ -148,12 +148,12 @@ class Carrier:
             del self._sessions[node_id]
 
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
-        """The folder in which large rows of a lease are staged; None: the lease is not live."""
+        """The folder in which large rows of a lease are staged; None if the lease is not live."""
         lease = self._core.state.leases.get(lease_id)
         return None if lease is None else self._jobs.files(self._core.state.steps[lease.step_id]).segments
 
     def logs_of(self, step_id: int) -> Path | None:
-        """The folder `logs/<step>` of a step; None: there is no such step."""
+        """The folder `logs/<step>` of a step; None if there is no such step."""
         step = self._core.state.steps.get(StepId(step_id))
         return None if step is None else self._jobs.logs(step)
 

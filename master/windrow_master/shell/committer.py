@@ -31,7 +31,7 @@ class Committer:
         self._placed: tuple[Dirty, list[RowRange], list[SegmentRow]] | None = None
         """The group whose rows are synced but whose transaction did not succeed: its rows are not written again."""
         self.short_of_space = ""
-        """Why no new work should be accepted, although groups are committed; "": new work is welcome."""
+        """Why no new work should be accepted, although groups are committed; empty if new work is accepted."""
 
     def commit(self, dirty: Dirty) -> None:
         """Make a group durable.

@@ -51,7 +51,7 @@ class EarlierStep(NamedTuple):
     row: StepRow
     files: StepFiles
     uploads: dict[str, str] | None
-    """What `UploadedData.for_planner` returned; None: the master keeps no uploads."""
+    """What `UploadedData.for_planner` returned; None if the master keeps no uploads."""
 
     def request(self, index: Index, reader: bytes | None) -> dict[str, Any]:
         """The part of the planning request that is about this step. `reader`: that of the new step, if pinned."""
@@ -72,13 +72,13 @@ class EarlierJobs:
     """Finds the steps of earlier jobs, and their results."""
 
     def __init__(self, reader: StoreReader, files: StateFiles, uploads: UploadedData | None = None) -> None:
-        """`uploads`: data that clients uploaded; None: the master keeps none."""
+        """`uploads`: data that clients uploaded; None if the master keeps none."""
         self._uploads = None if uploads is None else uploads.for_planner()
         self._reader = reader
         self._files = files
 
     def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
-        """The step whose results `step` takes over; None: it takes over nothing.
+        """The step whose results `step` takes over; None if it takes over nothing.
 
         `begun`: the new step has begun already. Raises NothingToResume, StateError.
         """

@@ -46,7 +46,7 @@ from windrow_master.store.records import AssetRow, CommittedRange, OutputRow
 
 RETRY_S = 2.0
 UPLOADS_MAX = 5
-"""So many times the upload of an output is tried; each time, its requests have all their own tries."""
+"""How often the upload of an output is tried; each time, its requests have all their own tries."""
 ASSEMBLED = "assembled"
 """The folder below the step's own in which an output for remote storage is assembled before the upload."""
 THREADS = 2
@@ -71,7 +71,7 @@ class Finish:
     logs: Path
     """The folder `logs/<step>` of the job."""
     rows: int | None = None
-    """How many rows the step has counted as committed; None: it did not count them."""
+    """How many rows the step has counted as committed; None if it did not count them."""
     assets: tuple[AssetRow, ...] = ()
     """The assets as which its outputs are registered."""
 
@@ -129,7 +129,7 @@ class Finisher:
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
     ) -> FinishStep | RequeueLostRows | FailStep | None:
-        """Finish a step and return the command that tells the core how it went; None: the output was abandoned.
+        """Finish a step. Return the command that tells the core how it went, or None if the output was abandoned.
 
         While the disk of the output is full, it waits, and says so by `postpone`.
         Raises StateError if the master's own state is at fault.

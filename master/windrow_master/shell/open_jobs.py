@@ -19,8 +19,8 @@ class OpenJobs:
     """Parses the document of each open job once, and names its places."""
 
     def __init__(self, core: Core, files: StateFiles, places: Datastores, readable: Roots | None) -> None:
-        """`places`: resolves addresses of datastores. `readable`: the roots that planners may read below; None: they
-        may read anything, because master and agent belong to one user."""
+        """`places`: resolves addresses of datastores. `readable`: the roots that planners may read below; if
+        None, they may read anything, because the master and the agent belong to one user."""
         self._core = core
         self._files = files
         self.places = places

@@ -26,7 +26,7 @@ MESSAGE_HEAD = struct.Struct("<II")
 EARLIER = struct.Struct("<q")
 """The number of a mini-batch of the earlier job, or -1 for none."""
 STARTS_MAX = 4
-"""After so many planners in a row that got no further, the step fails."""
+"""The number of consecutive planners without progress after which the step fails."""
 STDERR_TAIL = 4096
 
 

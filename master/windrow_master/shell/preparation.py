@@ -88,7 +88,7 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
 def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None) -> None:
     """Make the step's own folder and those of its outputs, durably. Workers expect them to exist.
 
-    `roots`: outputs must lie below these; None: anywhere. Raises PreparationFailed.
+    `roots`: outputs must be below these; anywhere if None. Raises PreparationFailed.
     """
     try:
         # The folder is jobs/<job>/steps/<id>; its fourth parent is the state folder.

@@ -44,7 +44,7 @@ TICK_S = 2.0
 FIRST_S = 2.0
 """Nothing is looked at before: at the very start of a run, each millisecond delays the first `run()`."""
 RECOVERED_JOBS = 50
-"""A new master checks so many of the newest jobs for missing reports."""
+"""The number of newest jobs that a new master checks for missing reports."""
 MARKER = ".reports.json"
 PROBLEMS_MAX = 20
 

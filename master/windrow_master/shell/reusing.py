@@ -68,8 +68,8 @@ class Reuse:
         readable: Roots | None,
         scripts_run_in: str,
     ) -> None:
-        """`datastores`: resolves addresses in MLTable files. `readable`: the roots that inputs must lie below; None:
-        anywhere. `scripts_run_in`: what is known of the agents' Python."""
+        """`datastores`: resolves addresses in MLTable files. `readable`: the roots that inputs must be below;
+        anywhere if None. `scripts_run_in`: what is known of the agents' Python."""
         self._reader = reader
         self._made = ReuseNotes(files.made)
         self._process = DigestProcesses(files.digests, datastores, readable)
@@ -143,8 +143,8 @@ class Reuse:
         return None, next(filter(None, reasons), NOTHING_LIKE_IT)
 
     async def _why_not(self, made: ReuseNote, inputs: dict[str, str]) -> str | None:
-        """Why this note does not serve a step with these inputs; None: it does. "": treat the note as if it did not
-        exist."""
+        """Why this note does not serve a step with these inputs; None if it does. If empty, treat the note as if it did
+        not exist."""
         if made.why_not:
             return f"The outputs of job {made.job_id} cannot be reused: {made.why_not}."
         changed = next((name for name, digest in inputs.items() if made.inputs.get(name) != digest), None)

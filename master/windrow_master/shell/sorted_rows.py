@@ -62,13 +62,13 @@ class SortedRows:
     """
 
     def __init__(self, files: StateFiles, shared: Path | None, *, embedded: bool) -> None:
-        """`shared`: the default datastore of a served master; None: there is none, so nothing can be sorted."""
+        """`shared`: the default datastore of a served master; if None, there is none, so nothing can be sorted."""
         self._files = files
         self._shared = shared
         self._embedded = embedded
 
     def folder_of(self, job_id: str, step_id: int) -> Path | None:
-        """The folder of a step's sorted rows, which agents can read; None: there is no such place."""
+        """The folder of a step's sorted rows, which agents can read; None if there is no such place."""
         if self._embedded:
             return self._files.step(job_id, step_id).sorted_rows
         return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)

@@ -103,8 +103,8 @@ def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[s
 
 
 def _artifacts(effective: EffectiveStep, places: Mapping[str, str]) -> str:
-    """The folder that keeps `./outputs` of a command: its output named `artifacts`, as in Azure ML; "": there is
-    none."""
+    """The folder that keeps `./outputs` of a command: its output named `artifacts`, as in Azure ML; empty if
+    there is none."""
     wanted = effective.outputs.get("artifacts")
     if wanted is None or wanted.type == "uri_file" or is_remote(places["artifacts"]):
         return ""

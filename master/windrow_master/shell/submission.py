@@ -64,7 +64,7 @@ class Submissions:
 
         - `outputs_root`: the folder of outputs without a path.
         - `places`: resolves addresses of datastores.
-        - `datastores`: every path must lie in these, links followed; None: an embedded master, which allows all paths.
+        - `datastores`: every path must be in these, links followed; None for an embedded master, which allows any path.
         - `uploads`: data that clients uploaded, which no job writes to.
         - `assets`: the registered assets.
         - `earlier`: finds jobs whose results may be taken over.
@@ -221,7 +221,7 @@ class Submissions:
 
 
 def _why_unwritable(path: Path) -> str:
-    """Why nothing can be written at a path, which need not exist yet; "": it seems possible."""
+    """Why nothing can be written at a path, which may not exist yet; empty if it seems possible."""
     nearest = path
     while not os.path.lexists(nearest):
         nearest = nearest.parent

@@ -61,7 +61,7 @@ class WorkSession:
         self._last.recalls.add(step_id=step_id, count=count)
 
     def end_step(self, step_id: int, generation: int) -> None:
-        """Tell the node that a generation of a step has ended; 0: all of them."""
+        """Tell the node that a generation of a step has ended; all of them if 0."""
         self._last.ended_step_ids.append(step_id)
         self._last.ended_step_generations.append(generation)
 
@@ -75,7 +75,7 @@ class WorkSession:
         self._filled.set()
 
     async def next_response(self) -> agent_service_pb2.WorkResponse | None:
-        """Wait for the next message; None: the stream ends."""
+        """Wait for the next message; None if the stream ends."""
         while not self._responses:
             if self._closed:
                 return None

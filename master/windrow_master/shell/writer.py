@@ -110,7 +110,7 @@ class Writer:
 
     @property
     def refusal(self) -> str:
-        """Why clients may change nothing now, and what to do; "": they may."""
+        """Why clients cannot make changes now, and what to do; empty if they can."""
         return self.read_only_reason or self._committer.short_of_space
 
     def submit(self, command: Command) -> asyncio.Future[Any]:

@@ -69,7 +69,7 @@ class FoundSegment(NamedTuple):
 
     name: str
     length: int | None
-    """Bytes synced; None: unknown, because the row of the segment is damaged."""
+    """Bytes synced; None if unknown, because the row of the segment is damaged."""
 
 
 class FoundMiniBatch(NamedTuple):

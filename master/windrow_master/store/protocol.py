@@ -44,9 +44,9 @@ class Traces(NamedTuple):
     """Signs beside a store that it was in use. They reveal a store that was replaced by an older or empty one."""
 
     incarnation: int = 0
-    """The last incarnation of a master that is known to have used the store; 0: none is known."""
+    """The last incarnation of a master that is known to have used the store; 0 if none is known."""
     beside: str = ""
-    """What belongs to the store and was found beside it, in words that follow "there is"; "": nothing."""
+    """What belongs to the store and was found beside it, in words that follow "there is"; empty if nothing was."""
 
 
 NO_TRACES = Traces()
@@ -69,7 +69,7 @@ class StoreReader(Protocol):
         """The job that a submission with this request id made."""
 
     def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
-        """At most `size` jobs with job_key < `before` (None: from the newest)."""
+        """At most `size` jobs with job_key < `before` (if None, from the newest)."""
 
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         """The steps of a job, by ordinal."""
@@ -89,13 +89,13 @@ class StoreReader(Protocol):
         """Indices of at most `size` mini-batches above `after`, ascending.
 
         `states`: only mini-batches that are stored in one of them. `cause`: only those of which an attempt ended by it;
-        0: only those whose `run()` returned fewer results than items.
+        if 0, only those whose `run()` returned fewer results than items.
         """
 
     def begun_before(self, step_id: StepId, before: tuple[int, int] | None, size: int) -> list[BegunMiniBatch]:
         """At most `size` stored attempts of a step, newest first: by incarnation, then by lease id, both falling.
 
-        `before`: continue behind this (incarnation, lease id); None: start with the newest.
+        `before`: continue after this (incarnation, lease id); if None, start with the newest.
         """
 
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
@@ -128,7 +128,7 @@ class StoreReader(Protocol):
         """(mini-batch, attempts that did not succeed, those that failed), most of them first."""
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
-        """The attempt under a lease; None: it is not stored."""
+        """The attempt under a lease; None if it is not stored."""
 
     def item_outcomes_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[ItemOutcomeRow]]:
         """All items of a step that are not ok, by mini-batch, in the order in which they were written."""
@@ -138,7 +138,7 @@ class StoreReader(Protocol):
         them."""
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
-        """Events of a job (None: those of no job), oldest first, each with its number; only numbers above `after`."""
+        """Events of a job (None for those without one), oldest first, with their numbers; only those above `after`."""
 
     def nodes(self) -> list[NodeRow]:
         """All nodes that are not forgotten, by node id."""
@@ -150,15 +150,15 @@ class StoreReader(Protocol):
         """The last few outputs that were written to a path, newest first."""
 
     def asset(self, kind: int, name: str, version: str | None) -> AssetRow | None:
-        """One version of an asset; `version` None: the one registered last."""
+        """One version of an asset; if `version` is None, the one registered last."""
 
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
-        """At most `size` versions of a name (name "": the latest of each name), newest first, each with its number;
+        """At most `size` versions of a name (the latest of each name if empty), newest first, each with its number;
         only numbers below `before`."""
 
 
 MESSAGE_CHARS_MAX = 1_000
-"""So many characters of an attempt's message are in a line of the report."""
+"""The number of characters of an attempt's message that a line of the report shows."""
 
 
 @runtime_checkable

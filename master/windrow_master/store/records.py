@@ -57,7 +57,7 @@ class CommittedRange(NamedTuple):
 class ResultRow(NamedTuple):
     """The result of one mini-batch, for another job to take over.
 
-    `segment`: the file with its rows; "": it has none.
+    `segment`: the file with its rows; empty if it has none.
     """
 
     mini_batch: int
@@ -78,7 +78,7 @@ class MiniBatchRow(NamedTuple):
     generation: int
     item_first: int
     item_count: int
-    """Items as planned; 0: only loading tells."""
+    """Items as planned; 0 if the number is known only after loading."""
     items_counted: int
     """Items of the outcome that counts; 0 while there is none."""
     ok_count: int
@@ -125,14 +125,14 @@ class FailureRow(NamedTuple):
     """core.states.Cause; NONE: `run()` returned, but fewer results than items."""
     message: str
     items: int
-    """Items of the whole mini-batch; 0: unknown."""
+    """Items of the whole mini-batch; 0 if unknown."""
     recipe_offset: int
     recipe_length: int
     recipe_crc32: int
     tries: int
     """Attempts that succeeded or failed, and were not taken back."""
     node_id: str
-    """The node of the attempt that counts, else of the last one; "": there was none."""
+    """The node of the attempt that counts, else of the last one; empty if there was none."""
     first: int = 0
     """Index of the first of these items in the mini-batch, from 0."""
     place: str = ""
@@ -170,7 +170,7 @@ class AssetRow(NamedTuple):
     """JSON, with sorted keys."""
     create_time: float
     step_id: int | None = None
-    """The step that wrote it; None: a client registered it."""
+    """The step that wrote it; None if a client registered it."""
     job_id: str = ""
     step_name: str = ""
     output_name: str = ""
@@ -185,7 +185,7 @@ class WorkerTotals(NamedTuple):
     node_id: str
     node_incarnation: str
     process_number: int
-    """-1: the sums over attempts that no worker had."""
+    """-1 for the sums over attempts that no worker had."""
     attempts: int
     done: int
     """Attempts whose outcome counts as a success."""

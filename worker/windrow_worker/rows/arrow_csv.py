@@ -69,7 +69,7 @@ class FastCsv:
         return FastCsv(sep, na_rep, index)
 
     def render(self, chunk: Any) -> Optional[bytes]:
-        """The chunk's rows as pandas would write them; None: let pandas do it."""
+        """The chunk's rows as pandas would write them; None if pandas has to write them."""
         dtypes = tuple(map(str, chunk.dtypes))
         signature = (dtypes, str(chunk.index.dtype)) if self._index else dtypes
         agrees = self._agrees.get(signature)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 MARKS_MAX = 5_000
-"""So many items of one mini-batch may be marked as failed."""
+"""How many items of one mini-batch may be marked as failed."""
 
 
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
@@ -46,7 +46,7 @@ class MiniBatchDataset:
     __slots__ = ("_loader", "_piece", "_recipe")
 
     def __init__(self, loader: Loader, recipe: bytes, piece: Optional[Tuple[int, int]] = None) -> None:
-        """`piece`: the items of the recipe that it has, as (first, count); None: all."""
+        """`piece`: the items of the recipe that it has, as (first, count); all if None."""
         self._loader = loader
         self._recipe = recipe
         self._piece = piece
@@ -114,7 +114,7 @@ class MiniBatchContext:
         mini_batch: Any,
         piece: Optional[Tuple[int, int]] = None,
     ) -> None:
-        """`mini_batch`: what `run()` gets. `piece`: which items of the recipe, as (first, count); None: all of them."""
+        """`mini_batch`: what `run()` gets. `piece`: which items of the recipe, as (first, count); all if None."""
         self.minibatch_index = minibatch_index
         self.retry_count = retry_count
         self.global_row_index_lower_bound = global_row_index_lower_bound

@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
     `dates`: date formats of `windrow_worker.tables.dates`; `formats`: `%` formats of the user, and `date_constant`, a
     prefix that is added to each text. `true_words` and `false_words` are the texts of a bool; `mismatch`: what any
-    other text becomes (None: null, a misfit).
+    other text becomes (if None, null and a misfit).
     """
 
     name: str

@@ -12,7 +12,7 @@ class PathColumnsPlan:
     """Which columns come from paths, their types, and where they go.
 
     Its JSON form: `formats`, `columns` (`Column`, one for each name; dates unchanged), `at` (position of the first one
-    in the DataFrame; None: after all others).
+    in the DataFrame; None for after all others).
     """
 
     def __init__(self, document: Dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
 KINDS_SHOWN = 8
-"""So many kinds of failures of a step are shown; its `user/error.txt` has all."""
+"""The number of kinds of failures that are shown for a step; its `user/error.txt` has all."""
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 """Causes that a mini-batch can have without any worker."""
 FAILED_ITEMS = "failed_items.csv"

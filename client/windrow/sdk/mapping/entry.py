@@ -59,7 +59,7 @@ def run(mini_batch: Any) -> list[Any]:
 
 
 def items_of(mini_batch: Any) -> Iterator[tuple[int, Any]]:
-    """The items of a mini-batch, each with its number (-1: it has none)."""
+    """The items of a mini-batch, each with its number (-1 if it has none)."""
     if told["items"] == "pickled":
         for index, text in mini_batch[["index", "item"]].itertuples(index=False, name=None):
             yield int(index), base64.b64decode(text)

@@ -35,7 +35,7 @@ class LiteralInput(NamedTuple):
 class DataInput(NamedTuple):
     """An input that is data at an absolute `path`; `type` is uri_folder, uri_file or mltable.
 
-    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None: it names the path.
+    `asset`: `azureml:<name>:<version>`, where the job file names a registered one; None if it names the path.
     """
 
     type: str
@@ -62,7 +62,7 @@ class StepOutput(NamedTuple):
     Not the `StepOutput` of `windrow.ml`, which users bind to inputs.
 
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
-    file of rows inside it when the place is a folder (None: DEFAULT_ROWS_FILE). Both may hold `${{name}}`, for which
+    file of rows inside it when the place is a folder (DEFAULT_ROWS_FILE if None). Both may hold `${{name}}`, for which
     the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
     the next number.
     """
@@ -96,7 +96,7 @@ class Environment(NamedTuple):
 
     Not the `Environment` classes of `windrow.ml`, which users construct.
 
-    `python`: a version, such as 3.10 or >=3.9,<3.12; None: that of the agent's own Python. `requirements` and
+    `python`: a version, such as 3.10 or >=3.9,<3.12; None for that of the agent's own Python. `requirements` and
     `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`.
     Reference: docs/reference/azure-ml/parallel-job.md#tasks.
     """
@@ -111,12 +111,12 @@ class EffectiveStep(NamedTuple):
     """One step. Times are whole seconds; None means the master's own default.
 
     `command`: the shell command of a command step, which has one mini-batch without input, no `entry_script` and no
-    `arguments` (docs/reference/azure-ml/parallel-job.md#inputs-and-outputs). None: a parallel step.
-    `compute`: the pool of nodes that it runs on; "" any. `instance_count`: the most nodes at a time; -1: all.
+    `arguments` (docs/reference/azure-ml/parallel-job.md#inputs-and-outputs). None for a parallel step.
+    `compute`: the pool of nodes that it runs on; any if "". `instance_count`: the most nodes at a time; all if -1.
     `input_data` names the inputs that are divided, each on its own, in this order
     (docs/reference/azure-ml/parallel-job.md#several-inputs); it is empty exactly where `rank_mini_batch_count` is above
     0, which is then the number of mini-batches without input. `file_format` "jsonl": the input's files are JSON lines,
-    and `run()` gets lists of dicts, of `mini_batch_rows` records (None: by `mini_batch_size`, in bytes).
+    and `run()` gets lists of dicts, of `mini_batch_rows` records (if None, by `mini_batch_size`, in bytes).
     `exact_row_index`: records are counted while the input is divided.
     `mixed_types`: a column of JSON lines keeps values of several kinds.
     `resource_monitor_interval_s`: 0 switches the monitor off.
@@ -124,10 +124,10 @@ class EffectiveStep(NamedTuple):
     `table_digests`: the sha256 of the MLTable files of divided inputs, if the client has read them.
     `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
     `tolerates_all`: the job file itself switches all thresholds off; they are not off only because it sets none.
-    `split`: so many mini-batches at a time are split to find the items that fail; 0: none; None: one.
-    `returns`: what the rows of `run()` stand for; None: `rows_stand_for` says.
+    `split`: how many mini-batches at a time are split to find the items that fail (0 for none, None for one).
+    `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
-    `environment`: built on each node that serves the step; None: the node's own Python.
+    `environment`: built on each node that serves the step; None for the node's own Python.
     Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
     #undocumented-arguments.
     """
@@ -187,7 +187,7 @@ class EffectiveStep(NamedTuple):
 
     @property
     def split_at_a_time(self) -> int:
-        """How many mini-batches at a time are split to find the items that fail; 0: none ever. There are no such items
+        """How many mini-batches at a time are split to find the items that fail; none if 0. There are no such items
         where rows do not stand for items, and no use in finding them where one is too many.
         """
         splits = (

@@ -219,7 +219,7 @@ class _Reader:
             self._pythons.append(_PythonClause(operator, stem, version.endswith("*"), text, place))
 
     def python(self) -> str | None:
-        """The version of Python that all entries together ask for; None: any."""
+        """The version of Python that all entries together ask for; None for any."""
         for clause in self._pythons:
             other = next((other for other in self._pythons if _excludes(other, clause)), None)
             if other is not None:
@@ -314,7 +314,7 @@ def _excludes(clause: _PythonClause, exact: _PythonClause) -> bool:
 
 
 def _python_request(clauses: list[_PythonClause]) -> tuple[str | None, _PythonClause | None]:
-    """The version of Python to ask for (None: any), and the clause that asks for one that is too old."""
+    """The version of Python to ask for (None for any), and the clause that asks for one that is too old."""
     exact = [clause for clause in clauses if clause.is_exact]
     too_old = next((clause for clause in clauses if _is_too_old(clause)), None)
     if too_old is not None:

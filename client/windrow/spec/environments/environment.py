@@ -54,7 +54,7 @@ _KEYS = (
 def read_environment(node: Node | None, key: str, context: Context) -> Environment | None:
     """Reads an environment as a step names it: by name, as the path of a file, or inline.
 
-    None: an error was noted, or nothing has to be built and the agents' own Python is used (a warning says why).
+    None if an error was noted, or if nothing has to be built and the agents' own Python is used (a warning says why).
     """
     if node is None or is_null(node):
         return None

@@ -50,7 +50,7 @@ def read_command(
     """The effective step, and its code folder (or NO_CODE). `unpacked` stands for the digest of its code, `resolve`
     gives the literals that its settings refer to.
 
-    `input_state(name)` tells whether an input of the step has a value; None: the step has no such input.
+    `input_state(name)` says whether an input of the step has a value, or None if the step has no such input.
     """
     key, entries = f"jobs.{name}", settings.entries
     code = entries.get("code")

@@ -105,7 +105,7 @@ def make_output(
 
 
 def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str | None]:
-    """The name and version under which an output is registered (version None: the next number). The name is None,
+    """The name and version under which an output is registered (version None for the next number). The name is None,
     with an error, if that is not allowed.
     """
     name = read_text(node.entries.get("name"), f"{key}.name", context)

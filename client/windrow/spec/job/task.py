@@ -56,7 +56,7 @@ def read_task(
 ) -> Task:
     """Reads `task`.
 
-    `input_state(name)` tells whether an input of the step has a value; None: the step has no such input.
+    `input_state(name)` says whether an input of the step has a value, or None if the step has no such input.
     """
     task = Task()
     mapping = as_mapping(node, key, context)

@@ -49,7 +49,7 @@ class FoundAsset(NamedTuple):
 
 
 class AssetLookup(NamedTuple):
-    """A registry. `find(kind, name, version)`: that version (None: the latest), or None if it does not exist;
+    """A registry. `find(kind, name, version)`: that version (the latest if None), or None if it does not exist;
     `names(kind)`: the names of all assets of a kind; `versions(kind, name)`: the versions of one asset.
     """
 

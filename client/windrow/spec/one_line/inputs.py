@@ -27,7 +27,7 @@ READS = {
 """By format: the step of an MLTable file that reads a table as its suffix alone would have it read."""
 
 OWN_INPUTS_MAX = 8
-"""So many folders are inputs of their own; more of them are one."""
+"""Up to this many folders are separate inputs; more of them are one input."""
 
 _MAGIC = "*?["
 _NO_TABLE_BY_ITSELF = (".json",)

@@ -13,7 +13,7 @@ KINDS = ("auto", "files", "table")
 
 
 class OneLine(NamedTuple):
-    """A script and its options, as typed. Paths are relative to the working folder; None: not given.
+    """A script and its options, as typed. Paths are relative to the working folder; None means not given.
 
     `workers`: of the step. `slots`: how many workers there will be, by which a mini-batch size is chosen.
     """

@@ -11,7 +11,7 @@ from windrow.common.quantities import counted, size
 from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, Given, local_files
 
 MINI_BATCHES_PER_WORKER = 4
-"""At least so many, if the input is large enough: so workers end at about the same time."""
+"""The minimum, if the input is large enough, so that all workers finish at about the same time."""
 
 FILES_MAX = 10
 BYTES_MAX = 1024 * 1024

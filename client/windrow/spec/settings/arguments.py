@@ -19,7 +19,7 @@ from windrow.spec.settings.schema import RETURNS, ROW_FORMATS
 class RuntimeArgument(NamedTuple):
     """One argument.
 
-    `sets` is the setting of the step that it overrides ("": none); see `Field.effect` for arguments without effect.
+    `sets` is the setting of the step that it overrides, or empty; see `Field.effect` for arguments without effect.
     """
 
     field: Field

@@ -140,7 +140,7 @@ RETRY_SETTINGS: dict[str, Field] = {
 }
 
 RESOURCES: dict[str, Field] = {
-    # -1: all there are, which is also what a step gets that says nothing.
+    # -1 means all there are, which is also what a step without the setting gets.
     "instance_count": Field("int", -1, INT_MAX),
     "instance_type": _RESOURCE,
     "properties": _RESOURCE,

@@ -66,7 +66,7 @@ class ColumnType(NamedTuple):
     """A type given by the user: one of `COLUMN_TYPES`.
 
     For datetime: `formats`, and `date_constant`, which precedes each text. For boolean: `true_values` and
-    `false_values` (None: the usual words), and `mismatch_as` (error, true or false), which says what other values
+    `false_values` (the usual words if None), and `mismatch_as` (error, true or false), which says what other values
     become; error makes them null.
     """
 

@@ -59,7 +59,7 @@ class EarlierJob:
         self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
 
     def reads_alike(self, reader: dict[str, Any] | None) -> bool:
-        """Whether recipes mean the same to this step's reader; None: the reader that an earlier planner pinned."""
+        """Whether recipes mean the same to this step's reader (None for the one that an earlier planner pinned)."""
         if self._alike is None:
             # As both are stored.
             self._alike = bool(json.loads(json.dumps(reader)) == self._reader)
@@ -152,7 +152,7 @@ class EarlierRecipes:
     """
 
     def __init__(self, earlier: EarlierJob, reader: dict[str, Any], names: frozenset[bytes] | None) -> None:
-        """`names`: of lists of files, those that have not changed; None: each file is looked at. Raises OSError."""
+        """`names`: of lists of files, those that have not changed; if None, each file is looked at. Raises OSError."""
         self._names = names
         self.job_id = earlier.job_id
         self._earlier = earlier

@@ -43,8 +43,8 @@ class Uploads:
         return _has_ctime(path, self._changes[digest].get(os.fsencode(below)))
 
     def unchanged_names(self, before: str, now: str) -> Iterator[bytes] | None:
-        """Names, below both folders, of files that have the same content in both; None: they are not of two uploads, or
-        not the same folder in them.
+        """Names, below both folders, of files that have the same content in both; None if they are not of two uploads,
+        or not the same folder in them.
         """
         old, new = self.split(before), self.split(now)
         if old is None or new is None or old[0] == new[0] or old[1] != new[1]:

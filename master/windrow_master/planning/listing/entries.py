@@ -18,7 +18,7 @@ Keep = Callable[[bytes], bool]
 class Entry(NamedTuple):
     """An entry of an input. `folder` is absolute; `file`: a single name in it; else `pattern`, else everything below.
 
-    `text`: the entry as the user wrote it, for messages; `roots`: where all files have to lie, None: anywhere.
+    `text`: the entry as the user wrote it, for messages; `roots`: where all files have to be; anywhere if None.
     """
 
     folder: bytes

@@ -40,7 +40,7 @@ FOR_ALL = 0o755
 
 
 class RowsPlace(NamedTuple):
-    """The place for the sorted rows of an input. `folder` None: there is no place that agents can read."""
+    """The place for the sorted rows of an input. `folder` is None if there is no place that agents can read."""
 
     folder: bytes | None
     file: str

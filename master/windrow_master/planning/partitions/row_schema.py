@@ -50,7 +50,7 @@ def _is_null(value: Any) -> bool:
 
 
 def _columns(reader: Mapping[str, Any]) -> Iterator[tuple[str, pyarrow.DataType | None]]:
-    """Names and types of the columns as they are read; None: JSON text."""
+    """Names and types of the columns as they are read; None for JSON text."""
     columns: list[tuple[str, pyarrow.DataType | None]] = []
     if reader["path_column"]:
         columns.append((PATH, pyarrow.string()))

@@ -1,4 +1,4 @@
-"""The file of sorted rows: Arrow batches of so many rows each, which workers map, and the groups in it.
+"""The file of sorted rows: Arrow batches of a fixed number of rows, which workers map, and the groups in it.
 
 Beside it stand its checksums: one for what comes before the first batch, one for each batch, and one for what comes
 behind the last, so that a worker verifies what it reads, when it reads it.

@@ -40,8 +40,8 @@ class AppendFile:
     """A file that only grows. `length` counts what has been appended, synced or not."""
 
     def __init__(self, path: bytes, length: int | None, checksum: int = 0) -> None:
-        """Open the file, wait for an earlier planner to leave it, cut it to `length` (None: leave it as it is; then
-        nothing is read back). Waits while the disk is full. `checksum`: of the bytes up to `length`.
+        """Open the file, wait for an earlier planner to leave it, cut it to `length` (if None, leave it as it is,
+        and read nothing back). Waits while the disk is full. `checksum`: of the bytes up to `length`.
 
         Raises PlanningError if it is shorter, or other bytes are in it, or it cannot be opened.
         """

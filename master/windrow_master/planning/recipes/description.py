@@ -43,7 +43,7 @@ def has_partition(reader: dict[str, Any]) -> bool:
 
 
 def describe_partition(reader: dict[str, Any], recipe: bytes) -> str:
-    """The values of the partition keys of a mini-batch as a JSON object; "": the input has no keys."""
+    """The values of the partition keys of a mini-batch as a JSON object; empty if the input has no keys."""
     if reader["kind"] == "inputs":
         _, reader, recipe = _input_of(reader, recipe)
     if "partition" not in reader:

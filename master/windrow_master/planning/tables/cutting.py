@@ -19,8 +19,8 @@ from windrow_master.planning.tables.window import BLOCK_MAX, Window
 
 
 class Found(NamedTuple):
-    """Where the next record begins (None: nowhere), and how many records precede it, counting the one at which the
-    search began (0: they were not counted).
+    """Where the next record begins (None if nowhere), and how many records precede it, counting the one at which the
+    search began (0 if they were not counted).
 
     Not the `Found` of `windrow.storage`, which is an object of a store.
     """

@@ -21,7 +21,7 @@ PART_BYTES = 4 << 20
 def readable(recipe: dict[str, Any], folder: str | None = None) -> Iterator[dict[str, Any]]:
     """The recipe as a worker could carry it out on this machine: as agents hand it over (docs/contracts.md, section 4).
 
-    `folder`: where the file is made, None: where the system has its temporary ones. Raises PlanningError, OSError.
+    `folder`: where the file is made; the system's temporary folder if None. Raises PlanningError, OSError.
     """
     if "etag" not in recipe:
         yield recipe

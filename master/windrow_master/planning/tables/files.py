@@ -31,9 +31,9 @@ Run: TypeAlias = tuple[int, int]
 
 class TableFile(NamedTuple):
     """A file as it was when it was listed: absolute name, size in bytes, modification time (in a store: `etag`, the
-    mark of its content); what its head or footer told; the parts of it that select_partitions selects, None: all of
-    it. `constants`: values of columns that it lacks, packed for the worker. `spans`: of a Parquet file in a store the
-    bytes of each row group, and last those of the footer."""
+    mark of its content); what its head or footer told; the parts of it that select_partitions selects, None for all
+    of it. `constants`: values of columns that it lacks, packed for the worker. `spans`: of a Parquet file in a store
+    the bytes of each row group, and last those of the footer."""
 
     name: bytes
     size: int

@@ -71,7 +71,7 @@ class Partitions:
 
 
 def _partition_bytes(read: Read) -> int | None:
-    """Bytes of a partition of text; None: each file is one partition."""
+    """Bytes of a partition of text; None if each file is one partition."""
     if isinstance(read, ReadParquet | ReadDelta) or read.encoding != "utf-8":
         return None
     if isinstance(read, ReadDelimited) and read.support_multi_line:

@@ -109,7 +109,7 @@ class DelimitedPinning:
         return self._column(name)
 
     def _sample(self, files: Iterable[tuple[int, TableFile]]) -> tuple[int, list[tuple[int, Record]]]:
-        """The offset of the file whose header counts (-1: none), and the first records of the input with their
+        """The offset of the file whose header counts (-1 if none does), and the first records of the input with their
         layouts."""
         header_at, sample = -1, list[tuple[int, Record]]()
         wanted = self._read.sample_rows

@@ -15,8 +15,8 @@ _NO_TYPES: Mapping[str, Column] = {}
 
 
 def path_columns_json(paths: PathColumns, at: int | None, types: Mapping[str, Column] = _NO_TYPES) -> dict[str, Any]:
-    """The part of the reader document for columns from paths. `at`: position of the first one, None: after all
-    others; `types`: of those that are not plain text.
+    """The part of the reader document for columns from paths. `at`: position of the first one, None for after
+    all others; `types`: of those that are not plain text.
     """
     columns = [
         Column(name, "datetime") if name in paths.dates else types.get(name, Column(name)) for name in paths.names

@@ -32,8 +32,8 @@ from windrow_master.roots import Roots
 
 
 class Source(NamedTuple):
-    """An input as entries to list. `read` None: a list of files. `plain`: no MLTable file, formats follow from
-    names.
+    """An input as entries to list. `read`: None for a list of files. `plain`: no MLTable file, formats follow
+    from names.
 
     Not the `Source` of `windrow.spec.reading`, which is a file of settings.
     """

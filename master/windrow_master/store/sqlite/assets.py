@@ -47,7 +47,7 @@ def add_asset(connection: sqlite3.Connection, wanted: AssetRow) -> AssetRow:
 
 
 def find_asset(rows: Rows, kind: int, name: str, version: str | None) -> AssetRow | None:
-    """One version of an asset; `version` None: the one registered last."""
+    """One version of an asset; if `version` is None, the one registered last."""
     if version is None:
         return _one(rows, "kind = ? AND name = ? ORDER BY id DESC LIMIT 1", (kind, name))
     return _one(rows, "kind = ? AND name = ? AND version = ?", (kind, name, version))
@@ -56,7 +56,7 @@ def find_asset(rows: Rows, kind: int, name: str, version: str | None) -> AssetRo
 def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None) -> list[tuple[int, AssetRow]]:
     """At most `size` versions of a name, newest first, each with its number.
 
-    `name` "": the latest version of each name. `before`: only numbers below it.
+    If `name` is empty, the latest version of each name. `before`: only numbers below it.
     """
     latest = "id IN (SELECT max(id) FROM asset WHERE kind = ? GROUP BY name)"
     which, values = (f"kind = ? AND {latest}", (kind, kind)) if not name else ("kind = ? AND name = ?", (kind, name))

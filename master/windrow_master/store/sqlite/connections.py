@@ -28,7 +28,7 @@ READER_WAIT_S = 5.0
 WRITER_CACHE_KIB = 16 << 10
 READER_CACHE_KIB = 4 << 10
 WAL_PAGES = 4000
-"""The WAL is copied into the database every so many pages (16 MB): less often than SQLite's 1,000, because the
+"""The number of pages (16 MB) after which the WAL is copied into the database: more than SQLite's 1,000, because the
 committer waits for it."""
 WAL_BYTES_KEPT = 64 << 20
 ROOM_TO_OPEN = 256 << 10
@@ -59,7 +59,7 @@ class FileDatabase:
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self.check: Check | None = None
-        """The check of the database in the background; None: the database was new when it was opened."""
+        """The check of the database in the background; None if the database was new when it was opened."""
 
     def writer(self) -> sqlite3.Connection:
         """The connection that writes, opened and migrated at the first call. Raises StateUnusable, StoreBusy."""

@@ -20,8 +20,8 @@ _SCHEMA_AT = 60
 
 
 def first_look(database: Path, traces: Traces, *, is_live: bool) -> dict[str, Any]:
-    """The findings of a first look: SQLite's version and whether it will do, how the database is damaged ("": no damage
-    shows), its schema, and the newest known schema."""
+    """The findings of a first look: SQLite's version and whether it will do, how the database is damaged (empty if no
+    damage shows), its schema, and the newest known schema."""
     return {
         "sqlite": sqlite3.sqlite_version,
         "sqlite_ok": sqlite3.sqlite_version_info >= SQLITE_MIN,

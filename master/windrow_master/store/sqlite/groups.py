@@ -20,7 +20,7 @@ class Write(NamedTuple):
     statement: BulkStatement
     rows: Sequence[Row]
     changes: int = -1
-    """The number of rows that it must change; -1: any number."""
+    """The number of rows that it must change; -1 for any number."""
 
 
 class DocumentCache:

@@ -153,7 +153,7 @@ class Check:
         self._thread.start()
 
     def wait(self, seconds: float = WAIT_S) -> None:
-        """Wait at most so long. Raises DatabaseDamaged if damage was found by then."""
+        """Wait at most this long. Raises DatabaseDamaged if damage was found by then."""
         self._thread.join(seconds)
         if self._error is not None:
             raise self._error

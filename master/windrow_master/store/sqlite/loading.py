@@ -145,7 +145,7 @@ def node_of(row: Sequence[Any]) -> NodeRow:
 
 
 def number_in(counters: bytes | None, name: str) -> int | None:
-    """One of a step's stored counters; None: it is not among them. Raises StateDamaged."""
+    """One of a step's stored counters; None if it is not among them. Raises StateDamaged."""
     if not counters:
         return None
     try:

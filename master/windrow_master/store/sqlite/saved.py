@@ -90,11 +90,11 @@ class SavedDatabase:
         self._connection.close()
 
     def _next_readable(self, table: str, names: str, key: str, after: int, last: int) -> int | None:
-        """The first key behind `after` at which a row can be read again; None: there is none up to `last`."""
+        """The first key after `after` at which a row can be read again; None if there is none up to `last`."""
         query = f"SELECT {names} FROM {table} WHERE {key} >= ? AND {key} <= ? ORDER BY {key} LIMIT 1"
 
         def found_from(start: int) -> int | None:
-            """The key of the first row from `start` on; -1: there is none; None: it cannot be read."""
+            """The key of the first row from `start` on; -1 if there is none, None if it cannot be read."""
             try:
                 row = self._connection.execute(query, (start, last)).fetchone()
             except (sqlite3.Error, OverflowError, MemoryError):

@@ -167,7 +167,7 @@ class SavedRecords:
         return (row for row, damage in self._rows_of(table) if damage is None)
 
     def _rows_of(self, table: str) -> Iterator[tuple[Sequence[Any], StateDamaged | None]]:
-        """The rows of one of WHOLE_ROWS that can be read, and what is wrong with them; None: they are sound."""
+        """The rows of one of WHOLE_ROWS that can be read, and what is wrong with them (None if they are sound)."""
         for row in self._database.rows(table, "rowid", (*WHOLE_ROWS[table].split(", "), CHECK)):
             try:
                 yield checked(table, row), None

@@ -45,7 +45,7 @@ class Shared(NamedTuple):
 
 
 def trouble_of(database: Path) -> str:
-    """How damage to a database's log shows, without a full stop; "": none shows.
+    """How damage to a database's log shows, without a full stop; empty if none shows.
 
     Call it only while nobody has the database open. Raises OSError.
     """
@@ -127,7 +127,7 @@ def _summed(content: bytes, start: tuple[int, int], order: str) -> tuple[int, in
 
 
 def _shared_of(path: Path) -> Shared | None:
-    """Read the shared memory; None: there is none, or it is not consistent."""
+    """Read the shared memory; None if there is none, or it is not consistent."""
     try:
         with path.open("rb") as file:
             content = file.read(_COPIED_AT + 4)

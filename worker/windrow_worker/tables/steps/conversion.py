@@ -21,7 +21,7 @@ _NONE = (None, False)
 
 def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series, int, int]:
     """The column converted to the type of `column`, how many values became null because they cannot be converted, and
-    the index of the first of those (-1: none).
+    the index of the first of those (-1 if there is none).
     """
     kind = _kind(given)
     if kind == column.type:
