@@ -87,8 +87,9 @@ Since = Annotated[
     str,
     typer.Option(
         metavar="JOB",
-        help="Take over the results of an earlier job (last: the newest of this file). Only mini-batches that are new, "
-        "changed or without a result run.",
+        help="Take over the results of an earlier job: its name, a beginning of it, or last for the newest of this "
+        "file. Only mini-batches that are new, changed or without a result run.",
+        autocompletion=completion.job_names,
     ),
 ]
 Tolerate = Annotated[
@@ -96,7 +97,22 @@ Tolerate = Annotated[
     typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
 ]
 Output = Annotated[OutputForm, typer.Option("--format", help="json: one JSON document on standard output.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The job: its name, an unambiguous beginning of it, or last for the newest.",
+        autocompletion=completion.job_names,
+    ),
+]
+JobOrStep = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB[:STEP]",
+        help="The job: its name, an unambiguous beginning of it, or last for the newest. JOB:STEP means one step.",
+        autocompletion=completion.job_and_step_names,
+    ),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
