@@ -13,12 +13,14 @@ from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.job_list import list_jobs
 from windrow.cli.job_stream import stream_job
+from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
     JobName,
     JobOrStep,
     Master,
+    Notify,
     Output,
     OutputForm,
     Sets,
@@ -61,6 +63,7 @@ def create(
         bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
     ] = False,
     tolerate: Tolerate = False,
+    targets: Notify = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the plan (steps, places, mini-batches, settings) and submit nothing."),
@@ -74,6 +77,8 @@ def create(
     Data at relative paths is uploaded, unless the master sees the same folder. If an upload breaks off, the same
     command continues it. Outputs at relative paths stay with the master until `windrow job download` fetches them.
     """
+    if targets and not (stream or dry_run):
+        raise UsageError("--notify tells of the job's end, and this command does not wait for it. Add --stream.")
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
@@ -97,6 +102,7 @@ def create(
                 tolerate=tolerate,
                 options=master_options(master, state),
                 begun=True,
+                targets=targets or (),
             )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
@@ -147,6 +153,7 @@ def stream(
     job: JobName,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     tolerate: Tolerate = False,
+    targets: Notify = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -164,14 +171,18 @@ def stream(
             tolerate=tolerate,
             options=master_options(master, state),
             begun=False,
+            targets=targets or (),
         )
+
+
+app.command("wait", epilog="Example: windrow job wait last --timeout 3600 && echo done")(wait)
 
 
 @app.command("cancel", epilog="Example: windrow job cancel digits-20260501-101500-ab12 --wait")
 @guarded
 def cancel(
     job: JobName,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
+    to_its_end: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -179,7 +190,7 @@ def cancel(
     """Cancel a job. A job that has ended stays as it is."""
     with open_client(master, state) as client:
         found = client.cancel(client.find(only_job(job)).job_id)
-        if wait and not found.state.ended:
+        if to_its_end and not found.state.ended:
             found = client.wait(found.job_id)
     if output is OutputForm.JSON:
         print_json(found.to_dict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
@@ -29,12 +30,20 @@ def tell_stands_still(job: Job) -> None:
 
 
 def stream_job(
-    client: Client, job: Job, output: str, *, strict: bool, tolerate: bool, options: str, begun: bool
+    client: Client,
+    job: Job,
+    output: str,
+    *,
+    strict: bool,
+    tolerate: bool,
+    options: str,
+    begun: bool,
+    targets: Sequence[str] = (),
 ) -> int:
     """Show a job until it has ended; return the exit code for its end.
 
     `options`: those by which later commands find its master. `begun`: whether this command has begun the job, and told
-    its warnings.
+    its warnings. `targets`: whom to notify (`windrow.cli.notify`).
     """
     from windrow.cli.display import summary
     from windrow.cli.job_follower import Follower
@@ -73,4 +82,8 @@ def stream_job(
         emit("end", job=job.to_dict(), outputs=places, exit_code=code)
     else:
         summary.print_summary(job, document, options=options, here=client.is_here)
+    if targets:
+        from windrow.cli.notify import notify
+
+        notify(targets, job, code)
     return code

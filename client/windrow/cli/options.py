@@ -96,6 +96,15 @@ Tolerate = Annotated[
     bool,
     typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
 ]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify",
+        metavar="TARGET",
+        help="When the job ends: run this command line (it gets WINDROW_JOB, WINDROW_STATE_WORD and WINDROW_SUMMARY), "
+        "post JSON to this http(s) address, or show it on the desktop (desktop). Repeatable.",
+    ),
+]
 Output = Annotated[OutputForm, typer.Option("--format", help="json: one JSON document on standard output.")]
 JobName = Annotated[
     str,
