@@ -1,4 +1,4 @@
-"""Steps that have ended on this node: their files are removed, the master is told, their logs stay until it has them.
+"""Steps that have ended on this node: their files are removed, the master is notified, and logs stay until it has them.
 
 Invariants:
 

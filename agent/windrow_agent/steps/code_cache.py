@@ -21,7 +21,7 @@ Download = Callable[[str, Path], Awaitable[None]]
 
 
 class CodeUnavailable(Exception):
-    """The step's code cannot be provided; the text says why and what to do."""
+    """The step's code cannot be provided; the message says why."""
 
 
 class CodeSums(NamedTuple):

@@ -211,7 +211,7 @@ class Step:
 
     @property
     def depth(self) -> int:
-        """How many leases a worker may have now: only one if its outputs are saved before it goes on."""
+        """How many leases a worker may have now: only one if its outputs are saved before it continues."""
         return 1 if self.saves_outputs else self.pace.depth
 
     @property

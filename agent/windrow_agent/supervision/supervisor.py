@@ -91,7 +91,7 @@ class Supervisor:
     # Start.
 
     def start(self, step: Step) -> bool:
-        """Starts the step's next worker. False: it could not be started, and the master is told why."""
+        """Starts the step's next worker. Returns False, and reports why to the master, if it could not be started."""
         number = step.lineage.next_process
         try:
             worker = self._workforce.start(step)
@@ -173,7 +173,7 @@ class Supervisor:
     # Deadlines.
 
     def watch(self, worker: WorkerProcess, step: Step, now: int, stalled_ns: int) -> None:
-        """Kills a worker that has passed a deadline, works on a revoked lease, or cannot go on.
+        """Kills a worker that has passed a deadline, works on a revoked lease, or cannot continue.
 
         `stalled_ns`: how long this machine has stalled since the agent started.
         """
@@ -258,7 +258,7 @@ class Supervisor:
     # Deaths.
 
     def _on_death(self, step: Step, worker: WorkerProcess) -> None:
-        """A worker has died: what it had done counts, what it had begun is charged, the rest is queued again."""
+        """A worker has died: what it had finished counts, what it had started is charged, the rest is queued again."""
         self.forget(worker)
         # Children that hold its channels must not send results in its name.
         worker.kill()

@@ -288,7 +288,7 @@ app.command(
 def run_app() -> int:
     """Run the command line of this process.
 
-    Returns its exit code, or ends the process with it. If JSON is requested, errors of usage are reported as JSON, too.
+    Returns its exit code, or ends the process with it. If JSON is requested, usage errors are also reported as JSON.
     """
     if not _wants_json(sys.argv[1:]):
         app(prog_name="windrow")

@@ -35,7 +35,7 @@ _NAMES = {
     "output_failed": "an output that could not be written",
     "input_misread": "input that was read unlike it was divided",
 }
-"""What an attempt met, for causes whose messages name no type of error."""
+"""What happened to an attempt, for causes whose messages do not name a type of error."""
 
 
 class KindKey(NamedTuple):
@@ -55,9 +55,9 @@ class FailureKind(NamedTuple):
     cause: str
     """Such as `exception`; `unspecified` for items that got no result although `run()` returned."""
     error: str
-    """The type of the exception, such as `ValueError`; empty if the message names none."""
+    """The type of the exception, such as `ValueError`; empty if the message does not name one."""
     place: str
-    """Where in the script, such as `score.py, line 12`; empty if the message names no place."""
+    """Where in the script, such as `score.py, line 12`; empty if the message does not name a place."""
     attempts: int
     """Failed attempts of this kind."""
     final_attempts: int
@@ -106,7 +106,7 @@ def ordered(kinds: Iterable[FailureKind]) -> list[FailureKind]:
 
 
 def name_of(kind: FailureKind, *, with_place: bool = True) -> str:
-    """What an attempt met: `ValueError (score.py, line 12)`, `a timeout`."""
+    """What happened to an attempt: `ValueError (score.py, line 12)`, `a timeout`."""
     name = kind.error or _NAMES.get(kind.cause, kind.cause)
     return f"{name} ({kind.place})" if with_place and kind.error and kind.place else name
 

@@ -69,7 +69,7 @@ def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) ->
         return b""
     if not url.is_web:
         return tried(partial(_read, url, size, version, begin, end))
-    # Most tables lie in folders and buckets.
+    # Most tables are in folders and buckets.
     from windrow.storage.copies import copied_part
 
     return copied_part(url, size, version, begin, end, partial(_read, url, size, version, begin, end))

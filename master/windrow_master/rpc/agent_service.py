@@ -243,7 +243,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     session.send_acknowledgements(done.result())
                 else:
                     # A bug in the core, reported there. On its next stream the agent sends again what has no answer:
-                    # the results of other jobs in the same message must not wait for ever.
+                    # the results of other jobs in the same message must not wait forever.
                     session.close()
 
             future.add_done_callback(acknowledge)

@@ -1,7 +1,7 @@
-"""Input rows that planners sorted by partition keys: where they are, and when they go.
+"""Input rows that planners sorted by partition keys: where they are, and when they are removed.
 
-They go when their job has durably completed. After any other end they stay, for a retry. If a master dies before it
-removes them, the next master over its state folder does so at its start.
+They are removed when their job has durably completed. After any other end they stay, for a retry. If a master dies
+before itremoves them, the next master over its state folder does so at its start.
 """
 
 from __future__ import annotations

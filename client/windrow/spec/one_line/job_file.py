@@ -52,7 +52,7 @@ def make_job_file(
 ) -> MadeJob:
     """The job file and what it needs beside it.
 
-    `folder`: where typed paths begin. `relative_to`: the folder in which the job file will lie, if paths shall be
+    `folder`: where typed paths begin. `relative_to`: the folder in which the job file will be, if paths have to be
     relative to it. `before`: the text of the job file that the same command has made before. Raises UsageError.
     """
     _check_script(one, folder)

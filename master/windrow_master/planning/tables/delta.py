@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
-"""Supported reader features. Without deletion vectors, the first says nothing about files."""
+"""Supported reader features. Without deletion vectors, the first does not affect files."""
 
 
 class DeltaSource:

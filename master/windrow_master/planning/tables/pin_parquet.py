@@ -31,7 +31,7 @@ SLACK_BYTES = 512
 
 
 def with_row_groups(file: TableFile) -> TableFile:
-    """A file with the rows of each of its row groups, and where they lie. Raises PlanningError."""
+    """A file with the rows of each of its row groups, and where they are. Raises PlanningError."""
     footer = _footer(file)
     return file._replace(rows=footer.rows, spans=footer.spans)
 

@@ -163,7 +163,7 @@ class SavedDatabase:
             if is_full(error) or _says_full(error):
                 connection.close()
                 raise
-            # Damaged, which is told elsewhere. What lacks columns cannot be read: `gaps` will say so.
+            # Damaged, which is reported elsewhere. What lacks columns cannot be read: `gaps` will say so.
 
     def _template(self) -> bytes:
         """A new database's file, whose tables are where they are in every other."""
