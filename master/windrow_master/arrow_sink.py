@@ -26,7 +26,7 @@ class ArrowSink:
         return self.length
 
     def flush(self) -> None:
-        """Do nothing: no bytes wait here."""
+        """Do nothing: no bytes are buffered."""
 
     def close(self) -> None:
         self.closed = True

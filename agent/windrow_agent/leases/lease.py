@@ -18,7 +18,7 @@ class LeaseState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A lease as this node holds it: what the master sent, and its state here. Not the master's lease, which expires.
+    """A lease as this node holds it: what the master sent, and its local state. Not the master's lease, which expires.
 
     `worker`: the key of the worker process that has it, 0 for none.
     """

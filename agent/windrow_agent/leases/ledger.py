@@ -209,7 +209,7 @@ class Ledger:
         return lease
 
     def fail(self, lease_id: int) -> bool:
-        """A FETCHING or QUEUED lease cannot run here: it is FINISHED, and the caller makes its completion.
+        """A FETCHING or QUEUED lease cannot run on this node: it is FINISHED, and the caller makes its completion.
 
         False: it is neither.
         """

@@ -328,7 +328,7 @@ class Supervisor:
         # Not earlier: the lines just written about its end belong to its logs.
         step.end_logs(worker.process_number)
         if step.given_up and not step.live:
-            # The leases of the last worker have just come back, and nobody here will run them.
+            # The leases of the last worker have just come back, and no worker on this node will run them.
             self._distributor.release_queued(step.step_id)
         say(
             logging.INFO,

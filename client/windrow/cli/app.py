@@ -195,7 +195,7 @@ def run(
     options = RunOptions(file)
     options.inputs = inputs or []
     if "--" in sys.argv:
-        # Typer counts what stands behind among the inputs.
+        # Typer counts what follows among the inputs.
         options.arguments = sys.argv[sys.argv.index("--") + 1 :]
         options.inputs = options.inputs[: len(options.inputs) - len(options.arguments)]
     options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size

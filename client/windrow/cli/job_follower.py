@@ -169,7 +169,7 @@ class Follower:
                     self.tell(f"The master accepts no changes: {now}" if now else "The master accepts changes again.")
                 reason = now
                 before, waits = waits, self._client.why_no_work(self._job_id)
-                # Twice in a row, so that an agent that is just starting alarms nobody.
+                # Twice in a row, so that an agent that is just starting does not cause an alarm.
                 if waits in ("", before) and waits != told:
                     told = waits
                     self.tell(waits or "A node takes work again.")

@@ -29,7 +29,7 @@ _REGULAR, _PAX = b"0", b"x"
 
 
 class ArchiveError(Exception):
-    """A folder that cannot be packed, or an archive that is refused; the text says what, where and what to do."""
+    """A folder that cannot be packed, or an archive that is refused; the message says which, and why."""
 
 
 class OtherKind(ArchiveError):

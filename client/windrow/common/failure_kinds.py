@@ -95,13 +95,13 @@ def key_of(message: str) -> KindKey:
         message,
     )
     error = named[1] if named else ""
-    # Alike but for numbers: "item 17 is bad", "item 18 is bad".
+    # The same except for numbers: "item 17 is bad", "item 18 is bad".
     rest = "" if error or place else re.sub(r"\d+", "#", message[:MESSAGE_CHARACTERS_MAX])
     return KindKey(error, place, rest)
 
 
 def ordered(kinds: Iterable[FailureKind]) -> list[FailureKind]:
-    """The kinds that cost most first; those that recovered behind them, the most frequent first."""
+    """The kinds that cost most first; then those that recovered, the most frequent first."""
     return sorted(kinds, key=lambda kind: (not kind.is_permanent, -kind.mini_batches, -kind.items, -kind.attempts))
 
 

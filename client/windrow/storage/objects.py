@@ -63,7 +63,7 @@ def meta_of(url: StorageUrl) -> Any:
 def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
     """Bytes of an object with known size and version. Raises StorageError.
 
-    A file of a web server without range requests is copied here, for the life of this process.
+    A file of a web server without range requests is copied to this machine, for the life of this process.
     """
     if begin >= end:
         return b""

@@ -30,7 +30,7 @@ WHAT_TO_DO = (
 
 
 def miscount(planned: int, read: int) -> str:
-    """What is wrong with a result if the worker read another number of items than was planned."""
+    """What is wrong with a result if the worker read a different number of items than was planned."""
     return (
         f"{counted(planned, 'item')} of this mini-batch were planned, but the worker has read "
         f"{counted(read, 'item')}: its input was not read as it was divided."

@@ -2,7 +2,7 @@
 
 A header line is the same everywhere. Columns have the same names. Their types are also the same, except in three cases:
 only missing values fit anything, int64 fits float64 (as where a mini-batch without missing values meets one with them),
-and decimals fit those with more digits behind the point. These are chains: whichever mini-batch ends first, the
+and decimals fit those with more digits after the point. These are chains: whichever mini-batch ends first, the
 columns come out the same.
 """
 

@@ -89,7 +89,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
 
 
 def _verdict(step: Step, lost: LostRows, generation: int, message: str) -> AttemptRow:
-    """The row for the attempt that made the lost rows. Rows that were taken over have no attempt here."""
+    """The row for the attempt that made the lost rows. Rows that were taken over have no attempt in this job."""
     return AttemptRow(
         lease_id=lost.lease_id,
         step_id=step.step_id,

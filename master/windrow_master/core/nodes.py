@@ -90,7 +90,7 @@ def _note_sign_of_life(state: CoreState, node: Node, now: Moment, next_s: float 
 
 
 def is_cut_off(state: CoreState, now: Moment) -> bool:
-    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, but for at
+    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, except for at
     most `cut_off_max_s`.
     """
     # The cheap test first: it is made at each sign of life, and is nearly always false.

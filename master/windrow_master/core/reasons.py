@@ -108,7 +108,7 @@ class Reason(NamedTuple):
     pool: str = ""
     """The pool that the step names."""
     pools: tuple[str, ...] = ()
-    """The pools of the nodes that are here."""
+    """The pools of the connected nodes."""
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:

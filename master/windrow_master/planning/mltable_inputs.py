@@ -295,7 +295,7 @@ def _pin_steps(
     reader = pinned["reader"]
     before = path_columns(source.mltable.before if source.mltable is not None else ())
     if before.names and "path_columns" not in reader:
-        # Before JSON lines or Parquet are read, they stand behind the data.
+        # Before JSON lines or Parquet are read, they come after the data.
         check_names(before, column_names(reader))
         reader["path_columns"] = path_columns_json(before, None)
     if source.mltable is not None and source.mltable.after:

@@ -74,7 +74,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         await in_thread(self._threads.shutdown)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
-        """How many bytes of an artifact are here. A damaged one counts as missing."""
+        """How many bytes of an artifact are stored. A damaged one counts as missing."""
         with contextlib.suppress(ArtifactError):
             await in_thread(self._artifacts.verified, request.digest)
         length, complete = self._artifacts.length(request.digest)

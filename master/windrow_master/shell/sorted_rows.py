@@ -88,7 +88,7 @@ class SortedRows:
     def remove_left(self, reader: StoreReader) -> None:
         """Remove from the datastore the sorted rows of jobs that completed under an earlier master.
 
-        Rows in a state folder go with their job. Folders of jobs that are unknown here belong to another master.
+        Rows in a state folder go with their job. Folders of jobs that this master does not know belong to another one.
         """
         if self._shared is None:
             return

@@ -19,7 +19,7 @@ from windrow.spec.one_line.yaml_text import flow, scalar
 from windrow.spec.tables.mltable import FILE_NAME
 
 CHOSEN = "chosen by windrow"
-"""Stands behind a mini-batch size that nobody gave."""
+"""Follows a mini-batch size that was not given."""
 
 _HAS_RUN = re.compile(
     rb"^[ \t]*(?:async[ \t]+)?def[ \t]+run\b|^run\b[^\n=(]*="

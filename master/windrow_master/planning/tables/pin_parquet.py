@@ -161,5 +161,5 @@ def _spans(metadata: Any, size: int) -> tuple[tuple[int, int], ...]:
             begins.append(begin)
             ends.append(begin + chunk.total_compressed_size + SLACK_BYTES)
         spans.append((min(begins), min(size, max(ends))))
-    # The footer's length and the magic word stand behind it.
+    # The footer's length and the magic word come after it.
     return (*spans, (max(0, size - metadata.serialized_size - 8), size))
