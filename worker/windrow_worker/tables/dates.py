@@ -38,8 +38,8 @@ _NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
 
 
 def readings(text: str) -> Dict[str, int]:
-    """The possible forms of a text, each with the nanoseconds that it then means; empty if it is not a date. Whitespace may
-    be missing or repeated between its parts, and may precede it, but not follow it.
+    """The possible forms of a text, each with the nanoseconds that it then means; empty if it is not a date. Whitespace
+    may be missing or repeated between its parts, and may precede it, but not follow it.
     """
     text = text.lstrip()
     for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
