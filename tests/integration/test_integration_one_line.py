@@ -217,7 +217,7 @@ def test_data_beside_the_script_is_no_code(folder: OneLineRun) -> None:
     [
         ("score.py nope -o a.csv", '"nope" does not exist'),
         ("score.py data/*.jpg -o a.csv", 'No file matches "data/*.jpg"'),
-        ("score.py data", "Where shall the rows go?"),
+        ("score.py data", "-o is missing: the file for the rows"),
         ("score.py data -o a.xls", 'the suffix ".xls" is not one of'),
         ("score.py -o a.csv", "There is no input"),
         ("nope.py data -o a.csv", "There is no script nope.py"),
@@ -251,7 +251,7 @@ def test_a_beginning_runs_as_it_is(folder: OneLineRun, data: str, first: bytes) 
     assert (folder.folder / "again.csv").read_bytes() == written
     code, text = folder.run("init", data)
     assert code == 2
-    assert "job.yml exists already" in text
+    assert "score.py exists already" in text
 
 
 def test_nothing_is_left_of_a_beginning_without_data(folder: OneLineRun) -> None:

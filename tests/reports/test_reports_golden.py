@@ -98,7 +98,7 @@ def test_the_processes_of_the_node_are_listed_by_hour_and_minute(reported: Repor
 def test_the_commands_that_a_result_names_work(reported: ReportedJob) -> None:
     lines = (reported.logs / "job_result.txt").read_text().splitlines()
     commands = [line.partition("windrow ")[2] for line in lines if "windrow job logs " in line]
-    assert len(commands) == 4
+    assert len(commands) == 3
     for command in commands:
         code, text = reported.windrow(*command.split())
         assert code == 0 and ("cannot score f3" in text or "took longer" in text), (command, text)

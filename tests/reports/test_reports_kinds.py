@@ -30,18 +30,20 @@ def test_a_message_says_its_kind(message: str, key: KindKey) -> None:
 
 
 def kind(attempts: int, final: int, mini_batches: int, items: int = 0, cause: str = "exception") -> FailureKind:
-    return FailureKind(cause, "OSError", "a.py, line 2", attempts, final, mini_batches, items, 0, "", "", "n", 0)
+    index = -1 if cause == "init_failed" else 0
+    return FailureKind(cause, "OSError", "a.py, line 2", attempts, final, mini_batches, items, index, "", "", "n", 0)
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         (kind(222, 0, 0), "222 attempts met OSError (a.py, line 2) and recovered on retry"),
-        (kind(1, 1, 1, 5), "1 mini-batch failed with OSError (a.py, line 2)"),
-        (kind(33, 33, 11, 11), "11 mini-batches failed with OSError (a.py, line 2), in 33 attempts"),
+        (kind(2, 2, 0), "2 attempts met OSError (a.py, line 2), in mini-batches that then failed otherwise"),
+        (kind(1, 1, 1, 5), "5 items in 1 mini-batch failed with OSError (a.py, line 2)"),
+        (kind(33, 33, 11, 11), "11 items in 11 mini-batches failed with OSError (a.py, line 2), in 33 attempts"),
         (
             kind(5, 3, 1, 1),
-            "1 mini-batch failed with OSError (a.py, line 2); 2 more attempts met it and recovered on retry",
+            "1 item in 1 mini-batch failed with OSError (a.py, line 2); 2 more attempts met it and recovered on retry",
         ),
         (kind(0, 0, 2, 3, "unspecified"), "3 items in 2 mini-batches got no result"),
         (kind(4, 4, 0, 0, "init_failed"), "4 starts of a worker failed with OSError (a.py, line 2)"),
@@ -91,6 +93,6 @@ def test_every_summary_tells_what_is_permanent_first_and_what_recovered_apart(tm
     _, shown = job.windrow("job", "show", job.job_id)
     _, explained = job.windrow("job", "explain", job.job_id)
     for text in (told, result, errors, shown, explained, page.read_text()):
-        permanent = text.index("1 mini-batch failed with ValueError")
+        permanent = text.index(" in 1 mini-batch failed with ValueError")
         recovered = text.index("met ConnectionError (entry.py, line 6) and recovered on retry")
         assert permanent < recovered, text

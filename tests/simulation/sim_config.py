@@ -146,7 +146,7 @@ def draw_config(rng: Random) -> Config:
         config.jobs.append(_follow(rng, config.jobs, nights_s))
         # They begin when others have ended, and should not have peace.
         config.faults_until_s += nights_s
-    if rng.random() < 0.5:
+    if rng.random() > 0.75:
         config.bad_items, config.deadly_items = rng.choice([0.01, 0.05]), rng.choice([0.0, 0.3, 1.0])
         for job in config.jobs:
             job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)

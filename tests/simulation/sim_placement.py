@@ -155,7 +155,7 @@ class Placement:
 
     def _check_bad(self, core: Core, step: Step, node: Node, effect: fx.SendAssignments, others: list[Node]) -> None:
         state, config, now_s = core.state, self._sim.config, self._sim.world.now_s
-        if not self._sim.is_bad(node.node_id) or config.poison or sum(config.causes.values()) > 0.1:
+        if not self._sim.is_bad(node.node_id) or config.poison or config.bad_items or sum(config.causes.values()) > 0.1:
             return
         good = [
             other

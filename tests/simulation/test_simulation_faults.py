@@ -22,6 +22,7 @@ FOUND_BY = {
     "no_generation_check": 5080,
     "nobody_is_doubted": 47,
     "nothing_is_recalled": 42,
+    "only_deaths_are_split": 59,
     "pause_not_made_up_for": 7,
     "removed_node_stays": 24,
     "requeued_but_not_dropped": 4,

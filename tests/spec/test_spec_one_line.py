@@ -121,12 +121,14 @@ def test_tables_are_read_as_their_suffix_says(folder: Path) -> None:
 
 def test_options_are_settings(folder: Path) -> None:
     one = one_line(
-        "photos", output="o.txt", mini_batch_size="7", workers=3, timeout=9, max_retries=0, arguments=("--a", "b c")
-    )
+        "photos", output="o.txt", mini_batch_size="7", workers=3, timeout=9, max_retries=0, arguments=("--a", "b c"),
+        returns="any", split="off",
+    )  # fmt: skip
     step = step_of(folder, one)
     assert (step.mini_batch_size, step.max_concurrency_per_instance) == (7, 3)
     assert (step.run_invocation_timeout_s, step.max_retries) == (9, 0)
     assert (step.arguments, step.rows.format) == (("--a", "b c"), "text")
+    assert (step.returns, step.split) == ("any", 0)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "20"), (2, "10"), (8, "3"), (100, "1")])
@@ -196,19 +198,22 @@ def test_names_of_any_kind(folder: Path, name: str) -> None:
     [
         (one_line("nope"), '"nope" does not exist'),
         (one_line("photos/*.png"), 'No file matches "photos/*.png"'),
-        (one_line(), "There is no input."),
-        (one_line("photos", output=""), "Where shall the rows go? Name a file: -o rows.csv"),
-        (one_line("photos", output="a.xls"), 'the suffix ".xls" is not one of .csv'),
-        (one_line("photos", output="a"), 'the suffix "" is not one of .csv'),
-        (one_line("note.txt", kind="table"), '"note.txt" is no table by its name. Tables are CSV (.csv)'),
+        (one_line(), "No input is given."),
+        (one_line("photos", output=""), "-o is missing: the file for the rows"),
+        (one_line("photos", output="a.xls"), 'the suffix ".xls" is not supported. Use .csv'),
+        (one_line("photos", output="a"), 'the suffix "" is not supported. Use .csv'),
+        (one_line("note.txt", kind="table"), '"note.txt" does not have the suffix of a table. Tables are CSV (.csv)'),
         (one_line("photos", "a.csv"), "photos is a list of files and a.csv is a table"),
         (one_line("*.csv"), '-o out.csv matches the pattern "*.csv"'),
-        (one_line("a.csv", output="./a.csv"), "is an input as well"),
-        (one_line("a.csv", "a.csv"), "a.csv is named twice"),
+        (one_line("a.csv", output="./a.csv"), "is also an input"),
+        (one_line("a.csv", "a.csv"), "a.csv is given twice"),
         (one_line("z/a.csv.gz"), "is compressed, which cannot be cut"),
         (one_line("ftp://host/x"), "is an address that Windrow cannot reach"),
-        (one_line("*.*", kind="table"), "is no table by its name"),
+        (one_line("*.*", kind="table"), "does not have the suffix of a table"),
         (one_line("*s*", "a.csv"), "is a list of files and a.csv is a table"),
+        (one_line("photos", split="some"), "--split some: it must be off"),
+        (one_line("photos", split="0"), "--split 0: it must be off"),
+        (one_line("photos", returns="rows"), "--returns rows: it must be one of per_item"),
         (OneLine("nope.py", ("photos",), "a.csv"), "There is no script nope.py"),
         (OneLine("empty.py", ("photos",), "a.csv"), "empty.py has no function run()"),
     ],

@@ -26,13 +26,23 @@ from windrow.cli import (
 )
 from windrow.cli import state as state_commands
 from windrow.cli.messages import report
-from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, Kind, OutputForm, Sets, Since, guarded
+from windrow.cli.options import (
+    APP_SETTINGS,
+    Environments,
+    EnvironmentsChoice,
+    Kind,
+    OutputForm,
+    Sets,
+    Since,
+    Tolerate,
+    guarded,
+)
 from windrow.cli.run_options import RunOptions
 from windrow.errors import UsageError
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 job failed, 2 bad usage or job file, 3 done with tolerated failures (--strict), "
-    "4 cancelled, 5 master unreachable, 130 interrupted with the state kept."
+    "Exit codes: 0 done, 1 job failed, 2 bad usage or job file, 3 done with failures that no threshold "
+    "allows (with --strict: with any), 4 cancelled, 5 master unreachable, 130 interrupted with the state kept."
 )
 
 app = typer.Typer(
@@ -123,6 +133,21 @@ def run(
             metavar="KEY,…", help="With a script: columns of a table; each mini-batch has one of their values."
         ),
     ] = None,
+    returns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="per_item|per_group|any",
+            help="With a script: what a row that run() returns stands for [default: an item; with keys, the group].",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="off|N",
+            help="With a script: do not split failed mini-batches to find the items that fail, or split N at a time "
+            "[default: 1].",
+        ),
+    ] = None,
     save: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With a script: write the equivalent job file, and run nothing."),
@@ -178,6 +203,7 @@ def run(
         ),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    tolerate: Tolerate = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
     form: Annotated[
         OutputForm, typer.Option("--format", help="json: one event per line on standard output.")
@@ -201,6 +227,7 @@ def run(
     options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size
     options.workers, options.timeout, options.max_retries = workers, timeout, max_retries
     options.partition_keys, options.save = partition_keys, save
+    options.returns, options.split = returns, split
     if misplaced := options.misplaced():
         raise typer.BadParameter(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "
@@ -213,6 +240,7 @@ def run(
     options.environments = environments.value
     options.slots = slots or workers
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
+    options.tolerate = tolerate
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.form = form.value
     return run_start.run(options)

@@ -7,7 +7,7 @@ JOB_FAILED = 1
 USAGE = 2
 """Bad options, a bad job file, a refused request."""
 TOLERATED_FAILURES = 3
-"""Only under --strict."""
+"""Of a step without a threshold, or under --strict."""
 CANCELLED = 4
 UNREACHABLE = 5
 INTERRUPTED = 130

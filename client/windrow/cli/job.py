@@ -22,6 +22,7 @@ from windrow.cli.options import (
     Sets,
     Since,
     State,
+    Tolerate,
     guarded,
     open_client,
     warn_read_only,
@@ -56,6 +57,7 @@ def create(
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
     ] = False,
+    tolerate: Tolerate = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the plan (steps, places, mini-batches, settings) and submit nothing."),
@@ -85,7 +87,13 @@ def create(
             out(f"warning: {warning}")
         if stream:
             return stream_job(
-                client, job.job_id, output.value, strict=strict, options=master_options(master, state), begun=job
+                client,
+                job.job_id,
+                output.value,
+                strict=strict,
+                tolerate=tolerate,
+                options=master_options(master, state),
+                begun=job,
             )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
@@ -155,6 +163,7 @@ app.command("explain", epilog="Example: windrow job explain digits-20260501-1015
 def stream(
     job: JobName,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    tolerate: Tolerate = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -164,7 +173,9 @@ def stream(
     The exit code is the job's. Ctrl-C stops following, not the job.
     """
     with open_client(master, state) as client:
-        return stream_job(client, job, output.value, strict=strict, options=master_options(master, state))
+        return stream_job(
+            client, job, output.value, strict=strict, tolerate=tolerate, options=master_options(master, state)
+        )
 
 
 @app.command("cancel", epilog="Example: windrow job cancel digits-20260501-101500-ab12 --wait")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import is_colourful, say
+from windrow.cli.tolerance import tolerance_note
 from windrow.common.quantities import counted
 from windrow.sdk.job import Job
 
@@ -28,7 +29,7 @@ def tell_stands_still(job: Job) -> None:
 
 
 def stream_job(
-    client: Client, job_id: str, output: str, *, strict: bool, options: str, begun: Job | None = None
+    client: Client, job_id: str, output: str, *, strict: bool, tolerate: bool, options: str, begun: Job | None = None
 ) -> int:
     """Show a job until it has ended; return the exit code for its end.
 
@@ -44,6 +45,8 @@ def stream_job(
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
     display.begin(job, continued=None if begun is None else False)
+    if note := tolerance_note(client.document(job_id), tolerate=tolerate or strict):
+        display.notice(note)
     follower = Follower(
         client,
         job_id,
@@ -61,7 +64,7 @@ def stream_job(
     finally:
         follower.close()
         display.end()
-    code = summary.exit_code(job, strict=strict)
+    code = summary.exit_code(job, document, strict=strict, tolerate=tolerate)
     if output == "json":
         from windrow.cli.display.jsonlines import emit
 

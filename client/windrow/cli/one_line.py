@@ -86,6 +86,8 @@ def _one_line(options: RunOptions) -> OneLine:
         timeout=options.timeout,
         max_retries=options.max_retries,
         partition_keys=tuple(key for key in keys if key),
+        returns=options.returns,
+        split=options.split,
         arguments=tuple(options.arguments),
         slots=options.slots or options.workers or processors(),
     )

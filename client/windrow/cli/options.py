@@ -91,6 +91,10 @@ Since = Annotated[
         "changed or without a result run.",
     ),
 ]
+Tolerate = Annotated[
+    bool,
+    typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
+]
 Output = Annotated[OutputForm, typer.Option("--format", help="json: one JSON document on standard output.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
 Sets = Annotated[

@@ -12,7 +12,18 @@ from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.job_stream import stream_job
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
-from windrow.cli.options import JobName, Master, Output, OutputForm, Sets, State, guarded, open_client, state_of
+from windrow.cli.options import (
+    JobName,
+    Master,
+    Output,
+    OutputForm,
+    Sets,
+    State,
+    Tolerate,
+    guarded,
+    open_client,
+    state_of,
+)
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import out, print_json
 from windrow.common.quantities import counted
@@ -35,6 +46,7 @@ def retry(
     sets: Sets = None,
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    tolerate: Tolerate = False,
     python: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Interpreter for the script, for runs on this machine [default: as before]."),
@@ -66,7 +78,7 @@ def retry(
         raise UsageError("--set changes a job file: name it with --file.")
     folder = state_of(master, state)
     if folder is not None:
-        return _here(job, file, sets, folder, python, slots, strict=strict, output=output)
+        return _here(job, file, sets, folder, python, slots, strict=strict, tolerate=tolerate, output=output)
     if python is not None or slots is not None:
         option = "--slots" if python is None else "--python"
         raise UsageError(
@@ -78,7 +90,13 @@ def retry(
             found = client.retry(job, file, sets=sets or (), on_upload=display.show)
         if stream:
             return stream_job(
-                client, job, output.value, strict=strict, options=master_options(master, state), begun=found
+                client,
+                job,
+                output.value,
+                strict=strict,
+                tolerate=tolerate,
+                options=master_options(master, state),
+                begun=found,
             )
         if output is OutputForm.JSON:
             print_json(found.to_dict())
@@ -98,6 +116,7 @@ def _here(
     slots: int | None,
     *,
     strict: bool,
+    tolerate: bool,
     output: OutputForm,
 ) -> int:
     """Retry a run of this machine with a private master and agent, like `windrow run`."""
@@ -113,5 +132,5 @@ def _here(
         options.environments = "own"
     if before.python and not python:
         say(f"Scripts run in {before.python}, as in the previous run; --python chooses another.")
-    options.strict, options.form = strict, output.value
+    options.strict, options.tolerate, options.form = strict, tolerate, output.value
     return run_start.run(options)

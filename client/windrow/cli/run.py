@@ -258,6 +258,12 @@ class _Run:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:
             self._say("This run has already finished, while no command followed it. To run it again, use --restart.")
+        if loaded is not None and not begun.job.state.ended:
+            from windrow.cli.tolerance import tolerance_note
+
+            steps = [step._asdict() for step in loaded.job.steps]
+            if note := tolerance_note({"steps": steps}, tolerate=options.tolerate or options.strict):
+                self._say(note)
         for other in begun.others:
             self._say(
                 f"The unfinished run {other.job_id} ({other.display_name}) of this state folder continues as well."
@@ -287,7 +293,7 @@ class _Run:
         from windrow.cli.display import summary
         from windrow.cli.master_choice import master_options
 
-        code = summary.exit_code(job, strict=self._options.strict)
+        code = summary.exit_code(job, document, strict=self._options.strict, tolerate=self._options.tolerate)
         if self._options.form == "json":
             from windrow.cli.display.jsonlines import emit
 

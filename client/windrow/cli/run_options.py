@@ -14,6 +14,7 @@ FLAGS = {
     "--keep-rows": "keep_rows",
     "--exact-row-index": "exact_row_index",
     "--strict": "strict",
+    "--tolerate": "tolerate",
     "--no-progress": "no_progress",
 }
 VALUES = {
@@ -31,12 +32,17 @@ VALUES = {
     "--timeout": "timeout",
     "--max-retries": "max_retries",
     "--partition-keys": "partition_keys",
+    "--returns": "returns",
+    "--split": "split",
     "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores"}
 CHOICES = {"form": ("text", "json"), "environments": ("build", "own"), "kind": ("auto", "files", "table")}
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
-ONE_LINE = ("output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "save")
+ONE_LINE = (
+    "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
+    "save",
+)  # fmt: skip
 """What stands in a job file, if there is one."""
 
 
@@ -56,6 +62,8 @@ class RunOptions:
         self.timeout: int | None = None
         self.max_retries: int | None = None
         self.partition_keys: str | None = None
+        self.returns: str | None = None
+        self.split: str | None = None
         self.save: str | None = None
         self.sets: list[str] = []
         self.datastores: list[str] = []
@@ -69,6 +77,7 @@ class RunOptions:
         self.keep_rows = False
         self.exact_row_index = False
         self.strict = False
+        self.tolerate = False
         self.no_progress = False
         self.form = "text"
         self.retried = ""

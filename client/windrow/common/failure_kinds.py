@@ -33,6 +33,7 @@ _NAMES = {
     "cancelled": "a cancelled attempt",
     "node_killer": "the loss of several nodes",
     "output_failed": "an output that could not be written",
+    "marked": "a failure that the script reported",
     "input_misread": "input that was read unlike it was divided",
 }
 """What happened to an attempt, for causes whose messages do not name a type of error."""
@@ -70,7 +71,7 @@ class FailureKind(NamedTuple):
     """The mini-batch of the example; -1 if a worker failed before it had one."""
     message: str
     detail: str
-    """A traceback or the tail of stderr, for failures that were final; otherwise empty."""
+    """A traceback or the tail of stderr; only of a few kinds, those of final failures first."""
     node_id: str
     process_number: int | None
     status: str = ""
@@ -79,7 +80,12 @@ class FailureKind(NamedTuple):
     @property
     def is_permanent(self) -> bool:
         """Whether something failed for good by failures of this kind."""
-        return bool(self.mini_batches or self.final_attempts)
+        return bool(self.mini_batches or (self.final_attempts and self.is_start))
+
+    @property
+    def is_start(self) -> bool:
+        """Whether workers failed before they had a mini-batch."""
+        return self.mini_batch_index < 0
 
 
 def key_of(message: str) -> KindKey:
@@ -123,12 +129,16 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     attempts = counted(kind.attempts, "attempt")
     others = kind.attempts - kind.final_attempts
     after = "recovered on retry" if settled else "was queued again" if others == 1 else "were queued again"
-    if kind.cause == "init_failed" or (kind.final_attempts and not kind.mini_batches):
+    if kind.is_start:
         starts = counted(kind.attempts, "start")
         return f"{starts} of a worker failed with {name}" + ("" if kind.final_attempts else "; later ones succeeded")
+    if not kind.is_permanent and not others:
+        return f"{attempts} met {name}, in mini-batches that then failed otherwise"
     if not kind.is_permanent:
-        return f"{attempts} met {name} and {after}"
+        return f"{counted(others, 'attempt')} met {name} and {after}"
     what = "the command" if is_command else counted(kind.mini_batches, "mini-batch")
+    if kind.items and not is_command:
+        what = f"{counted(kind.items, 'item')} in {what}"
     told = f"{what} failed with {name}"
     if others:
         return f"{told}; {counted(others, 'more attempt')} met it and {after}"

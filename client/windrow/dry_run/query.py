@@ -34,8 +34,8 @@ def ask(
     """Where a job's data is, and how its inputs are divided.
 
     `state`: the state folder (absolute, there or not) of a run on this machine; None if the job is for another
-    machine's master, whose default place of outputs is `outputs`. `divided`: the steps whose inputs are divided now.
-    `since`: as of `windrow.spec.earlier_results`, of a run on this machine. Raises MasterFailed.
+    machine's master, whose default place of outputs is `outputs`. `divided`: names of the steps whose inputs are
+    divided now. `since`: as of `windrow.spec.earlier_results`, of a run on this machine. Raises MasterFailed.
     """
     question = {
         "document": job.to_json(),

@@ -177,7 +177,12 @@ def _complete_attempt(
             outcome = FAILED
         if results == 1 and not named and step.settings.returns_items:
             splits.tell_of_groups(state, step)
-        counters.add_short_return(mini_batch, short, message, node.node_id, result.process_number)
+        tries = table.tries.get(mini_batch)
+        before = tries.kinds if tries is not None else []
+        for one in named:
+            counters.add_failed_items(before, mini_batch, one.count, one.cause, one.message, node.node_id)
+        if unnamed := short - count_of(named):
+            counters.add_short_return(mini_batch, unnamed, message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
     else:
@@ -215,7 +220,6 @@ def _complete_attempt(
     _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
     if short:
         _store_failed_items(state, step, mini_batch, named)
-        unnamed = short - count_of(named)
         if unnamed:
             state.dirty.item_outcomes.append(
                 ItemOutcomeRow(

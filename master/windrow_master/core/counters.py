@@ -128,8 +128,8 @@ class Counters:
 
         kind = self._kind(cause, mini_batch, message, node_id, process, phase)
         kind["attempts"] += 1
-        if mini_batch < 0 and not kind["detail"]:
-            kind["detail"] = self._detail(detail)
+        if not kind["detail"]:
+            kind["detail"] = self._detail(detail, is_final=mini_batch < 0)
         return str(kind["key"])
 
     def give_up(
@@ -146,12 +146,21 @@ class Counters:
         else:
             if not last["mini_batches"]:
                 last["mini_batch"], last["message"] = mini_batch, message[:KIND_MESSAGE_MAX]
-                last["detail"] = last["detail"] or self._detail(detail)
+                last["detail"] = self._detail(detail, is_final=True) or last["detail"]
             last["mini_batches"] += 1
             last["items"] += items
-        for kind in map(self.kinds.get, [*before, *[key] * (failures - len(before))]):
-            if kind is not None:
-                kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
+        self._end_tries([*before, *[key] * (failures - len(before))])
+
+    def add_failed_items(
+        self, before: list[str], mini_batch: int, items: int, cause: int, message: str, node_id: str
+    ) -> None:
+        """Count items that failed alone, after their mini-batch was split. `before`: the kinds of its failures."""
+        kind = self._kind(cause, mini_batch, message, node_id, None, 0)
+        kind["items"] += items
+        if kind["last"] != mini_batch:
+            kind["last"] = mini_batch
+            kind["mini_batches"] += 1
+            self._end_tries([key for key in before if key == kind["key"]])
 
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""
@@ -234,7 +243,7 @@ class Counters:
                 self._make_room()
             kind = self.kinds[key] = {
                 "key": key, "cause": cause, "phase": phase, "error": found.error, "place": found.place,
-                "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
+                "last": -1, "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
                 "message": message[:KIND_MESSAGE_MAX], "detail": "", "node_id": node_id, "process_number": process,
             }  # fmt: skip
         return kind
@@ -246,9 +255,21 @@ class Counters:
         self.kinds_left_out[0] += least["attempts"]
         self.kinds_left_out[1] += least["mini_batches"]
 
-    def _detail(self, detail: str) -> str:
-        told = sum(bool(kind["detail"]) for kind in self.kinds.values())
-        return detail[-KIND_DETAIL_MAX:] if told < KIND_DETAILS_MAX else ""
+    def _end_tries(self, keys: list[str]) -> None:
+        """Count attempts of these kinds as those of a mini-batch that failed for good."""
+        for kind in map(self.kinds.get, keys):
+            if kind is not None:
+                kind["final_attempts"] = min(kind["attempts"], kind["final_attempts"] + 1)
+
+    def _detail(self, detail: str, *, is_final: bool) -> str:
+        """As much of a traceback as there is room for. One of a final failure takes the place of another's."""
+        told = [kind for kind in self.kinds.values() if kind["detail"]]
+        if len(told) >= KIND_DETAILS_MAX:
+            other = next((kind for kind in told if not kind["mini_batches"] and kind["mini_batch"] >= 0), None)
+            if not is_final or other is None:
+                return ""
+            other["detail"] = ""
+        return detail[-KIND_DETAIL_MAX:]
 
     def add_misfits(self, column: str, count: int, example: str) -> None:
         """Count values that did not fit a column's pinned type."""

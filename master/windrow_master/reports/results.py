@@ -235,7 +235,8 @@ def _retry_meaning(job: JobFacts) -> str:
 
 
 def _told_whole(job: JobFacts, step: StepFacts, kind: FailureKind, reader: StoreReader) -> Iterator[str]:
-    about = ", ".join(filter(None, (kind.status, kind.error_category)))
+    cause = "no_result" if kind.cause == SHORT_RETURN else kind.cause
+    about = ", ".join(filter(None, (cause, kind.status, kind.error_category)))
     yield f"- {_headline(step, kind)} ({about})"
     yield f"  First in {_where(step, kind)}:"
     yield from _told(kind)

@@ -21,6 +21,7 @@ from windrow_master.core.statuses import had_worker, status_of
 from windrow_master.reports.mini_batch_tables import utc
 from windrow_master.reports.whole_files import whole_file
 from windrow_master.store.protocol import StoreReader
+from windrow_master.store.records import FailureRow
 
 KINDS_MAX = 200
 MINI_BATCHES_NAMED = 10
@@ -67,14 +68,17 @@ def write_script_errors(
             counts[key] = counts.pop(key, 0) + 1  # the last one stands last
         for met, count in counts.items():
             kinds[met].add(mini_batch, count)
-        items = given_up.items_of(mini_batch)
+        items, is_whole = given_up.items_of(mini_batch)
         if items is None or not counts:
             continue
+        last = [*counts][-1]
         for met, count in counts.items():
-            one = kinds[met]
-            one.told = one.told._replace(final_attempts=one.told.final_attempts + count)
-        last = kinds[[*counts][-1]]
-        last.told = last.told._replace(mini_batches=last.told.mini_batches + 1, items=last.told.items + items)
+            # Where only some items failed, the others have got over what is not the kind of these.
+            if is_whole or met == last:
+                one = kinds[met]
+                one.told = one.told._replace(final_attempts=one.told.final_attempts + count)
+        told = kinds[last].told
+        kinds[last].told = told._replace(mini_batches=told.mini_batches + 1, items=told.items + items)
     if not total:
         target.unlink(missing_ok=True)
         return 0
@@ -96,22 +100,23 @@ def write_script_errors(
 
 
 class _GivenUp:
-    """The mini-batches that were given up, with their failed items; asked in ascending order."""
+    """What failed for good of the mini-batches; asked in ascending order."""
 
     def __init__(self, reader: StoreReader, step_id: StepId) -> None:
-        self._rows: Iterator[tuple[int, int]] = (
-            (failure.mini_batch, failure.item_count)
-            for page in reader.failures_of(step_id)
-            for failure in page
-            if failure.cause
+        self._rows: Iterator[FailureRow] = (
+            failure for page in reader.failures_of(step_id) for failure in page if failure.cause
         )
         self._next = next(self._rows, None)
 
-    def items_of(self, mini_batch: int) -> int | None:
-        """The failed items of a mini-batch; None if it was not given up."""
-        while self._next is not None and self._next[0] < mini_batch:
+    def items_of(self, mini_batch: int) -> tuple[int | None, bool]:
+        """The failed items of a mini-batch (None if nothing of it failed for good), and whether these are all."""
+        while self._next is not None and self._next.mini_batch < mini_batch:
             self._next = next(self._rows, None)
-        return self._next[1] if self._next is not None and self._next[0] == mini_batch else None
+        items, of = None, 0
+        while self._next is not None and self._next.mini_batch == mini_batch:
+            items, of = (items or 0) + self._next.item_count, self._next.items
+            self._next = next(self._rows, None)
+        return items, items is not None and items >= of
 
 
 def _example(attempt: AttemptRow) -> FailureKind:

@@ -23,6 +23,7 @@ _UNDECISIVE = frozenset(
         "error_threshold",
         "mini_batch_error_threshold",
         "allowed_failed_percent",
+        "tolerates_all",
         "max_retries",
         "split",
         "run_invocation_timeout_s",

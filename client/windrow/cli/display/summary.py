@@ -11,7 +11,8 @@ from typing import Any
 
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
-from windrow.common.failure_kinds import FailureKind, headline
+from windrow.cli.tolerance import without_threshold
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import Job, JobState, Step
 from windrow.sdk.results import rows_files
@@ -26,13 +27,19 @@ NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 FAILED_ITEMS = "failed_items.csv"
 
 
-def exit_code(job: Job, *, strict: bool) -> int:
-    """The exit code for a job that has ended or is paused."""
+def exit_code(job: Job, document: Mapping[str, Any], *, strict: bool, tolerate: bool) -> int:
+    """The exit code for a job that has ended or is paused.
+
+    Failures within a threshold of the job file end with 0, unless `strict`. Those of a step without any threshold end
+    with 3, unless `tolerate`.
+    """
     match job.state:
         case JobState.COMPLETED:
             return exit_codes.DONE
         case JobState.COMPLETED_WITH_FAILURES:
-            return exit_codes.TOLERATED_FAILURES if strict else exit_codes.DONE
+            unsaid = set(without_threshold(document))
+            failed = any(step.name in unsaid and (step.items.failed or step.mini_batches.failed) for step in job.steps)
+            return exit_codes.TOLERATED_FAILURES if strict or (failed and not tolerate) else exit_codes.DONE
         case JobState.CANCELLED:
             return exit_codes.CANCELLED
     return exit_codes.JOB_FAILED
@@ -236,6 +243,8 @@ def _print_failures(step: Step) -> None:
     """Print what failed for good, with the first failure of each kind; then, in one line each, what recovered."""
     for kind in step.failure_kinds[:KINDS_SHOWN]:
         _out(coloured(" ".join(failure_line(step, kind).split()), YELLOW if kind.is_permanent else DIM, sys.stdout))
+        if not kind.is_permanent:
+            continue
         lines = kind.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [kind.message]:
             _out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
@@ -257,7 +266,9 @@ def failure_line(step: Step, kind: FailureKind) -> str:
     if step.is_command and kind.attempts == 1:
         return f"{step.name} ({first}): {kind.message}"
     what = headline(kind, settled=settled, with_place=False, is_command=step.is_command)
-    return f"{step.name}: {what}; first in {first}: {kind.message}"
+    # The cause is what `windrow mb list --cause` takes.
+    cause = "no_result" if kind.cause == SHORT_RETURN else kind.cause
+    return f"{step.name}: {what}; cause {cause}, first in {first}: {kind.message}"
 
 
 def _took(job: Job) -> float | None:

@@ -56,6 +56,7 @@ _LATER: dict[str, dict[str, Any]] = {
         "profiling_module": None,
         "resume_from": None,
         "reuse": False,
+        "tolerates_all": False,
         "split": None,
         "returns": None,
     },
@@ -273,6 +274,7 @@ class _Reader(ValueReader):
                 "profiling_module": self.optional(self.one_of("cProfile", "profile")),
                 "resume_from": self.optional(self.text),
                 "reuse": self.flag,
+                "tolerates_all": self.flag,
                 "rows": self._rows,
             },
         )

@@ -123,6 +123,7 @@ class EffectiveStep(NamedTuple):
     `may_shut_down`: the script may have a `shutdown()`, which has to end everywhere before the step is done.
     `table_digests`: the sha256 of the MLTable files of divided inputs, if the client has read them.
     `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
+    `tolerates_all`: the job file itself switches all thresholds off; they are not off only because it sets none.
     `split`: how many mini-batches at a time are split to find the items that fail (0 for none, None for one).
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
@@ -157,6 +158,7 @@ class EffectiveStep(NamedTuple):
     error_threshold: int = -1
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
+    tolerates_all: bool = False
     max_retries: int = 2
     run_invocation_timeout_s: int = 60
     task_overhead_timeout_s: int = 600

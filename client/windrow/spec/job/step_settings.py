@@ -59,6 +59,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """Effective names of the settings read here, with their defaults. The last three end in `rows` and in an output."""
 
+THRESHOLDS = ("error_threshold", "mini_batch_error_threshold", "allowed_failed_percent")
+
 
 class StepSettings:
     """Gathers a step's settings; each remembers what set it last.
@@ -149,6 +151,10 @@ class StepSettings:
         # "0" is what a dumped pipeline writes for an unset size.
         if self.values["mini_batch_size"] == 0:
             self.values["mini_batch_size"] = None
+        # A file that says "-1" has chosen it; one that says nothing may not know.
+        self.values["tolerates_all"] = all(self.values[name] == DEFAULTS[name] for name in THRESHOLDS) and any(
+            self._origins[name].kind != "default" for name in THRESHOLDS
+        )
         for name, origin in self._origins.items():
             self._context.origins[f"{self._key}.{name}"] = origin
         keys, size = self.values["partition_keys"], self._origins["mini_batch_size"]

@@ -58,10 +58,10 @@ def read_inputs(typed: Sequence[str], kind: str, folder: str) -> list[Given]:
     Raises UsageError with everything that is wrong.
     """
     if kind not in KINDS:
-        raise UsageError(f"--as {kind}: allowed are {', '.join(KINDS)}.")
+        raise UsageError(f"--as {kind}: it must be one of {', '.join(KINDS)}.")
     if not typed:
         raise UsageError(
-            "There is no input. Name one or more after the script: folders, files, patterns in quotes "
+            "No input is given. Give one or more after the script: folders, files, patterns in quotes "
             "('photos/*.jpg'), tables, or addresses in a store."
         )
     found: list[Given] = []
@@ -77,13 +77,13 @@ def read_inputs(typed: Sequence[str], kind: str, folder: str) -> list[Given]:
     tables = [given.typed for given in found if not given.is_list and given.holds != ASSET]
     if lists and tables:
         raise UsageError(
-            f"{lists[0]} is a list of files and {tables[0]} is a table, but all inputs of a run have to be of one "
-            "kind. Run them one after the other, or use --as files to get the paths of all."
+            f"{lists[0]} is a list of files and {tables[0]} is a table, but all inputs of a run must be of one "
+            "kind. Run them separately, or use --as files to get the paths of all."
         )
     places: dict[str, str] = {}
     for given in found:
         if given.place in places:
-            raise UsageError(f"{given.typed} is named twice; name each input once.")
+            raise UsageError(f"{given.typed} is given twice. Give each input once.")
         places[given.place] = given.typed
     return found
 
@@ -127,7 +127,7 @@ def _read(text: str, kind: str, folder: str) -> list[Given]:
 
 def _local(text: str, value: str, kind: str, folder: str) -> list[Given]:
     if not value or "\0" in value:
-        raise UsageError(f'"{text}" is not a path; name a folder or a file.')
+        raise UsageError(f'"{text}" is not a path. Give a folder or a file.')
     path = absolute(value, folder)
     if os.path.isdir(path):
         defined = os.path.isfile(os.path.join(path, FILE_NAME))
@@ -153,7 +153,7 @@ def _pattern(text: str, path: str, kind: str) -> list[Given]:
         if not holds or (kind == "auto" and any(map(is_compressed, files))):
             holds = {_holds(files[0], text, kind)} if all(map(is_compressed, files)) else {FILES}
         if len(holds) > 1 and kind == "table":
-            raise UsageError(f'"{text}" matches tables of several formats; name those of each format by themselves.')
+            raise UsageError(f'"{text}" matches tables of several formats; run those of each format separately.')
         return [Given(text, "pattern", path, holds.pop() if len(holds) == 1 else FILES)]
     if not folders:
         raise UsageError(f'No file matches "{text}" ({path}). Check the pattern, and the folder that it begins with.')
@@ -186,8 +186,8 @@ def _holds(name: str, typed: str, kind: str) -> str:
     if read is None:
         if kind == "table":
             raise UsageError(
-                f'"{typed}" is no table by its name. Tables are {PLAIN_FORMATS}; for anything else, name a folder with '
-                "an MLTable file, or leave out --as table to get the paths of files."
+                f'"{typed}" does not have the suffix of a table. Tables are {PLAIN_FORMATS}; for anything '
+                "else, give a folder with an MLTable file, or leave out --as table to get the paths of files."
             )
         return FILES
     if kind == "auto" and name.lower().endswith(_NO_TABLE_BY_ITSELF):

@@ -16,6 +16,7 @@ from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, PLAIN, READS, Gi
 from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
 from windrow.spec.one_line.yaml_text import flow, scalar
+from windrow.spec.settings.schema import RETURNS
 from windrow.spec.tables.mltable import FILE_NAME
 
 CHOSEN = "chosen by windrow"
@@ -56,6 +57,7 @@ def make_job_file(
     relative to it. `before`: the text of the job file that the same command has made before. Raises UsageError.
     """
     _check_script(one, folder)
+    _check_split(one)
     suffix = _check_output(one, folder)
     given = read_inputs(one.inputs, one.kind, folder)
     _check_output_is_no_input(one, given, folder)
@@ -103,6 +105,8 @@ def make_job_file(
     lines.append(f"      entry_script: {scalar(os.path.basename(script))}")
     row_format = ROW_SUFFIXES[suffix]
     arguments = ["--append_row_format", row_format] if row_format != "text" else []
+    for name, value in (("--returns", one.returns), ("--split", one.split)):
+        arguments += [name, value] if value is not None else []
     if words := shlex.join([*arguments, *one.arguments]):
         lines.append(f"      program_arguments: {scalar(words)}")
     lines.append("      append_row_to: ${{outputs.rows}}")
@@ -128,7 +132,7 @@ def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, step: str) -> st
 def _check_script(one: OneLine, folder: str) -> None:
     script = absolute(one.script, folder)
     if not one.script.endswith(SCRIPT_SUFFIX):
-        raise UsageError(f"{one.script} is no script: its name has to end in {SCRIPT_SUFFIX}.")
+        raise UsageError(f"{one.script} is not a script: its name must end in {SCRIPT_SUFFIX}.")
     try:
         with open(script, "rb") as file:
             source = file.read()
@@ -143,16 +147,24 @@ def _check_script(one: OneLine, folder: str) -> None:
         )
 
 
+def _check_split(one: OneLine) -> None:
+    """As an argument of the script, a wrong value would be the script's own."""
+    if one.returns is not None and one.returns not in RETURNS:
+        raise UsageError(f"--returns {one.returns}: it must be one of {', '.join(RETURNS)}.")
+    if one.split is not None and one.split not in ("auto", "off") and not (one.split.isdecimal() and int(one.split)):
+        raise UsageError(f"--split {one.split}: it must be off, auto, or how many mini-batches to split at a time.")
+
+
 def _check_output(one: OneLine, folder: str) -> str:
     """The suffix of the output."""
     known = ".csv, .jsonl, .parquet, or .txt for lines of text"
     if not one.output:
-        raise UsageError(f"Where shall the rows go? Name a file: -o rows.csv (its suffix is {known}).")
+        raise UsageError(f"-o is missing: the file for the rows, such as -o rows.csv. Its suffix must be {known}.")
     suffix = os.path.splitext(one.output)[1]
     if suffix not in ROW_SUFFIXES:
-        raise UsageError(f'-o {one.output}: the suffix "{suffix}" is not one of {known}. Name another file.')
+        raise UsageError(f'-o {one.output}: the suffix "{suffix}" is not supported. Use {known}.')
     if parse_location(one.output).kind == "local" and os.path.isdir(absolute(one.output, folder)):
-        raise UsageError(f"-o {one.output} is a folder; name a file.")
+        raise UsageError(f"-o {one.output} is a folder. Give the name of a file.")
     return suffix
 
 
@@ -160,11 +172,11 @@ def _check_output_is_no_input(one: OneLine, given: Sequence[Given], folder: str)
     output = one.output if is_elsewhere(one.output) else absolute(one.output, folder)
     for read in given:
         if output == read.place:
-            raise UsageError(f"-o {one.output} is an input as well. Name another file.")
+            raise UsageError(f"-o {one.output} is also an input. Choose another file.")
         if read.entry == "pattern" and fnmatch.fnmatchcase(output, read.place):
             raise UsageError(
-                f'-o {one.output} matches the pattern "{read.typed}", so the next run would read it as input. Name a '
-                "file in another folder, or with another suffix."
+                f'-o {one.output} matches the pattern "{read.typed}", so the next run would read it as input. '
+                "Choose a file in another folder, or with another suffix."
             )
 
 

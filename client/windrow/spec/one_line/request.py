@@ -27,5 +27,7 @@ class OneLine(NamedTuple):
     timeout: int | None = None
     max_retries: int | None = None
     partition_keys: tuple[str, ...] = ()
+    returns: str | None = None
+    split: str | None = None
     arguments: tuple[str, ...] = ()
     slots: int = 1

@@ -1,0 +1,53 @@
+"""Failures that nobody has allowed in words: what is said at the start of a run, and its exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WINDROW = str(Path(sys.executable).with_name("windrow"))
+JOB = """\
+type: pipeline
+jobs:
+  score:
+    type: parallel
+    mini_batch_size: "1"
+    inputs: {{data: {{type: uri_folder, path: ./data}}}}
+    outputs: {{rows: {{type: uri_file, path: ./out.csv}}}}
+    input_data: ${{{{inputs.data}}}}
+    retry_settings: {{max_retries: 0}}
+    {threshold}
+    task: {{type: run_function, code: ./code, entry_script: entry.py, append_row_to: "${{{{outputs.rows}}}}"}}
+"""
+SCRIPT = """\
+def run(mini_batch):
+    if mini_batch[0].endswith("bad"):
+        raise ValueError("bad")
+    return mini_batch
+"""
+
+
+@pytest.mark.parametrize(
+    ("threshold", "options", "code", "said"),
+    [
+        ("", [], 3, True),
+        ("", ["--tolerate"], 0, False),
+        ("mini_batch_error_threshold: 5", [], 0, False),
+        ("mini_batch_error_threshold: 5", ["--strict"], 3, False),
+        ("error_threshold: -1", [], 0, False),
+    ],
+)
+def test_only_what_a_threshold_allows_ends_with_0(
+    tmp_path: Path, threshold: str, options: list[str], code: int, said: bool
+) -> None:
+    for name, text in (("code/entry.py", SCRIPT), ("data/bad", ""), ("data/good", "")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "job.yml").write_text(JOB.format(threshold=threshold))
+    command = [WINDROW, "run", "job.yml", "--no-progress", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("Step score sets no threshold" in done.stderr) == said
