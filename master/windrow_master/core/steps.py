@@ -9,7 +9,7 @@ Invariants:
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
 3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
    opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
-   go on, as if the master were new.
+   continue, as if the master were new.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ TRACEBACK_LINES = 15
 FAILED_SHOWN = 5
 MOST_TRIED_SHOWN = 3
 WITHOUT_LOG = frozenset(("node_lost", "preempted", "cancelled", "rows_lost", SHORT_RETURN))
-"""Causes of which no worker's log tells."""
+"""Causes that do not show in any worker's log."""
 
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
