@@ -60,7 +60,7 @@ class _Builds:
             f"Building the environment of step {names[step_id]} on node {node_id}" for node_id, step_id in begun
         ]
         messages += [
-            f"The build of the environment of step {names[step_id]} on node {node_id} has ended, after about "
+            f"Building the environment of step {names[step_id]} on node {node_id} ended after about "
             f"{self._told[node_id, step_id]:.0f} s"
             for node_id, step_id in over
             if step_id in names

@@ -268,7 +268,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
     if command.draining and not node.draining:
         node.draining = True
         node.become(NodeState.DRAINING)
-        node.message = "Takes nothing new; finishes what it holds."
+        node.message = "Takes no new work; finishes the leases that it holds."
         state.touch_node(node)
         # It no longer gets anything, and this message comes after all that it got: its agent knows when it may leave.
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
@@ -291,7 +291,7 @@ def _named(state: CoreState, node_id: NodeId) -> Node | Refused:
     """Find a node by its name alone, which is what clients know."""
     node = state.nodes.get(node_id) or state.absent.get(node_id)
     if node is None:
-        return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` names them.")
+        return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` lists the nodes.")
     return node
 
 

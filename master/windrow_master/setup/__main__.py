@@ -170,7 +170,7 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
         ("client", "client-token", tokens["client-token"], owner, 0o400),
     ):
         write_secret(folder / role / name, content, whose, mode)
-    return told or ["Everything exists, and is valid for long enough."]
+    return told or ["All files exist, and the certificates are valid for long enough."]
 
 
 if __name__ == "__main__":
