@@ -25,7 +25,9 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 
 BIN = Path(sys.executable).parent
 TEXTS = {f"{number:02d}.txt": "line\n" * number for number in range(1, 20)}
-SIZES = "".join(f"{name},{text.count(chr(10))},{len(text)}\n" for name, text in TEXTS.items())
+SIZES = "file,lines,characters\n" + "".join(
+    f"{name},{text.count(chr(10))},{len(text)}\n" for name, text in TEXTS.items()
+)
 FOLDERS = ("agent", "client", "docker", "master", "worker")
 FILES = (".dockerignore", ".env.example", "docker-compose.yml", "LICENSE", "README.md", "pyproject.toml")
 OWNERS = (1000, 1234, 0) if os.geteuid() == 0 else ()
