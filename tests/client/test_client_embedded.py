@@ -14,7 +14,7 @@ from client_workspace import Workspace, wait_until
 from windrow.cli.options import open_client
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
-from windrow.errors import RunChanged, StateFolderError
+from windrow.errors import JobFailed, RunChanged, StateFolderError
 from windrow.spec import JobFileError
 
 
@@ -28,6 +28,39 @@ def test_run_returns_rows_and_tells_progress(workspace: Workspace) -> None:
     assert done.to_dataframe().shape == (3, 2)
     assert seen[-1].state.ended
     assert not is_owned(str(workspace.state))
+
+
+def test_a_failed_job_raises_with_its_main_cause_and_what_to_do(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WINDROW_MASTER", raising=False)
+    workspace.write(["a", "raise", "b", "raise"], error_threshold=0, workers=1)
+    with pytest.raises(windrow.JobFailed) as raised:
+        windrow.run(workspace.job_file, state=workspace.state)
+    job = raised.value.job
+    assert job.state is windrow.JobState.FAILED
+    first, cause, look, again = str(raised.value).splitlines()
+    assert first.startswith(f"Job {job.job_id} failed: Step 'score' failed: 1 item failed")
+    assert cause.startswith("score: 1 item in 1 mini-batch failed with ValueError (score.py, line ")
+    assert "this item is bad: item001.txt" in cause
+    assert look == f"To see more: windrow job logs {job.job_id} --failed --state {workspace.state}"
+    assert again.endswith(f"windrow job retry {job.job_id} --state {workspace.state}")
+    shown = workspace.run(*look.split(": windrow ")[1].split())
+    assert shown.returncode == 0 and "this item is bad" in shown.stdout
+    with windrow.Client(state=workspace.state) as client:
+        with pytest.raises(windrow.JobFailed) as waited:
+            client.wait(job.job_id)
+        assert str(waited.value) == str(raised.value)
+        assert client.wait(job.job_id, check=False) == waited.value.job
+
+
+def test_unchecked_a_failed_job_is_returned(workspace: Workspace) -> None:
+    workspace.write(["raise"], error_threshold=0)
+    done = windrow.run(workspace.job_file, state=workspace.state, check=False)
+    assert not done.succeeded
+    with pytest.raises(JobFailed) as raised:
+        done.results()
+    assert raised.value.job == done.job
 
 
 def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspace: Workspace) -> None:

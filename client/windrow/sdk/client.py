@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,6 +84,7 @@ class Client:
         if sum(given is not None for given in (address, state, access)) > 1:
             raise UsageError("Give one of address, state and access.")
         self._private: PrivateMaster | None = None
+        self._state, self._named = state, address
         if state is not None:
             from windrow.sdk.private_master import PrivateMaster
 
@@ -157,6 +159,16 @@ class Client:
                     f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
                     "`windrow run` command that started it."
                 )
+
+    def _options(self) -> str:
+        """What commands need to find this master, after a space."""
+        if self._state is not None:
+            from windrow.sdk.ending import state_option
+
+            return state_option(self._state)
+        if not self._named or self._named == os.environ.get("WINDROW_MASTER"):
+            return ""
+        return f" --master {shlex.quote(self._named)}"
 
     def master(self) -> Master:
         """The address, version and state of the master."""
@@ -357,12 +369,21 @@ class Client:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
-        """Wait until a job has ended or is paused (its `message` says why). Raises NotFound, DeadlinePassed."""
+    def wait(self, job_id: str, *, timeout_s: float | None = None, check: bool = True) -> Job:
+        """Wait until a job has ended or is paused (its `message` says why), and return it.
+
+        `check`: raise JobFailed if it failed or was cancelled. Raises NotFound, DeadlinePassed.
+        """
         job = None
         for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
             pass
-        return job if job is not None else self.get(job_id)
+        if job is None:
+            job = self.get(job_id)
+        if check:
+            from windrow.sdk.ending import need_good_end
+
+            need_good_end(job, self._options())
+        return job
 
     def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
         """The log files of a job, by path.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.embedded import state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
-from windrow.errors import JobFailed
+from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.private_master import SessionAssets, connect
-from windrow.sdk.results import RowsFile, read_frame, rows_file, rows_files, rows_of
+from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import begin
 
 if TYPE_CHECKING:
@@ -49,10 +49,7 @@ class Run(NamedTuple):
         return read_frame(self._chunks(place), place, read_csv)
 
     def _rows_file(self, output: str | None) -> RowsFile:
-        if not self.succeeded:
-            raise JobFailed(
-                f"Job {self.job.job_id} is {self.job.state.value}: {self.job.message or 'it has no output.'}"
-            )
+        need_succeeded(self.job)
         return rows_file(self.job, self.document, output)
 
     @staticmethod
@@ -74,14 +71,16 @@ def run(
     restart: bool = False,
     keep_rows: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
+    check: bool = True,
 ) -> Run:
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
     It does what `windrow run` does, without its display: it continues an unfinished equal run of the folder `state`,
     and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
     ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
-    by name, a folder or an address in storage. `on_progress`: called at each change. Raises windrow.spec.JobFileError,
-    RunChanged, StateFolderError, UsageError, MasterFailed.
+    by name, a folder or an address in storage. `on_progress`: called at each change. `check`: raise JobFailed if the
+    job fails or is cancelled; if False, see `Run.succeeded`. Raises windrow.spec.JobFileError, JobFailed, RunChanged,
+    StateFolderError, UsageError, MasterFailed.
     """
     # The two processes import what they need while the job file is read here.
     session = open_session(
@@ -102,9 +101,12 @@ def run(
             assets.close()
         if session.interpreter:
             check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        return _follow(session, loaded, restart, keep_rows, on_progress)
+        ended = _follow(session, loaded, restart, keep_rows, on_progress)
     finally:
         session.close()
+    if check and not ended.succeeded:
+        need_good_end(ended.job, state_option(state))
+    return ended
 
 
 def _follow(

@@ -16,6 +16,7 @@ from typing import Any
 from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, UsageError
+from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.mapping.sending import Sent, send
 from windrow.sdk.run import Run, run
@@ -51,8 +52,8 @@ class Failed:
 class ItemsFailed(JobFailed):
     """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order."""
 
-    def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any], job: Job | None = None) -> None:
+        super().__init__(message, job=job)
         self.failed = tuple(failed)
         self.results = list(results)
 
@@ -127,9 +128,10 @@ def map(
         slots=workers,
         restart=restart,
         on_progress=on_progress,
+        check=False,
     )
     if not ended.succeeded:
-        raise JobFailed(f"Job {ended.job.job_id} is {ended.job.state.value}: {ended.job.message}")
+        raise job_failed(ended.job, state_option(state), "make the same call again")
     found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
     call.clear()
     return found
@@ -198,7 +200,7 @@ class _Call:
             by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
         missing = ended.job.items.failed
         if count is None and missing:
-            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}")
+            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}", job=ended.job)
         for number in range(len(by_index) if count is None else count):
             why = Failed(number, "NoResult", f"the worker ended or took too long. {_logs(ended.job)}", "")
             found.append(by_index.get(number, why))
@@ -210,6 +212,7 @@ class _Call:
                 f"{first.traceback}".rstrip(),
                 failed,
                 [one for one in found if not isinstance(one, Failed)],
+                ended.job,
             )
         return found
 
@@ -223,7 +226,8 @@ class _Call:
             with open(self._failures, encoding="utf-8") as file:
                 failed = [Failed(**json.loads(line)) for line in file if line.endswith("\n")]
         first = f"; first: {failed[0]}\n{failed[0].traceback}" if failed else f". {_logs(ended.job)}"
-        raise ItemsFailed(f"{missing:,} of {counted(ended.job.items.total, 'item')} failed{first}".rstrip(), failed, [])
+        total = counted(ended.job.items.total, "item")
+        raise ItemsFailed(f"{missing:,} of {total} failed{first}".rstrip(), failed, [], ended.job)
 
     def clear(self) -> None:
         """Remove what the call wrote for its job: the results are handed out."""
