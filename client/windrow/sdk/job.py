@@ -280,6 +280,12 @@ class Job(NamedTuple):
         plain: dict[str, Any] = _plain(self)
         return plain
 
+    def _repr_html_(self) -> str:
+        """How notebooks show the job."""
+        from windrow.sdk.job_html import job_html
+
+        return job_html(self)
+
 
 def job_from_message(message: job_pb2.Job) -> Job:
     """Make a job from its message."""

@@ -48,6 +48,15 @@ class Run(NamedTuple):
         place = self._rows_file(output)
         return read_frame(self._chunks(place), place, read_csv)
 
+    def _repr_html_(self) -> str:
+        """How notebooks show the run: its job, and where the rows are."""
+        from html import escape
+
+        from windrow.sdk.job_html import job_html
+
+        places = ", ".join(f"<code>{escape(file.place)}</code>" for file in self.rows)
+        return job_html(self.job) + (f"<div>Rows: {places}</div>" if places and self.succeeded else "")
+
     def _rows_file(self, output: str | None) -> RowsFile:
         need_succeeded(self.job)
         return rows_file(self.job, self.document, output)
