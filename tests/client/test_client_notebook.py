@@ -5,8 +5,9 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 import windrow
-from client_workspace import Workspace
+from client_workspace import DEADLINE_S, Workspace
 from windrow.common.failure_kinds import FailureKind
 from windrow.sdk.job import ItemCounts, MiniBatchCounts, Step
 
@@ -71,3 +72,34 @@ def test_a_job_that_has_just_begun_is_shown(workspace: Workspace) -> None:
     text = Page(run._repr_html_()).text
     assert "✓ Completed2 of 2 items ok · 2 of 2 mini-batches done · 2 rows" in text
     assert text.endswith(f"Rows: {workspace.rows}")
+
+
+def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    for name, value in {"HOME": str(workspace.folder), "IPYTHONDIR": str(workspace.folder / "ipython")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WINDROW_MASTER", raising=False)
+    workspace.write(["a", "raise"], error_threshold=0)
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_code_cell("import windrow"),
+            nbformat.v4.new_code_cell("windrow.run('job.yml')"),
+            nbformat.v4.new_code_cell("windrow.map(len, ['a', 'bb'], progress=False)"),
+        ],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    kernel = nbclient.NotebookClient(
+        notebook, timeout=DEADLINE_S, allow_errors=True, resources={"metadata": {"path": str(workspace.folder)}}
+    )
+    kernel.execute()
+    outputs = [cell.outputs for cell in notebook.cells]
+    card, error = outputs[1]
+    assert card.output_type == "display_data"
+    page = Page(card.data["text/html"])
+    assert "✗ Failed1 of 2 items ok, 1 failed" in page.text and "ValueError (score.py, line " in page.text
+    assert card.data["text/plain"].endswith("Failed: 1 of 2 items ok, 1 failed")
+    assert (error.output_type, error.ename) == ("error", "JobFailed")
+    [result] = outputs[2]
+    assert result.data["text/plain"] == "[1, 2]"

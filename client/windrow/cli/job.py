@@ -191,7 +191,7 @@ def cancel(
     with open_client(master, state) as client:
         found = client.cancel(job)
         if wait and not found.state.ended:
-            found = client.wait(job, check=False)
+            found = client.wait(job, check=False, progress=False)
     if output is OutputForm.JSON:
         print_json(found.to_dict())
     elif found.state in (JobState.CANCELLED, JobState.CANCELLING):

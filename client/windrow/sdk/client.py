@@ -369,14 +369,21 @@ class Client:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None, check: bool = True) -> Job:
+    def wait(self, job_id: str, *, timeout_s: float | None = None, check: bool = True, progress: bool = True) -> Job:
         """Wait until a job has ended or is paused (its `message` says why), and return it.
 
-        `check`: raise JobFailed if it failed or was cancelled. Raises NotFound, DeadlinePassed.
+        `check`: raise JobFailed if it failed or was cancelled. `progress`: show a bar on a terminal, or a card in a
+        notebook. Raises NotFound, DeadlinePassed.
         """
+        from windrow.sdk.progress_bar import open_bar
+
         job = None
-        for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
-            pass
+        bar = open_bar(progress, self._options() if progress else "")
+        try:
+            for job in self.progress(job_id, timeout_s=timeout_s):
+                bar.show(job)
+        finally:
+            bar.end()
         if job is None:
             job = self.get(job_id)
         if check:

@@ -60,8 +60,13 @@ def state_option(state: str | os.PathLike[str]) -> str:
     """The option with which commands find a state folder from the working folder, after a space; empty if they find it
     by themselves.
     """
+    from windrow.errors import WindrowError
     from windrow.rpc.contexts import find_access
 
+    try:
+        elsewhere = find_access(None, os.environ) is not None
+    except WindrowError:
+        elsewhere = True  # a context that cannot be read concerns no run on this machine
     # Links are kept, as users write them.
     default, found = map(os.path.abspath, (os.environ.get("WINDROW_STATE") or state_folder.DEFAULT, state))
-    return "" if found == default and find_access(None, os.environ) is None else f" --state {shlex.quote(found)}"
+    return "" if found == default and not elsewhere else f" --state {shlex.quote(found)}"

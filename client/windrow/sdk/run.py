@@ -14,6 +14,7 @@ from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.private_master import SessionAssets, connect
+from windrow.sdk.progress_bar import ProgressBar, open_bar
 from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import begin
 
@@ -81,16 +82,19 @@ def run(
     keep_rows: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
     check: bool = True,
+    progress: bool = True,
 ) -> Run:
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
-    It does what `windrow run` does, without its display: it continues an unfinished equal run of the folder `state`,
+    It does what `windrow run` does: it continues an unfinished equal run of the folder `state`,
     and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
     ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
     by name, a folder or an address in storage. `on_progress`: called at each change. `check`: raise JobFailed if the
-    job fails or is cancelled; if False, see `Run.succeeded`. Raises windrow.spec.JobFileError, JobFailed, RunChanged,
-    StateFolderError, UsageError, MasterFailed.
+    job fails or is cancelled; if False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a
+    card in a notebook. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError,
+    MasterFailed.
     """
+    bar = open_bar(progress, state_option(state))
     # The two processes import what they need while the job file is read here.
     session = open_session(
         os.fspath(state),
@@ -110,8 +114,9 @@ def run(
             assets.close()
         if session.interpreter:
             check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        ended = _follow(session, loaded, restart, keep_rows, on_progress)
+        ended = _follow(session, loaded, restart, keep_rows, on_progress, bar)
     finally:
+        bar.end()
         session.close()
     if check and not ended.succeeded:
         need_good_end(ended.job, state_option(state))
@@ -119,7 +124,12 @@ def run(
 
 
 def _follow(
-    session: Session, loaded: LoadedJob, restart: bool, keep_rows: bool, on_progress: Callable[[Job], None]
+    session: Session,
+    loaded: LoadedJob,
+    restart: bool,
+    keep_rows: bool,
+    on_progress: Callable[[Job], None],
+    bar: ProgressBar,
 ) -> Run:
     seq, job_id = 0, ""
     while True:
@@ -129,6 +139,7 @@ def _follow(
                 job_id = begin(client, loaded, session.folder, restart=restart, keep_rows=keep_rows).job.job_id
             for job in client.progress(job_id, after_seq=seq):
                 seq = job.seq
+                bar.show(job)
                 on_progress(job)
             job = client.get(job_id)
             document = client.document(job_id)

@@ -216,7 +216,7 @@ class Cancelling:
     def result(self, timeout: float | None = None) -> SubmittedJob:
         """Wait for the job to end, and return it. Raises DeadlinePassed after `timeout` seconds."""
         return SubmittedJob(
-            self._connection.client().wait(self._name, timeout_s=timeout, check=False), self._connection
+            self._connection.client().wait(self._name, timeout_s=timeout, check=False, progress=False), self._connection
         )
 
     def wait(self, timeout: float | None = None) -> None:

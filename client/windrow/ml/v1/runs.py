@@ -68,7 +68,9 @@ class PipelineRun(RunFiles, Refusing):
             if show_output:
                 self.workspace.ml_client.jobs.stream(self.id, timeout_s=timeout_seconds)
             else:
-                job = self.workspace.ml_client.windrow.wait(self.id, timeout_s=timeout_seconds, check=False)
+                job = self.workspace.ml_client.windrow.wait(
+                    self.id, timeout_s=timeout_seconds, check=False, progress=False
+                )
                 if not job.state.succeeded:
                     raise job_failed(job, self.workspace.ml_client.connection.place_options())
         except JobFailed:

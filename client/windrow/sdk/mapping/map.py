@@ -72,6 +72,7 @@ def map(
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
+    progress: bool = True,
 ) -> Any:
     """Call a function for each item, on all processors of this machine, and return the results in the items' order.
 
@@ -79,8 +80,8 @@ def map(
     each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
     dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
     `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
-    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`: as of
-    `windrow.run`.
+    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`,
+    `progress`: as of `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
     be sent, JobFailed, and what `windrow.run` raises.
@@ -129,6 +130,7 @@ def map(
         restart=restart,
         on_progress=on_progress,
         check=False,
+        progress=progress,
     )
     if not ended.succeeded:
         raise job_failed(ended.job, state_option(state), "make the same call again")
