@@ -60,3 +60,8 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, so that completion shows what users may use, before it is imported."""
+    return sorted(__all__)

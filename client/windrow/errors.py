@@ -12,6 +12,12 @@ class WindrowError(Exception):
 
     `reason`: the `ErrorInfo` reason of the protocol if the master gave one, else "". `exit_code`: of the `windrow`
     command.
+
+    Example:
+        try:
+            windrow.run("job.yml")
+        except windrow.WindrowError as error:
+            print(error)
     """
 
     exit_code = 1

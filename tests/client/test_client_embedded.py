@@ -14,7 +14,7 @@ from client_workspace import Workspace, wait_until
 from windrow.cli.options import open_client
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
-from windrow.errors import JobFailed, RunChanged, StateFolderError
+from windrow.errors import JobFailed, RunChanged, StateFolderError, UsageError
 from windrow.spec import JobFileError
 
 
@@ -76,6 +76,40 @@ def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspa
     refused = workspace.run("job", "create", "job.yml")
     assert refused.returncode == 2
     assert "windrow run" in refused.stderr
+
+
+def test_a_client_of_a_state_folder_runs_what_it_submits(workspace: Workspace) -> None:
+    workspace.write(["a", "raise"], error_threshold=0)
+    with windrow.Client(state=workspace.state, new=True) as client:
+        assert client.runs_nothing
+        job = client.submit(workspace.job_file)
+        assert not client.runs_nothing
+        assert client.wait(job.job_id, check=False).items.failed == 1
+    (workspace.folder / "code" / "score.py").write_text("def run(mini_batch):\n    return ['well'] * len(mini_batch)\n")
+    with windrow.Client(state=workspace.state) as client:
+        client.retry(job.job_id, workspace.job_file)
+        assert client.wait(job.job_id).items.ok == 2
+        # Whether the first item had a result when the second failed is chance.
+        assert list(client.results(job.job_id))[1] == "well"
+    assert workspace.processes() == []
+
+
+def test_what_nobody_runs_is_not_waited_for(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: (read_endpoint(str(workspace.state)) or {}).get("agent_pid"), "the run serves")
+    wait_until(lambda: _has_job(workspace), "the job was submitted")
+    run.kill()
+    run.communicate()
+    with windrow.Client(state=workspace.state) as client:
+        [job] = client.list_jobs()
+        with pytest.raises(UsageError, match=r"is unfinished .* no process runs it"):
+            client.wait(job.job_id)
+        refused = pytest.raises(StateFolderError, match="runs nothing there")
+        with windrow.Client(state=workspace.state) as second, refused:
+            second.submit(workspace.job_file)
+        client.cancel(job.job_id)
+        assert client.wait(job.job_id, check=False).state is windrow.JobState.CANCELLED
 
 
 def test_another_master_over_the_folder_is_not_taken_for_the_one_that_has_gone(workspace: Workspace) -> None:

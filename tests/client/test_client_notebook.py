@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from html.parser import HTMLParser
 from typing import Any
 
@@ -103,3 +105,13 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
     assert (error.output_type, error.ename) == ("error", "JobFailed")
     [result] = outputs[2]
     assert result.data["text/plain"] == "[1, 2]"
+
+
+def test_completion_shows_the_public_names_each_with_an_example() -> None:
+    assert dir(windrow) == sorted(windrow.__all__)
+    for name in set(windrow.__all__) - {"__version__"}:
+        text = inspect.getdoc(getattr(windrow, name)) or ""
+        what, _, example = text.partition("Example:\n")
+        assert what, name
+        assert "windrow." in example, name
+        compile(textwrap.dedent(example), name, "exec")

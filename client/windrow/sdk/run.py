@@ -28,7 +28,14 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Run(NamedTuple):
-    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows."""
+    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows.
+
+    Example:
+        ended = windrow.run("job.yml")
+        print(ended.job.items.failed, "items failed")
+        for row in ended.results():
+            print(row)
+    """
 
     job: Job
     rows: tuple[RowsFile, ...]
@@ -93,6 +100,10 @@ def run(
     job fails or is cancelled; if False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a
     card in a notebook. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError,
     MasterFailed.
+
+    Example:
+        run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
+        frame = run.to_dataframe()
     """
     bar = open_bar(progress, state_option(state))
     # The two processes import what they need while the job file is read here.

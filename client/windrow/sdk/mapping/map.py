@@ -37,6 +37,10 @@ class Failed:
     """In place of a result, with `check=False`: why an item has none.
 
     `error`: the name of the exception, or "NoResult" if the worker ended, or took too long.
+
+    Example:
+        results = windrow.map(parse, texts, check=False)
+        failed = [result for result in results if isinstance(result, windrow.Failed)]
     """
 
     index: int
@@ -50,7 +54,14 @@ class Failed:
 
 
 class ItemsFailed(JobFailed):
-    """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order."""
+    """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order.
+
+    Example:
+        try:
+            windrow.map(parse, texts)
+        except windrow.ItemsFailed as error:
+            print([(one.index, str(one)) for one in error.failed])
+    """
 
     def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any], job: Job | None = None) -> None:
         super().__init__(message, job=job)
@@ -85,6 +96,9 @@ def map(
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
     be sent, JobFailed, and what `windrow.run` raises.
+
+    Example:
+        lengths = windrow.map(len, ["a", "bb", "ccc"])
     """
     if os.environ.get("WINDROW_MAP_WORKER"):
         raise UsageError(
