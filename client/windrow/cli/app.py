@@ -221,7 +221,7 @@ def run(
     options = RunOptions(file)
     options.inputs = inputs or []
     if "--" in sys.argv:
-        # Typer counts what stands behind among the inputs.
+        # Typer counts what follows among the inputs.
         options.arguments = sys.argv[sys.argv.index("--") + 1 :]
         options.inputs = options.inputs[: len(options.inputs) - len(options.arguments)]
     options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size
@@ -316,7 +316,7 @@ app.command(
 def run_app() -> int:
     """Run the command line of this process.
 
-    Returns its exit code, or ends the process with it. If JSON is requested, errors of usage are reported as JSON, too.
+    Returns its exit code, or ends the process with it. If JSON is requested, usage errors are also reported as JSON.
     """
     if not _wants_json(sys.argv[1:]):
         app(prog_name="windrow")

@@ -62,7 +62,7 @@ def list_mini_batches(
         typer.Option(
             "--cause",
             metavar="CAUSE",
-            help="Only those with an attempt that ended by this cause: exception, timeout, oom, …; no_result: run() "
+            help="Only those with an attempt that failed for this cause: exception, timeout, oom, …; no_result: run() "
             "returned fewer results than items.",
             autocompletion=completion.causes,
         ),

@@ -154,7 +154,7 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
 
 @contextmanager
 def open_client(master: str | None, state: Path | None, *, live: bool = False, make: bool = False) -> Iterator[Client]:
-    """A client of the master that the options name; by default of the context in use, else of the runs here.
+    """A client of the master that the options name; by default of the context in use, else of the runs in this folder.
 
     `live`: the command asks for work, so a running master is needed. `make`: a state folder may not exist yet. Raises
     UsageError, and what `Client` raises.

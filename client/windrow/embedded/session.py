@@ -54,7 +54,7 @@ class Session:
         """The Python that runs scripts; "" if none does, or if the owner has not published it."""
         self.builds_environments = environments == "build" and not python
         """Steps that ask for an environment get one. If false, all scripts run in `interpreter`."""
-        # Looked up first: a wrong one leaves no trace on disk.
+        # Looked up first, so that a wrong one does not leave a trace on disk.
         self._own_interpreter = find_interpreter(python, os.environ) if with_agent else ""
         need_open_files("The run", (slots or 1) if with_agent else 0)
         self._python = self._own_interpreter if python else None

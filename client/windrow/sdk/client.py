@@ -293,7 +293,7 @@ class Client:
         """Upload the code folders of a loaded job, and return the effective job to submit.
 
         `data_paths`: where the data of inputs is, by step and name, if not where the job file says. `kept_outputs`: see
-        `windrow.spec.build_effective`. `written`: outputs of other jobs, which are no code where they lie beside it.
+        `windrow.spec.build_effective`. `written`: outputs of other jobs, which are not code even if they are beside it.
         """
         from windrow.sdk.submission import upload_code
 

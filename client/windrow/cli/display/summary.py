@@ -123,7 +123,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    # Between a job's end and its retry days may lie.
+    # There may be days between a job's end and its retry.
     retried = job.generation > 1
     pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran and not retried else ""
     commands = counted(job.commands.total, "command") if job.commands.total else ""

@@ -182,7 +182,7 @@ class _Call:
         return self._items
 
     def write_code(self, kind: str, tries: int) -> None:
-        """Write the code folder anew."""
+        """Rewrite the code folder."""
         shutil.rmtree(self.code, ignore_errors=True)
         told = {
             "items": kind,
