@@ -277,7 +277,7 @@ def test_interrupted_it_leaves_nothing_behind(
     if moment == "made":
         monkeypatch.setattr(Path, "mkdir", interrupted_mkdir)
     with windrow.Client(state=ended.state) as client, pytest.raises(KeyboardInterrupt), Replay(None) as replay:
-        replay.bring(client, "replayed", 0, None, pdb=False, python=None, code=None, write_outputs=False)
+        replay.bring(client, "replayed", 0, None, item=None, pdb=False, python=None, code=None, write_outputs=False)
         assert [path.name.startswith("windrow-replay-") for path in tmp_path.iterdir()] == [True]
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())

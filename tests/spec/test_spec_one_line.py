@@ -131,7 +131,7 @@ def test_options_are_settings(folder: Path) -> None:
     assert (step.returns, step.split) == ("any", 0)
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(1, "20"), (2, "10"), (8, "3"), (100, "1")])
+@pytest.mark.parametrize(("workers", "expected"), [(1, "19"), (2, "9"), (8, "2"), (100, "1")])
 def test_small_tables_use_all_workers(folder: Path, workers: int, expected: str) -> None:
     assert (
         f'mini_batch_size: "{expected}kb"'

@@ -1,4 +1,4 @@
-"""What each cause of failure means: one row for each cause, and nothing about a cause anywhere else in the master."""
+"""What each cause of failure means: one row for each cause. What the core does at single causes is where it does it."""
 
 from __future__ import annotations
 

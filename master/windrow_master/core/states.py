@@ -32,7 +32,8 @@ class StepState(IntEnum):
 class MiniBatchState(IntEnum):
     """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED.
 
-    LEASED is never stored: leases are volatile. Not the client's `MiniBatchState`, which is an option's value.
+    LEASED is never stored: leases are volatile (old ones are stored as RUNNING attempts).
+    Not the client's `MiniBatchState`, which is an option's value.
     """
 
     QUEUED = 0

@@ -40,7 +40,7 @@ def choose_size(given: Sequence[Given], workers: int, previous: str = "") -> Cho
         most = FILES_MAX * wanted
         count = sum(1 for _ in islice((file for one in given for file in local_files(one)), most))
         files = _kept(previous, min(FILES_MAX, max(1, count // wanted)))
-        amount = counted(count, "file") if count < most else f"{most:,} files or more"
+        amount = counted(count, "file") if count < most else f"at least {most:,} files"
         return Chosen(str(files), f"{amount}, {files:,} in each mini-batch")
     if not known or any(one.holds in ("parquet", DEFINED, ASSET) for one in given):
         return Chosen("", "")
@@ -51,9 +51,9 @@ def choose_size(given: Sequence[Given], workers: int, previous: str = "") -> Cho
             total += os.path.getsize(file) if os.path.isfile(file) else 0
             if total >= most:
                 break
-    kilobytes = -(-min(BYTES_MAX, max(_BYTES_MIN, total // wanted)) // _KB)
+    kilobytes = min(BYTES_MAX, max(_BYTES_MIN, total // wanted)) // _KB
     kilobytes = _kept(previous.removesuffix("kb"), kilobytes)
-    amount = size(total) if total < most else f"{size(most)} or more"
+    amount = size(total) if total < most else f"at least {size(most)}"
     return Chosen(f"{kilobytes}kb", f"{amount}, about {size(kilobytes * _KB)} in each mini-batch")
 
 
