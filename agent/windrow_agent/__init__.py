@@ -4,7 +4,7 @@ From the top down; a package imports only from those below it:
 
 - `agent`          the life of the process: start, drain, end. `replay` runs one mini-batch again, without a master.
 - `session`        the link to the master: registration, the Work stream, heartbeats, logs.
-- `control`        carries out what the master says: takes, prepares and ends steps, takes leases, reports capacity.
+- `control`        does what the master says: takes, prepares and ends steps, takes leases, reports capacity.
 - `supervision`    the workers of all steps: their number, start, leases, deadlines, and ends.
 - `results`        what workers send: results become completions; large rows and stored outputs are uploaded first.
 - `fetching`       brings what mini-batches need from remote storage, before a worker gets them.

@@ -100,7 +100,7 @@ class Agent:
         self._now = asyncio.Event()
 
     async def run(self) -> int:
-        """Serves until the agent is told to leave; returns the exit code."""
+        """Serves until the agent is asked to leave; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -205,7 +205,7 @@ class Agent:
                 self.controller.tick()
                 tick_fails.is_over()
             except Exception:
-                # Supervision must go on, whatever a single worker causes.
+                # Supervision must continue, whatever a single worker causes.
                 tick_fails.goes_on(why=traceback.format_exc())
             silent_s = time.monotonic() - self.session.last_contact
             if self.config.on_master_lost == "stop" and silent_s > self.session.silence_max_s:

@@ -56,7 +56,7 @@ PASSED = ("PYTHONBREAKPOINT", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR")
 
 
 class CannotReplay(Exception):
-    """The mini-batch cannot run here; the text says what is missing, why, and what to do."""
+    """The mini-batch cannot run on this machine; the text says what is missing, why, and what to do."""
 
 
 def main(arguments: list[str]) -> int:

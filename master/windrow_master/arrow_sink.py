@@ -12,7 +12,7 @@ class ArrowSink:
     closed = False
 
     def __init__(self, put: Callable[[memoryview], object]) -> None:
-        """`put` takes the bytes, and keeps no view of them."""
+        """`put` takes the bytes, and does not keep a view of them."""
         self.put = put
         self.length = 0
 
@@ -26,7 +26,7 @@ class ArrowSink:
         return self.length
 
     def flush(self) -> None:
-        """Do nothing: no bytes wait here."""
+        """Do nothing: no bytes are buffered."""
 
     def close(self) -> None:
         self.closed = True

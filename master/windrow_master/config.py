@@ -77,7 +77,7 @@ def _secret(file: Path | None) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or not token.isascii() or not token.isprintable():
-        # An empty token would admit everybody; others than these characters cannot be sent.
+        # An empty token would admit everybody; other characters cannot be sent.
         raise OSError(
             f"The token file {file} does not contain plain text. Write a secret into it: `windrow setup` makes one."
         )

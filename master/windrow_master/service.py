@@ -66,7 +66,7 @@ STOP_GRACE_S = 2.0
 EXIT_DAMAGED = 3
 """The state is damaged: a restart does not help. windrow.embedded.supervisor knows it."""
 EVERYWHERE = ("", "0.0.0.0", "[::]")
-"""Hosts to listen on that are no hosts to connect to."""
+"""Hosts to listen on that are not hosts to connect to."""
 
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_HARD_MAX),
@@ -91,7 +91,7 @@ class MasterService:
         """The address that was bound, with the port that the system chose."""
 
     async def run(self) -> int:
-        """Serve until told to stop; return the exit code."""
+        """Serve until asked to stop; return the exit code."""
         try:
             folder = StateFolder.open(self._config.state)
             try:
@@ -135,7 +135,7 @@ class MasterService:
         segments = SegmentWriter(store.incarnation, segments_of)
         places = config.places
         datastores = Roots(places.places.values())
-        # What the steps of a job read may be an output of another one, too.
+        # What the steps of a job read may also be an output of another one.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
         assets = Assets(store.reader(), store.record_asset, places, readable)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
@@ -283,7 +283,7 @@ class MasterService:
             loop.add_signal_handler(number, self._stop.set)
 
     async def _stand_still(self, damage: StateDamaged) -> None:
-        """Answer every call with the reason of the damage, until told to end: see `rpc.damaged_state`."""
+        """Answer every call with the reason of the damage, until asked to end: see `rpc.damaged_state`."""
         from grpc_health.v1 import health_pb2_grpc
         from windrow.rpc.health import Health
 
@@ -309,7 +309,7 @@ class MasterService:
         print(f"windrow master: {damage}", file=sys.stderr, flush=True)
 
     def _die(self, error: BaseException) -> None:
-        """End at once, because nothing may be acknowledged any more. The next incarnation finds out what is on the
+        """End at once, because nothing may be acknowledged from now on. The next incarnation finds out what is on the
         disk.
         """
         if self._fatal is not None:

@@ -13,7 +13,7 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
     """Run `work` in a thread and return its result.
 
     A cancelled call (its peer died) ends only when the thread has ended. So the caller can close a file afterwards: the
-    thread writes no more to it, nor to the next file that gets its descriptor.
+    thread no longer writes to it, nor to the next file that gets its descriptor.
     """
     running = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
     try:
@@ -25,5 +25,5 @@ async def in_thread(work: Callable[..., T], *arguments: object) -> T:
             except asyncio.CancelledError:
                 continue
         if not running.cancelled():
-            running.exception()  # fetched so that asyncio does not log it: nobody waits for it any more
+            running.exception()  # fetched so that asyncio does not log it: nobody waits for it now
         raise

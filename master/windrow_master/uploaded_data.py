@@ -1,7 +1,7 @@
 """Data that clients upload: archives unpacked as `uploads/<digest>` in the default datastore, for all nodes to read.
 
 1. A folder named by its digest is whole and durable: it was unpacked beside its place, synced, and renamed.
-2. Nothing that an archive says leads out of that folder (`windrow.common.archives`).
+2. Nothing that an archive says points outside that folder (`windrow.common.archives`).
 3. What its files were when they were unpacked is listed before it stands (`upload_lists`).
 4. The archive is dropped when its folder stands, or when it is refused; after any other failure it is kept.
 """
@@ -84,7 +84,7 @@ class UploadedData:
             )
         archive = None
         with contextlib.suppress(ArtifactError):
-            # One that is damaged is gone: the client brings it anew.
+            # A damaged one is gone: the client uploads it again.
             archive = self._artifacts.verified(digest, unless_just_here=True)
         if archive is None:
             raise ArtifactError(
@@ -94,7 +94,7 @@ class UploadedData:
         try:
             return self._unpack(digest, archive, self._folder, on_bytes)
         except ArchiveError as error:
-            # What is no data archive may be the code of a job.
+            # An archive of another kind may be the code of a job.
             dropped = not isinstance(error, OtherKind)
             if dropped:
                 self._artifacts.drop(digest)
@@ -144,7 +144,7 @@ class UploadedData:
 
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < total:
-            # Said at once, not after the disk has been full for a while: the master's state may be on it, too.
+            # Said at once, not after the disk has been full for a while: the master's state may also be on it.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         partial = folder / f".{digest}.partial-{secrets.token_hex(8)}"
         partial.mkdir(FOR_ALL)

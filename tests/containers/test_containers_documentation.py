@@ -25,7 +25,9 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 
 BIN = Path(sys.executable).parent
 TEXTS = {f"{number:02d}.txt": "line\n" * number for number in range(1, 20)}
-SIZES = "".join(f"{name},{text.count(chr(10))},{len(text)}\n" for name, text in TEXTS.items())
+SIZES = "file,lines,characters\n" + "".join(
+    f"{name},{text.count(chr(10))},{len(text)}\n" for name, text in TEXTS.items()
+)
 FOLDERS = ("agent", "client", "docker", "master", "worker")
 FILES = (".dockerignore", ".env.example", "docker-compose.yml", "LICENSE", "README.md", "pyproject.toml")
 OWNERS = (1000, 1234, 0) if os.geteuid() == 0 else ()
@@ -282,7 +284,7 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     assert clone.agents() == 4
     clone.type("docker compose up -d")
     assert clone.agents() == 2
-    assert "Everything exists" in clone.type("docker compose run --rm setup")
+    assert "All files exist" in clone.type("docker compose run --rm setup")
     clone.type("docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens")
     clone.type("docker compose restart master agent")
     clone.nodes_are(2)

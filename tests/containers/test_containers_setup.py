@@ -75,7 +75,7 @@ def test_a_certificate_runs_out_and_is_renewed_in_the_middle_of_a_job(cluster: C
     assert restarts(cluster.master) == before
     assert "the TLS file was renewed" in log_of(cluster.master)
     again = cluster.compose("run", "--rm", "-T", "setup").stdout
-    assert "Everything exists" in again
+    assert "All files exist" in again
     assert serial_of(cluster) == renewed
     assert cluster.access.token == token_of(cluster, "client-token"), "tokens stay as they are"
 

@@ -336,7 +336,7 @@ def told_by_health(address: str, ca_file: Path) -> str:
     ("fault", "words"),
     [
         ("expired", "Check this machine's clock. If it is right, renew the certificate: run `windrow setup` again"),
-        ("other authority", "is not the master that you know: another authority made its certificate"),
+        ("other authority", "is not the master that you know: its certificate was issued by another authority"),
         ("other name", "is not valid for '127.0.0.1'. Use one of its names, or add this one: `windrow setup --name"),
         ("plain", "does not speak TLS"),
     ],

@@ -93,8 +93,10 @@ def test_it_makes_everything_once(tmp_path: Path) -> None:
     assert b"PRIVATE KEY" not in made["agent/ca.pem"] + made["client/ca.pem"] + made["master/ca.pem"]
     for token in (made["master/join-token"], made["master/client-token"]):
         assert re.fullmatch(rb"[0-9a-f]{64}", token) and token.decode() not in told
-    assert set_up(folder) == "Everything exists, and is valid for long enough.\n"
-    assert set_up(folder, "--name", "gpu1.example") == "Everything exists, and is valid for long enough.\n"
+    assert set_up(folder) == "All files exist, and the certificates are valid for long enough.\n"
+    assert (
+        set_up(folder, "--name", "gpu1.example") == "All files exist, and the certificates are valid for long enough.\n"
+    )
     assert files_of(folder) == made
 
 

@@ -226,10 +226,10 @@ def test_requirements_files_that_name_each_other_are_refused(workspace: Workspac
     workspace.write("a.txt", "-r b.txt\n")
     workspace.write("b.txt", "-r a.txt\n")
     (problem,) = workspace.step_problems(TASK + "./a.txt\n")
-    assert "check whether one of them names itself" in problem.message
+    assert "check whether one of them includes itself" in problem.message
     workspace.write("a.txt", "-e -r a.txt\n")
     (problem,) = workspace.step_problems(TASK + "./a.txt\n")
-    assert "check whether one of them names itself" in problem.message
+    assert "check whether one of them includes itself" in problem.message
 
 
 @pytest.mark.parametrize(

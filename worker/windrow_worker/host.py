@@ -356,7 +356,7 @@ class Host:
             for one, place in zip(single, row_places(loaded, recipe, [one.first for one in single])):
                 one.place = place
         except Exception as error:
-            # A file is gone, or a library is missing: the number of the record in its part says it, too.
+            # A file is gone, or a library is missing: the number of the record in its part also says it.
             process.warn(f"The lines of failed rows are not known: {failures.describe(error)}")
 
     def _send_done(

@@ -1,10 +1,10 @@
-"""Steps that have ended on this node: their files are removed, the master is told, their logs stay until it has them.
+"""Steps that have ended on this node: their files are removed, the master is notified, and logs stay until it has them.
 
 Invariants:
 
 1. The master hears that a step has ended only after its files are removed, so that the next step finds the disk free.
    It also hears if they cannot be removed: a job must not wait for that.
-2. The master hears nothing of a step that another one has replaced here.
+2. The master hears nothing of a step that another one has replaced on this node.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class EndedSteps:
         self._run_aside(self._drop(step))
 
     def ask(self, step_id: int, generation: int) -> None:
-        """Answers the master's question about a generation of a step that has no worker here, at once or when its files
-        are removed.
+        """Answers the master's question about a generation of a step without workers on this node: at once, or when its
+        files are removed.
         """
         if (step := self._dropping.get(step_id)) is not None:
             step.asked_generation = generation
@@ -62,7 +62,7 @@ class EndedSteps:
             step.replaced = True
 
     def kept(self) -> list[Step]:
-        """Ended steps of which something is left here."""
+        """Ended steps of which something is left on this node."""
         return [*dict.fromkeys([*self.ended, *self._dropping.values()])]
 
     def forget(self, step_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What the master is told about this node: what it holds, how much it wants, what its workers do."""
+"""What this node reports to the master: what it holds, how much it wants, what its workers do."""
 
 from __future__ import annotations
 

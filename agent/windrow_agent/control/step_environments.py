@@ -37,11 +37,11 @@ class StepEnvironments:
         self._repeated = Repeated()
 
     def begin(self, step: Step) -> None:
-        """The step is new here: while it waits for an environment, it takes no work."""
+        """The step is new on this node: while it waits for an environment, it takes no work."""
         step.takes_work = self._make is None or not step.spec.HasField("environment")
 
     async def provide(self, step: Step) -> rpc.WorkerFailure | None:
-        """Sets the step's environment; returns the failure for the master if there can be none here.
+        """Sets the step's environment; returns the failure for the master if this node cannot have one.
 
         In the agent's log, a node that can make no environments says so once, and once when it can again. What is wrong
         with a step's own list is logged for each step, a few times a minute at most.

@@ -57,7 +57,7 @@ class Build:
         log: CapturedFile,
         wanted: Callable[[], bool],
     ) -> None:
-        """`log` gets the output of uv; `wanted` says whether to go on."""
+        """`log` gets the output of uv; `wanted` says whether to continue."""
         self._spec = spec
         self._place = place
         self._variables = variables

@@ -1,4 +1,4 @@
-"""Why an environment could not be built: whose fault it is, as far as uv's output tells, and what to do."""
+"""Why an environment could not be built: whose fault it is, as far as uv's output shows, and what to do."""
 
 from __future__ import annotations
 

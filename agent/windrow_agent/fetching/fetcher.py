@@ -118,7 +118,7 @@ class Fetcher:
 
     def ahead(self, step: Step, workers: int) -> int:
         """How many leases a step wants beyond those of its workers, so that none waits for storage. None until the
-        first has run here, since another node might run them sooner.
+        first has run on this node, since another one might run them sooner.
         """
         fetch_s, run_s = step.fetch_s, step.pace.duration_s
         if fetch_s is None or not run_s:

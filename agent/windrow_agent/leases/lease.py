@@ -18,7 +18,7 @@ class LeaseState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A lease as this node holds it: what the master sent, and its state here. Not the master's lease, which expires.
+    """A lease as this node holds it: what the master sent, and its local state. Not the master's lease, which expires.
 
     `worker`: the key of the worker process that has it, 0 for none.
     """
@@ -45,7 +45,7 @@ class Lease:
 class Revocation:
     """What the caller must do after a revocation.
 
-    `released`: no longer in the ledger; the master must be told. `take_back`: keys of workers that have some of them.
+    `released`: no longer in the ledger; to be reported. `take_back`: keys of workers that have some of them.
     """
 
     released: list[int] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Revocation:
 
 @dataclass(slots=True)
 class Loss:
-    """What became of a dead worker's leases. `charged` is now FINISHED and needs a completion."""
+    """What happened to a dead worker's leases. `charged` is now FINISHED and needs a completion."""
 
     charged: Lease | None = None
     requeued: list[Lease] = field(default_factory=list)

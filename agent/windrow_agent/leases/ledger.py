@@ -209,7 +209,7 @@ class Ledger:
         return lease
 
     def fail(self, lease_id: int) -> bool:
-        """A FETCHING or QUEUED lease cannot run here: it is FINISHED, and the caller makes its completion.
+        """A FETCHING or QUEUED lease cannot run on this node: it is FINISHED, and the caller makes its completion.
 
         False: it is neither.
         """
@@ -221,7 +221,7 @@ class Ledger:
         return True
 
     def lose(self, worker: int, started: int) -> Loss:
-        """A worker is dead, and all its frames have been read. `started`: the lease that it had begun, 0 for none.
+        """A worker is dead, and all its frames have been read. `started`: the lease that it had started, 0 for none.
 
         That one is charged unless it was revoked: it is FINISHED, and the caller makes its completion. The rest is
         queued again.

@@ -9,7 +9,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> bool:
-    """Makes orphaned descendants our children, so that they can be found and killed. False: not possible here."""
+    """Makes orphaned descendants our children, so that they can be found and killed. False if that is not possible."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

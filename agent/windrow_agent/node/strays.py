@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MARK = "WINDROW_WORKER"
-"""The environment variable that tells which worker a process descends from."""
+"""The environment variable that identifies the worker that a process descends from."""
 
 _PATIENCE_S = 5.0
 
@@ -159,7 +159,7 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
 
 
 def _worker_of(pid: int, node_incarnation: str) -> int | None:
-    """The key of the worker that a process descends from, by its mark; None if it carries no mark of ours."""
+    """The key of the worker that a process descends from, by its mark; None if it does not carry one of our marks."""
     prefix = f"{MARK}={node_incarnation}.".encode()
     for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
         if entry.startswith(prefix) and entry[len(prefix) :].isdigit():

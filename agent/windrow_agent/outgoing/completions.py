@@ -48,7 +48,7 @@ _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
     work.CAUSE_INPUT_MISREAD: node.WORKER_PHASE_LOADING,
 }
-"""The phase in which a worker meets each cause that it reports itself."""
+"""For each cause that a worker reports itself, the phase in which it occurs."""
 
 
 def shortened(text: str, limit: int) -> str:

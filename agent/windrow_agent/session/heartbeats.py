@@ -45,7 +45,7 @@ async def beat(link: Link, request: rpc.HeartbeatRequest, renew: Callable[[], Li
                     if not call.done():
                         raise LinkStalled
                 elif not call.done():
-                    # It may be refused at once: not more than one try a second.
+                    # It may be refused at once: not more than one try per second.
                     await asyncio.wait([call], timeout=ANSWER_S)
             finally:
                 attempt.cancel()

@@ -63,7 +63,7 @@ _MESSAGES_BYTES_DEFAULT = 1 << 20
 
 
 _REFUSALS = (errors.JOIN_TOKEN_INVALID, errors.NODE_INVALID)
-"""A new try does not help. A node that was admitted before still goes on: its master may be changing its tokens."""
+"""A new try does not help. But a node that was admitted before keeps trying: its master may be changing its tokens."""
 
 
 class NotAdmitted(Exception):
@@ -409,7 +409,7 @@ class Session:
         deadline = time.monotonic() + longest * random.uniform(0.5, 1.0)
         address = self._next_address
         if socket_missing(address):
-            # A master on this machine is starting: go on as soon as its socket appears.
+            # A master on this machine is starting: continue as soon as its socket appears.
             while time.monotonic() < deadline and socket_missing(address):  # noqa: ASYNC110  # nothing announces a file
                 await asyncio.sleep(_SOCKET_POLL_S)
         else:

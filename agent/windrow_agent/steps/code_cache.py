@@ -21,7 +21,7 @@ Download = Callable[[str, Path], Awaitable[None]]
 
 
 class CodeUnavailable(Exception):
-    """The step's code cannot be provided; the text says why and what to do."""
+    """The step's code cannot be provided; the message says why."""
 
 
 class CodeSums(NamedTuple):
@@ -67,7 +67,7 @@ class CodeCache:
         )
 
     def _is_whole(self, digest: str, archive: Path) -> bool:
-        """Whether an archive is here and undamaged. This marks it as just used: it is not pruned before its use."""
+        """Whether an archive is cached and undamaged. Marks it as just used, so that it is not pruned before use."""
         try:
             os.utime(archive)
             return _sha256(archive) == digest

@@ -46,7 +46,7 @@ class Lineages:
         self._forgotten_up_to = -1
         self._forgotten = Lineage()
         """As far as any forgotten one has come. A step that may be one of them continues there; its logs of the node
-        then begin behind the longest, after a gap, so that they overwrite nothing."""
+        then begin after the longest, after a gap, so that they overwrite nothing."""
 
     def of(self, step_id: int, in_use: Container[int]) -> Lineage:
         """The lineage of a step. `in_use`: the ids of steps on this node, which are not forgotten."""

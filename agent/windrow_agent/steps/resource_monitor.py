@@ -26,7 +26,7 @@ from windrow_agent.workers.process_log import utc_now
 
 CHECK_S = 1.0
 FIRST_S = 10.0
-"""Latest time of the first measurement after a step has begun: not while its first workers start."""
+"""Latest time of the first measurement after a step has started: not while its first workers start."""
 
 _MB = 1 << 20
 

@@ -121,7 +121,7 @@ class Step:
     monitor_at: float | None = None
     """When the node's resources are measured next (monotonic seconds); None if that is not decided yet."""
     asked_generation: int | None = None
-    """The master has asked to hear when the step has ended here up to this generation; None if it has not asked."""
+    """The generation up to which the master has asked when the step has ended on this node; None if it has not."""
     replaced: bool = False
     """Another Step has replaced it: nobody wants to hear how this one ends."""
     foreign: bool = False
@@ -211,7 +211,7 @@ class Step:
 
     @property
     def depth(self) -> int:
-        """How many leases a worker may have now: only one if its outputs are saved before it goes on."""
+        """How many leases a worker may have now: only one if its outputs are saved before it continues."""
         return 1 if self.saves_outputs else self.pace.depth
 
     @property

@@ -43,7 +43,7 @@ class LeaseDistributor:
         workers = [worker for worker in live if worker.free]
         if not workers:
             if step.saves_outputs:
-                # Outputs of init() can be told from those of run() only while nothing runs.
+                # Outputs of init() can be distinguished from those of run() only while nothing runs.
                 return
             # A starting worker gets its first lease ahead; only workers that are known to work get more.
             for worker in live:

@@ -91,7 +91,7 @@ class Supervisor:
     # Start.
 
     def start(self, step: Step) -> bool:
-        """Starts the step's next worker. False: it could not be started, and the master is told why."""
+        """Starts the step's next worker. Returns False, and reports why to the master, if it could not be started."""
         number = step.lineage.next_process
         try:
             worker = self._workforce.start(step)
@@ -173,7 +173,7 @@ class Supervisor:
     # Deadlines.
 
     def watch(self, worker: WorkerProcess, step: Step, now: int, stalled_ns: int) -> None:
-        """Kills a worker that has passed a deadline, works on a revoked lease, or cannot go on.
+        """Kills a worker that has passed a deadline, works on a revoked lease, or cannot continue.
 
         `stalled_ns`: how long this machine has stalled since the agent started.
         """
@@ -258,7 +258,7 @@ class Supervisor:
     # Deaths.
 
     def _on_death(self, step: Step, worker: WorkerProcess) -> None:
-        """A worker has died: what it had done counts, what it had begun is charged, the rest is queued again."""
+        """A worker has died: what it had finished counts, what it had started is charged, the rest is queued again."""
         self.forget(worker)
         # Children that hold its channels must not send results in its name.
         worker.kill()
@@ -328,7 +328,7 @@ class Supervisor:
         # Not earlier: the lines just written about its end belong to its logs.
         step.end_logs(worker.process_number)
         if step.given_up and not step.live:
-            # The leases of the last worker have just come back, and nobody here will run them.
+            # The leases of the last worker have just come back, and no worker on this node will run them.
             self._distributor.release_queued(step.step_id)
         say(
             logging.INFO,

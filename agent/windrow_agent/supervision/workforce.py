@@ -33,7 +33,7 @@ IDLE_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What workers are told about this node; not the master's record of it. `open_files`: soft limit for scripts."""
+    """What workers get to know about this node; not the master's record of it. `open_files`: soft limit for scripts."""
 
     node_id: str
     node_incarnation: str

@@ -56,7 +56,7 @@ def changed_code(exit_: Exit, sums: Path) -> str:
     try:
         return os.fsdecode(sums.with_suffix(".changed").read_bytes())
     except FileNotFoundError:
-        # If a child of the worker found it, the exit of the worker itself says nothing.
+        # If a child of the worker found it, the exit of the worker itself does not show it.
         return "a file" if exit_.code == CODE_CHANGED else ""
 
 

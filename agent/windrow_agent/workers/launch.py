@@ -6,7 +6,7 @@ restores the soft limit of open files that the agent raised for itself (scripts 
 descriptors), then becomes `boot.py`. This happens here and not between fork and exec, because Python code in a forked
 child of a process with gRPC's threads can deadlock.
 
-Even Python 2 can read this file, so that an interpreter that is too old is told from a broken one.
+Even Python 2 can read this file, so that an interpreter that is too old can be distinguished from a broken one.
 """
 
 import os

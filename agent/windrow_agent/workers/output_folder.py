@@ -7,7 +7,7 @@ listing ends only when the clock has moved on; a later write then has a later ti
 Invariants:
 
 1. Files of a failed `run()` do not go to the store, unless a later run changes them.
-2. Files of `init()` are owed until they are in the store, whatever becomes of the mini-batches.
+2. Files of `init()` are owed until they are in the store, whatever happens to the mini-batches.
 3. Links are refused and never followed, so that nothing outside the folder is read.
 """
 

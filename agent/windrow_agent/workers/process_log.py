@@ -84,7 +84,7 @@ class ProcessLog:
         self.write()
 
     def write(self) -> None:
-        """Writes the lines that have gathered. If the disk takes none, only these lines are lost."""
+        """Writes the lines that have gathered. If the disk is full or broken, only these lines are lost."""
         if self._lines:
             try:
                 self._file.write("".join(self._lines).encode("utf-8", "backslashreplace"))

@@ -31,6 +31,7 @@ from windrow.cli.options import (
     Environments,
     EnvironmentsChoice,
     Kind,
+    Notify,
     OutputForm,
     Sets,
     Since,
@@ -105,6 +106,7 @@ def run(
     ] = None,
     kind: Annotated[
         Kind,
+        Notify,
         typer.Option(
             "--as", help="With a script: run() gets paths of files, or DataFrames [default: by the inputs' suffixes]."
         ),
@@ -204,6 +206,7 @@ def run(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     tolerate: Tolerate = False,
+    notify: Notify = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
     form: Annotated[
         OutputForm, typer.Option("--format", help="json: one event per line on standard output.")
@@ -221,7 +224,7 @@ def run(
     options = RunOptions(file)
     options.inputs = inputs or []
     if "--" in sys.argv:
-        # Typer counts what stands behind among the inputs.
+        # Typer counts what follows among the inputs.
         options.arguments = sys.argv[sys.argv.index("--") + 1 :]
         options.inputs = options.inputs[: len(options.inputs) - len(options.arguments)]
     options.output, options.kind, options.mini_batch_size = output, kind.value, mini_batch_size
@@ -240,7 +243,7 @@ def run(
     options.environments = environments.value
     options.slots = slots or workers
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.tolerate = tolerate
+    options.tolerate, options.notify = tolerate, notify or []
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.form = form.value
     return run_start.run(options)
@@ -316,7 +319,7 @@ app.command(
 def run_app() -> int:
     """Run the command line of this process.
 
-    Returns its exit code, or ends the process with it. If JSON is requested, errors of usage are reported as JSON, too.
+    Returns its exit code, or ends the process with it. If JSON is requested, usage errors are also reported as JSON.
     """
     if not _wants_json(sys.argv[1:]):
         app(prog_name="windrow")

@@ -161,7 +161,7 @@ def make_app(kind: str) -> typer.Typer:
 
 def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
     """Return name and version (None for the latest) of an asset, given as in a job file or by its name alone. Raises
-    UsageError for text that names no asset, and for two versions.
+    UsageError for text that is not an asset reference, and for two versions.
     """
     from windrow.spec.naming.assets import split_asset_reference
 

@@ -60,7 +60,7 @@ class _Builds:
             f"Building the environment of step {names[step_id]} on node {node_id}" for node_id, step_id in begun
         ]
         messages += [
-            f"The build of the environment of step {names[step_id]} on node {node_id} has ended, after about "
+            f"Building the environment of step {names[step_id]} on node {node_id} ended after about "
             f"{self._told[node_id, step_id]:.0f} s"
             for node_id, step_id in over
             if step_id in names
@@ -169,7 +169,7 @@ class Follower:
                     self.tell(f"The master accepts no changes: {now}" if now else "The master accepts changes again.")
                 reason = now
                 before, waits = waits, self._client.why_no_work(self._job_id)
-                # Twice in a row, so that an agent that is just starting alarms nobody.
+                # Twice in a row, so that an agent that is just starting does not cause an alarm.
                 if waits in ("", before) and waits != told:
                     told = waits
                     self.tell(waits or "A node takes work again.")

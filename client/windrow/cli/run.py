@@ -159,7 +159,7 @@ class _Run:
                 if not any(
                     step.mini_batches.queued or step.state in ("waiting", "running") for step in self._job.steps
                 ):
-                    self._job = client.wait(self._job.job_id, timeout_s=LOOK_PATIENCE_S)
+                    self._job = client.wait(self._job.job_id, timeout_s=LOOK_PATIENCE_S, check=False, progress=False)
                 if self._job.state.ended:
                     self._document = client.document(self._job.job_id)
         except WindrowError:
@@ -302,6 +302,10 @@ class _Run:
         else:
             options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
+        if self._options.notify:
+            from windrow.cli.notify import notify
+
+            notify(self._options.notify, job, code)
         return code
 
     def _say(self, message: str) -> None:

@@ -89,7 +89,7 @@ def validate(
 
 
 def _registry(opened: contextlib.ExitStack) -> AssetLookup:
-    """The registry of the context in use, or else of the runs here. If there is neither, nothing is registered."""
+    """The registry of the context in use, or else of the runs in this folder. Empty if there is neither."""
     from windrow.spec.naming.assets import NO_ASSETS
 
     try:

@@ -1,8 +1,8 @@
 """Unpacks archives of code and of data, and trusts nothing that an archive says.
 
 Format: docs/contracts.md, sections 1 and 1a: a plain tar of regular files, with PAX headers for names that are long or
-not ASCII. This reader knows nothing else of tar: it refuses links, devices, sparse files, folders and all other kinds
-of headers, and no header makes it use more than PAX_BYTES_MAX of memory.
+not ASCII. This reader does not support the rest of tar: it refuses links, devices, sparse files, folders and all other
+kinds of headers, and no header makes it use more than PAX_BYTES_MAX of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REGULAR, _PAX = b"0", b"x"
 
 
 class ArchiveError(Exception):
-    """A folder that cannot be packed, or an archive that is refused; the text says what, where and what to do."""
+    """A folder that cannot be packed, or an archive that is refused; the message says which, and why."""
 
 
 class OtherKind(ArchiveError):

@@ -36,7 +36,7 @@ _NAMES = {
     "marked": "a failure that the script reported",
     "input_misread": "input that was read unlike it was divided",
 }
-"""What an attempt met, for causes whose messages name no type of error."""
+"""What happened to an attempt, for causes whose messages do not name a type of error."""
 
 
 class KindKey(NamedTuple):
@@ -56,9 +56,9 @@ class FailureKind(NamedTuple):
     cause: str
     """Such as `exception`; `unspecified` for items that got no result although `run()` returned."""
     error: str
-    """The type of the exception, such as `ValueError`; empty if the message names none."""
+    """The type of the exception, such as `ValueError`; empty if the message does not name one."""
     place: str
-    """Where in the script, such as `score.py, line 12`; empty if the message names no place."""
+    """Where in the script, such as `score.py, line 12`; empty if the message does not name a place."""
     attempts: int
     """Failed attempts of this kind."""
     final_attempts: int
@@ -101,18 +101,18 @@ def key_of(message: str) -> KindKey:
         message,
     )
     error = named[1] if named else ""
-    # Alike but for numbers: "item 17 is bad", "item 18 is bad".
+    # The same except for numbers: "item 17 is bad", "item 18 is bad".
     rest = "" if error or place else re.sub(r"\d+", "#", message[:MESSAGE_CHARACTERS_MAX])
     return KindKey(error, place, rest)
 
 
 def ordered(kinds: Iterable[FailureKind]) -> list[FailureKind]:
-    """The kinds that cost most first; those that recovered behind them, the most frequent first."""
+    """The kinds that cost most first; then those that recovered, the most frequent first."""
     return sorted(kinds, key=lambda kind: (not kind.is_permanent, -kind.mini_batches, -kind.items, -kind.attempts))
 
 
 def name_of(kind: FailureKind, *, with_place: bool = True) -> str:
-    """What an attempt met: `ValueError (score.py, line 12)`, `a timeout`."""
+    """What happened to an attempt: `ValueError (score.py, line 12)`, `a timeout`."""
     name = kind.error or _NAMES.get(kind.cause, kind.cause)
     return f"{name} ({kind.place})" if with_place and kind.error and kind.place else name
 

@@ -19,7 +19,7 @@ def _lacks(name):
 
 
 if __name__ == "__main__":
-    # As in a worker: the code folder is searched first, and no folder of ours.
+    # As in a worker: the code folder is searched first, and none of our folders.
     sys.path[:1] = [sys.argv[1]] if sys.argv[1] else []
     _missing = [name for name in sys.argv[2:] if _lacks(name)] if sys.version_info >= (3, 8) else []
     print(" ".join(["windrow:", ".".join(str(part) for part in sys.version_info[:3])] + _missing))

@@ -97,8 +97,8 @@ def _closed(path: str) -> str:
 
 
 def _find(name: str) -> tuple[int, int, str]:
-    """Return user, group and home. A number needs no entry in the user database: its group then has the same number,
-    and its home is that of the environment.
+    """Return user, group and home. A number does not need an entry in the user database: its group then has the same
+    number, and its home is that of the environment.
     """
     try:
         entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)

@@ -39,7 +39,10 @@ def check() -> Iterator[Finding]:
     if sys.platform == "linux":
         yield Finding(AREA, "python", OK, python)
     else:
-        advice = "Masters and agents run on Linux; from here, submit to a master elsewhere (windrow context add)."
+        advice = (
+            "Masters and agents run only on Linux. From this machine, submit to a master on another one (windrow "
+            "context add)."
+        )
         yield Finding(AREA, "python", WARN, f"{python}, on {sys.platform}", advice)
     for extra in EXTRAS:
         missing = [module for module in extra.modules if find_spec(module) is None]

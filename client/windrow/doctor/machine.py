@@ -30,17 +30,17 @@ KERNEL = {
     "PR_SET_PDEATHSIG": (
         WARN,
         "workers may outlive a killed agent",
-        "Let the container's seccomp profile allow prctl.",
+        "Allow prctl in the container's seccomp profile.",
     ),
     "PR_SET_CHILD_SUBREAPER": (
         WARN,
         "processes that scripts leave behind may stay",
-        "Let the container's seccomp profile allow prctl.",
+        "Allow prctl in the container's seccomp profile.",
     ),
     "PR_SET_DUMPABLE": (
         WARN,
         "scripts of the same user could read the agent's memory",
-        "Let the container's seccomp profile allow prctl.",
+        "Allow prctl in the container's seccomp profile.",
     ),
     "SOCK_SEQPACKET": (FAIL, "work cannot be handed to workers", "A Linux kernel with unix packet sockets is needed."),
     "memfd_create": (FAIL, "`windrow agent` cannot start", "Linux 3.17 or newer is needed."),

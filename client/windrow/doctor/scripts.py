@@ -38,7 +38,7 @@ def check(python: str | None) -> Iterator[Finding]:
     try:
         interpreter = find_interpreter(python, os.environ)
     except UsageError as error:
-        yield Finding(AREA, "python", FAIL, str(error), "Choose the one for scripts: --python PATH.")
+        yield Finding(AREA, "python", FAIL, str(error), "Choose the interpreter for scripts: --python PATH.")
         return
     try:
         done = subprocess.run(

@@ -109,7 +109,7 @@ def problems_of(document: dict[str, Any]) -> list[str]:
 
 
 def levels_of(job: EffectiveJob) -> list[list[str]]:
-    """Names of steps: those of one level wait for nothing but levels before it, so they run side by side."""
+    """The names of the steps of each level. They wait only for earlier levels, so they run side by side."""
     level: dict[str, int] = {}
     left = list(job.steps)
     while left:

@@ -75,8 +75,8 @@ class Supervisor:
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
-        """`state`: the prepared folder, absolute. `run_folder`: a fresh one, for the socket. `python`: for scripts, if
-        one is given. `interpreter`: what scripts run in, given or not. `environments`: build or own. `datastores`: of
+        """`state`: the prepared folder, absolute. `run_folder`: a fresh one, for the socket. `python`: the one given
+        for scripts, if any. `interpreter`: the one that scripts run in. `environments`: build or own. `datastores`: of
         the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"

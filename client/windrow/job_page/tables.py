@@ -41,7 +41,7 @@ def _card(
         where += f" process{kind.process_number:03d}"
     detail = kind.detail.strip()
     trace = f"<details><summary>traceback</summary><pre>{escape(detail)}</pre></details>" if detail else ""
-    # A start is no mini-batch's: what there is of it is in the logs.
+    # A start belongs to no mini-batch: its details are in the logs.
     of_start = kind.mini_batch_index < 0
     if of_start:
         commands = [command(f"job logs {{job}} --failed --step {step['name']}")]

@@ -185,7 +185,9 @@ def by_worker(figures: dict[str, Any]) -> str:
     note = f'<p class="quiet">{" ".join(notes)}</p>' if notes else ""
     named = [(kind, KIND_NAMES[kind]) for kind in shown_kinds(figures["worker_us"])]
     drawing = svg(
-        y + 24, [*time_axis(seconds, top, y), *drawn, *parts], f"What workers did when, in {counted(len(lanes), 'row')}"
+        y + 24,
+        [*time_axis(seconds, top, y), *drawn, *parts],
+        f"Timeline of the workers, in {counted(len(lanes), 'row')}",
     )
     return legend(named) + drawing + note
 

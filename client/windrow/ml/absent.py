@@ -1,4 +1,4 @@
-"""Names of `azure.ai.ml` that have no counterpart here: importing one raises an error that says what to do instead."""
+"""Names of `azure.ai.ml` without a counterpart in Windrow: importing one raises an error with what to do instead."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NESTED = ("resources", "retry_settings", "settings", "environment_variables", "t
 
 
 class Attributes:
-    """A mapping of settings whose keys are attributes, too. Setting one to None removes it.
+    """A mapping of settings whose keys are also attributes. Setting one to None removes it.
 
     Keys are not checked here: the reader of job files checks them when the job is made, and suggests the nearest key.
     """

@@ -1,4 +1,4 @@
-"""Stands for `azure.ai.ml.automl`, of which nothing exists here: importing a name raises an error that says so."""
+"""Stands for `azure.ai.ml.automl`, which Windrow does not have: importing a name raises an error that says so."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class MLClient:
         return Finished(self.create_or_update(entity, **more))
 
     def close(self) -> None:
-        """End the connection, and private processes. May be called again; the next call opens the connection again."""
+        """End the connection and any private processes. May be repeated; the next call of a method connects again."""
         self.connection.close()
 
     def __enter__(self) -> Self:

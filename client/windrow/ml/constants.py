@@ -15,7 +15,7 @@ class AssetTypes:
 
 
 class InputOutputModes:
-    """How data is brought to a step, and from it."""
+    """How data gets to a step, and from it."""
 
     MOUNT = "mount"
     RO_MOUNT = "ro_mount"

@@ -26,7 +26,7 @@ from windrow.ml.operations.compute import AmlCompute, Compute
 from windrow.ml.parallel import parallel_run_function as ParallelComponent
 
 Command = Component = Parallel = Step
-"""Azure ML has a class for each of these; all are a `Step` here."""
+"""Azure ML has a class for each of these; in Windrow, all are a `Step`."""
 
 __all__ = [
     "AmlCompute",

@@ -89,7 +89,7 @@ class Connection:
         It may `move` the connection to another master instead, and return None.
         """
         self.on_wait: Callable[[str], None] = lambda message: None
-        """Called with a message once failures last for TELL_AFTER_S. Then `told` is set, until an answer."""
+        """Called with a message once calls have failed for TELL_AFTER_S. Then `told` is set until one succeeds."""
         self.told = False
         self.channel = MovingChannel(_open(address, access))
         """The channel for stubs."""

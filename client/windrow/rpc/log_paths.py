@@ -1,4 +1,4 @@
-"""Where each kind of log lies below `logs/<step>` of a job; the same on the master and on the node
+"""Where each kind of log is below `logs/<step>` of a job; the same on the master and on the node
 (docs/reference/azure-ml/parallel-job.md#logs)."""
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ def tls_fault(message: str, address: str) -> str:
         )
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return (
-            f"The server at {address} is not the master that you know: another authority made its certificate. "
-            f"If the master was set up again, add its context again (`windrow context add`), or copy its "
+            f"The server at {address} is not the master that you know: its certificate was issued by another "
+            f"authority. If the master was set up again, add its context again (`windrow context add`), or copy its "
             f"ca.pem; if not, do not trust it."
         )
     if "Hostname Verification Check failed" in message:

@@ -107,7 +107,7 @@ class MiniBatchDetails(NamedTuple):
     partition: str
     """Values of its partition keys, as a JSON object; empty where the input has none."""
     recipe: str
-    """What a worker is told to read, as JSON."""
+    """The read instructions for a worker, as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""

@@ -53,7 +53,7 @@ def begin(
     """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
     Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel the unfinished run and begin a new
-    one. `keep_rows`: continue the unfinished run as it was begun, although the job file or its code has changed.
+    one. `keep_rows`: continue the unfinished run as it was started, although the job file or its code has changed.
     `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
     """
     begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
@@ -89,7 +89,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
     if restart:
         for job in going:
             client.cancel(job.job_id)
-            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
+            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S, check=False, progress=False)
     else:
         equal = [job for job in going if job.run_digest == effective.run_digest]
         if equal or (going and keep_rows):
@@ -123,7 +123,7 @@ def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> J
         return None
     places = [file.place for file in rows_files(job, document)]
     places += [out.path for step in job.steps for out in step.outputs]
-    # Only the master can tell whether an output in a store is still there; it was when the run ended.
+    # Only the master can check whether an output in a store still exists; it did when the run ended.
     return job if all(is_remote(place) or os.path.exists(place) for place in places) else None
 
 

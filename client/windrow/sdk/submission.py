@@ -29,7 +29,7 @@ def upload_code(
 ) -> EffectiveJob:
     """Pack the code folders of a loaded job, upload what the master lacks, and make the effective job.
 
-    `written`: outputs of other jobs, which are no code. `data_paths`, `kept_outputs`: as of
+    `written`: outputs of other jobs, which are not code. `data_paths`, `kept_outputs`: as of
     `windrow.spec.build_effective`. Raises UsageError for code that cannot be packed.
     """
     import tempfile
@@ -56,9 +56,9 @@ def upload_code(
 
 
 def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO, written: Sequence[str] = ()) -> CodeArchive:
-    """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that lies in it.
+    """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that is in it.
 
-    `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are left out, too. Raises
+    `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are also left out. Raises
     UsageError for a folder that cannot be packed.
     """
     from windrow.common.archives import ArchiveError

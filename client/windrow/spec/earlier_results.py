@@ -24,7 +24,7 @@ def refuse_nothing_divided(job: EffectiveJob, wanted: str) -> None:
 
 def with_results_of(job: EffectiveJob, earlier: str) -> EffectiveJob:
     """The job, set to take over the results of an earlier one. Steps that divide the output of another step stay as
-    they are: that output is made anew.
+    they are: that output is made again.
     """
     return job._replace(
         steps=tuple(step._replace(resume_from=earlier) if _reads_data(step) else step for step in job.steps)

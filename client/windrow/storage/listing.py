@@ -151,7 +151,7 @@ class _Cursor:
             self._pages = self._source.read(self._prefix, folder + _LAST)
 
     def may_hold(self, folder: str) -> bool:
-        """Whether an object that comes later lies in a folder. The current page answers if it reaches far enough,
+        """Whether an object that comes later is in a folder. The current page answers if it reaches far enough,
         otherwise a request.
         """
         last = self._page[-1].name

@@ -63,13 +63,13 @@ def meta_of(url: StorageUrl) -> Any:
 def read_part(url: StorageUrl, size: int, version: str, begin: int, end: int) -> bytes:
     """Bytes of an object with known size and version. Raises StorageError.
 
-    A file of a web server without range requests is copied here, for the life of this process.
+    A file of a web server without range requests is copied to this machine, for the life of this process.
     """
     if begin >= end:
         return b""
     if not url.is_web:
         return tried(partial(_read, url, size, version, begin, end))
-    # Most tables lie in folders and buckets.
+    # Most tables are in folders and buckets.
     from windrow.storage.copies import copied_part
 
     return copied_part(url, size, version, begin, end, partial(_read, url, size, version, begin, end))

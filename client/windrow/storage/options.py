@@ -1,4 +1,4 @@
-"""What another library needs to open a store by itself, with the credentials of this process: options in the words of
+"""What another library needs to open a store on its own, with the credentials of this process: options in the words of
 the object_store project, as `deltalake` takes them. They are secret.
 """
 

@@ -51,7 +51,7 @@ def pack(
     """Pack a code folder into `archive`, an empty file that is open for writing, and return its digest.
 
     `folder`: "" packs nothing, for a command without code. `required`: relative paths (the entry script) that must not
-    be left out. `left_out`: relative paths of files and folders that are no code. Links to files inside the folder are
+    be left out. `left_out`: relative paths of files and folders that are not code. Links to files inside the folder are
     packed as those files. Raises ArchiveError for links that lead
     elsewhere, special files, missing required files and folders beyond the limits; OSError for what cannot be read.
     """

@@ -1,6 +1,6 @@
-"""Data of a job that lies in one of its code folders, as beside a script in the working folder.
+"""Data of a job that is in one of its code folders, as beside a script in the working folder.
 
-What the steps divide and where they write is no code: it does not go into the archive, and new results do not make
+What the steps divide and where they write is not code: it does not go into the archive, and new results do not make
 another run of the same command.
 """
 

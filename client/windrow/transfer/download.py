@@ -196,7 +196,7 @@ class Download:
         return place.with_name(f".{place.name[:100]}{self._suffix}")
 
     def _make_parents(self, place: Path) -> None:
-        """Make the parent folders of a file. Refuses links, which could lead out of the target folder."""
+        """Make the parent folders of a file. Refuses links, which could point outside the target folder."""
         folder = self._folder
         for part in place.relative_to(self._folder).parts[:-1]:
             folder = folder / part

@@ -15,7 +15,7 @@ from typing import Any
 
 
 def path_below(path: str, job_file: str) -> str | None:
-    """The path of an output relative to the folder of the job file, as in `fetch`. None if it leads out of that
+    """The path of an output relative to the folder of the job file, as in `fetch`. None if it is outside that
     folder."""
     below = os.path.relpath(path, os.path.dirname(job_file))  # noqa: PTH120  also for paths of no machine
     return below if _is_below(below) else None

@@ -4,7 +4,7 @@ If the master sees the same folder under the same path (one machine, a share, a 
 data goes, as an archive named by its digest, into the master's default datastore. It is uploaded once, however often it
 is submitted, and a broken upload continues where it stopped.
 
-Outputs at relative paths are local, too: the master keeps them, unless it can write to the same folder.
+Outputs at relative paths are also local: the master keeps them, unless it can write to the same folder.
 """
 
 from __future__ import annotations

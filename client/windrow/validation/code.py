@@ -57,8 +57,8 @@ def check_codes(
     codes: Sequence[StepCode], python: str | None, elsewhere: Collection[str] = (), loaded: LoadedJob | None = None
 ) -> CodeFindings:
     """Check the code of all steps, each folder and script once. `python`: the interpreter of the scripts, or None.
-    `elsewhere`: steps whose scripts run in a Python of their own, of which nothing is known here; only their scripts
-    are read. `loaded`: the job, if it could be loaded: its data is no code.
+    `elsewhere`: steps whose scripts run in a separate Python, which this check does not know; only their scripts
+    are read. `loaded`: the job, if it could be loaded: its data is not code.
     """
     found = CodeFindings()
     packed: set[tuple[str, str]] = set()

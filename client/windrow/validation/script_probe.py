@@ -67,7 +67,7 @@ class Look:
             compile(source, path, "exec", dont_inherit=True)
             return ast.parse(source, path)
         except SyntaxError as error:
-            # For bytes that are not text, Python gives no line.
+            # For bytes that are not text, Python does not report a line.
             self._note("syntax", path, error.lineno or 1, error.offset or 1, error.msg)
         except (ValueError, RecursionError, MemoryError) as error:
             self._note("syntax", path, 1, 1, str(error) or "it is nested too deeply")

@@ -1,7 +1,7 @@
 """Files that belong to a job file, checked by themselves: components, and tables.
 
-A component is checked as the one step of a pipeline that gives each of its inputs something: so it is read by the very
-rules by which a step reads it.
+A component is checked as the only step of a pipeline that gives a value to each of its inputs, so the rules are the
+same as in a job.
 """
 
 from __future__ import annotations

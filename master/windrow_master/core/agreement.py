@@ -6,8 +6,8 @@ Each fact is counted in two places that know nothing of each other, and the two 
 1. The items of a mini-batch: the planner's number (where it counts) and the worker's.
 2. The mini-batches and items of a step: the planner's last checkpoint and the plan as it was received and stored.
 3. The outcomes: the kept counters and the states of the mini-batches.
-4. The items: those of the plan and those of the outcomes. Where only loading tells how many a mini-batch has, the sum
-   of the others is a lower bound.
+4. The items: those of the plan and those of the outcomes. Where the number in a mini-batch is known only after loading,
+   the sum of the others is a lower bound.
 
 That the plan covers the input is the planner's to check (`windrow_master.planning.tables.cut`), and that each part
 holds what was cut is the worker's (`windrow_worker.tables.files`): those have the files before them.
@@ -30,7 +30,7 @@ WHAT_TO_DO = (
 
 
 def miscount(planned: int, read: int) -> str:
-    """What is wrong with a result if the worker read another number of items than was planned."""
+    """What is wrong with a result if the worker read a different number of items than was planned."""
     return (
         f"{counted(planned, 'item')} of this mini-batch were planned, but the worker has read "
         f"{counted(read, 'item')}: its input was not read as it was divided."

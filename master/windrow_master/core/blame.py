@@ -11,15 +11,15 @@ Standing of a node with a step:
     TRIAL   -> GOOD     a mini-batch succeeds there, or no other node is left
     TRIAL   -> ASIDE    one fails there that has failed nowhere else
 
-A doubted node gets one mini-batch every `retry_wait_s`, so that a step goes on while its other nodes are busy for
-hours. A node on trial may hold one mini-batch. A failure there is charged to nobody. Nor are, once a node is set aside,
-its failures since its last success: a failure on a bad node says nothing about the mini-batch.
+A doubted node gets one mini-batch every `retry_wait_s`, so that a step continues while its other nodes are busy
+for hours. A node on trial may hold one mini-batch. A failure there is not charged. Once a node
+is set aside, its failures since its last success are not charged either: they do not mean that the mini-batch is bad.
 
 Invariants:
 1. Where a step has one node only, or all fail alike, none of them is doubted or aside.
 2. `StepNodes.doubted` names the nodes whose standing is suspicious.
 3. Evidence against a node are mini-batches that failed there since its last success and on no other node before: only
-   those can tell a node from a mini-batch.
+   those can distinguish a node from a mini-batch.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     message = command.message[:MESSAGE_CHARS_MAX]
     step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
     step.workers.init_failures[command.node_id] = step.workers.init_failures.get(command.node_id, 0) + 1
-    step.progress.last_s = now.monotonic_s  # failing is no standing still; it has limits of its own
+    step.progress.last_s = now.monotonic_s  # failing is not standing still; it has its own limits
     state.touch_step(step)
     fail_if_given_up(state, step, now)
     fail_if_never_ready(state, step, now)
@@ -103,7 +103,7 @@ def is_given_up(state: CoreState, step: Step) -> bool:
         return False
     known = chain(state.nodes.values(), state.absent.values())
     # If the script has run somewhere, it may run on a node that is cordoned now: the step waits until that node is
-    # uncordoned or removed. Without that proof, a broken script would wait for ever.
+    # uncordoned or removed. Without that proof, a broken script would wait forever.
     return not (
         step.counters.ran
         and any(node.cordoned and is_in_pool(node, step) and step.step_id not in node.given_up for node in known)
@@ -180,7 +180,7 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
     node.faults = 0
     state.touch_node(node)
     state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
-    # What has not started would meet it, too.
+    # Mini-batches that have not started would fail by it as well.
     state.recall_unstarted(node)
 
 
@@ -318,7 +318,7 @@ def _judge(state: CoreState, step: Step, node_id: NodeId, now: Moment) -> None:
     node = state.nodes.get(node_id)
     if node is not None and standing.doubted_s is None:
         standing.doubted_s = now.monotonic_s
-        state.recall_unstarted(node, step.step_id)  # it would fail, too
+        state.recall_unstarted(node, step.step_id)  # it would also fail
     testable = [evidence for evidence in standing.evidence.values() if not evidence.final or evidence.cleared]
     cleared = sum(evidence.cleared for evidence in testable)
     others = _good_others(state, step, node_id)

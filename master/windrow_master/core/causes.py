@@ -47,7 +47,7 @@ class CauseTraits(NamedTuple):
     of_items: bool = False
     """The cause of items alone, never of an attempt: an agent that reports it for an attempt is not believed."""
     needs_worker: bool = False
-    """Only a worker that was ready meets it."""
+    """It occurs only in a worker that was ready."""
     ends_process: bool = False
     """The worker process has ended with it."""
     loses_time: bool = False

@@ -135,11 +135,11 @@ class SetCapacity(NamedTuple):
     """(step, leases_max, workers)."""
     draining: bool = False
     given_up: tuple[StepId, ...] = ()
-    """Those of the steps for which the node starts no worker any more."""
+    """Those of the steps for which the node no longer starts workers."""
 
 
 class ConfirmStepEnd(NamedTuple):
-    """A node has no more workers of a step, and has saved what they had written. Reply: None."""
+    """A node no longer has workers of a step, and has saved what they had written. Reply: None."""
 
     node_id: NodeId
     stream: int
@@ -233,7 +233,7 @@ class PlanGroup(NamedTuple):
 
     step_id: StepId
     start: bytes | None
-    """Canonical JSON of the checkpoint the planner went on from."""
+    """Canonical JSON of the checkpoint that the planner continued from."""
     end: bytes
     first_mini_batch: int
     records: bytes
@@ -331,7 +331,7 @@ class Refused(NamedTuple):
 class StepsRaised(Exception):
     """A command about many steps raised at some of them: a bug. The other steps are not affected.
 
-    `errors`: what was raised, by step. `reply`: the command's reply, if the rest of it was carried out; otherwise
+    `errors`: what was raised, by step. `reply`: the command's reply, if the rest of it was done; otherwise
     UNANSWERED.
     """
 

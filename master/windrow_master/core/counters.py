@@ -15,7 +15,7 @@ from windrow_master.core.transitions import InvariantBroken
 
 EXAMPLE_DETAIL_MAX = 8192
 KINDS_MAX = 50
-"""How many kinds of failures a step tells apart: the most frequent, and those that cost mini-batches before others."""
+"""How many kinds of failures a step distinguishes: the most frequent; those that cost mini-batches before others."""
 KIND_MESSAGE_MAX = 1000
 KIND_DETAIL_MAX = 4096
 KIND_DETAILS_MAX = 10
@@ -32,8 +32,7 @@ class Counters:
     Invariants, whenever no handler is running:
     1. queued + leased + succeeded + failed + cancelled = planned (queued is derived).
     2. items_ok + items_failed + items_cancelled <= items_total, and equal once the step has ended.
-    3. failed_uncounted <= failed: failed mini-batches without a number of items, since only loading tells it, and that
-    failed.
+    3. failed_uncounted <= failed: failed mini-batches whose items were never counted.
     4. taken_over (of succeeded) and items_taken_over (of items_ok) come from an earlier job: there was no attempt for
     them.
     """
@@ -57,7 +56,7 @@ class Counters:
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Cause, type and place -> how often, what that cost, and the first failure (`FailureKind`)."""
     kinds_left_out: list[int] = field(default_factory=lambda: [0, 0])
-    """Failed attempts, and given-up mini-batches, of the kinds that `KINDS_MAX` leaves no room for."""
+    """Failed attempts, and given-up mini-batches, of the kinds that exceed `KINDS_MAX`."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
     """Column -> [count, example]."""
     failed_uncounted: int = 0
@@ -250,7 +249,7 @@ class Counters:
         return kind
 
     def _make_room(self) -> None:
-        """Drop the kind that cost least and was met least."""
+        """Drop the kind that cost least and occurred least."""
         least = min(self.kinds.values(), key=lambda kind: (kind["mini_batches"], kind["attempts"]))
         del self.kinds[least["key"]]
         self.kinds_left_out[0] += least["attempts"]

@@ -90,7 +90,7 @@ def _go_on_without(state: CoreState, step: Step, node: Node, now: Moment, *, lef
 
 
 def _forget_node(state: CoreState, step: Step, node: Node, now: Moment) -> None:
-    """Note that a node has no more workers of a step that has ended."""
+    """Note that a node no longer has workers of a step that has ended."""
     step.workers.may_be_on.discard(node.node_id)
     if node.node_id in step.workers.ending_on:
         step.workers.ending_on.discard(node.node_id)

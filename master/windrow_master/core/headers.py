@@ -1,8 +1,8 @@
 """What the mini-batches of a step must agree on: a header line, or the columns of a Parquet file.
 
-A header line is the same everywhere. Columns have the same names. Their types are the same, too, but for three cases:
+A header line is the same everywhere. Columns have the same names. Their types are also the same, except in three cases:
 only missing values fit anything, int64 fits float64 (as where a mini-batch without missing values meets one with them),
-and decimals fit those with more digits behind the point. These are chains: whichever mini-batch ends first, the
+and decimals fit those with more digits after the point. These are chains: whichever mini-batch ends first, the
 columns come out the same.
 """
 
@@ -16,13 +16,13 @@ _DECIMAL = re.compile(r"decimal128\(38, (-?\d{1,2})\)", re.ASCII)
 
 
 class HeaderMisfit(Exception):
-    """The rows of a mini-batch do not fit those before; the text tells the user what differs."""
+    """The rows of a mini-batch do not fit those before; the message shows the user what differs."""
 
 
 class Column(NamedTuple):
     """A column of a Parquet file: the text of its Arrow type, and the type itself, packed by the worker.
 
-    Not the worker's `Column`, which tells how text becomes values.
+    Not the worker's `Column`, which says how text becomes values.
     """
 
     name: str

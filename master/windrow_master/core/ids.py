@@ -6,10 +6,10 @@ import hashlib
 from typing import NewType
 
 JobKey = NewType("JobKey", int)
-"""A job's number: counted, unique for ever over one state."""
+"""A job's number: counted, unique forever in one state."""
 
 StepId = NewType("StepId", int)
-"""A step's number: counted, unique for ever over one state; below 2**31."""
+"""A step's number: counted, unique forever in one state; below 2**31."""
 
 LeaseId = NewType("LeaseId", int)
 """A lease's number: the attempt's key and token. High 31 bits: drawn at random by each master incarnation and distinct

@@ -7,7 +7,7 @@ from windrow_master.core.splitting import Split
 
 
 class Lease:
-    """One lease. Its id is its token: never given twice, so that a late result cannot be taken for another's.
+    """One lease. Its id is its token: never given twice, so that a late result cannot be mistaken for another's.
 
     Not the agent's lease, which has a state on its node and never expires.
     """

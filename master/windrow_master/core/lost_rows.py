@@ -56,7 +56,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
         if short and lost.item_count > lost.ok_count:
             counters.take_back_short_return(lost.item_count - lost.ok_count)
         if not table.item_counts[lost.mini_batch]:
-            counters.items_total -= lost.item_count  # only loading tells, and it will tell again
+            counters.items_total -= lost.item_count  # known only after loading, which happens again
         counters.rows -= lost.row_count
         counters.output_bytes -= lost.rows_length
         counters.retries += 1
@@ -93,7 +93,7 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
 
 
 def _verdict(step: Step, lost: LostRows, generation: int, message: str) -> AttemptRow:
-    """The row for the attempt that made the lost rows. Rows that were taken over have no attempt here."""
+    """The row for the attempt that made the lost rows. Rows that were taken over have no attempt in this job."""
     return AttemptRow(
         lease_id=lost.lease_id,
         step_id=step.step_id,

@@ -57,7 +57,7 @@ class MiniBatches:
     states: bytearray = field(default_factory=bytearray)
     item_firsts: array[int] = field(default_factory=lambda: array("Q"))
     item_counts: array[int] = field(default_factory=lambda: array("I"))
-    """As planned; 0 where only loading tells."""
+    """As planned; 0 if known only after loading."""
     recipe_offsets: array[int] = field(default_factory=lambda: array("Q"))
     recipe_lengths: array[int] = field(default_factory=lambda: array("I"))
     recipe_crcs: array[int] = field(default_factory=lambda: array("I"))
@@ -65,7 +65,7 @@ class MiniBatches:
     lease_ids: array[int] = field(default_factory=lambda: array("Q"))
     tries: dict[int, Tries] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
-    """Attempts started before the present one, for those that were started before."""
+    """Attempts started before the current one, for those that were started before."""
 
     def __len__(self) -> int:
         return len(self.states)

@@ -1,12 +1,12 @@
 """Nodes: registered, heard of, connected, drained, lost.
 
 State machine of one incarnation of a node: `transitions.NODE`. A LOST node is forgotten at once, unless its name is
-cordoned; its agent registers anew.
+cordoned; its agent registers again.
 
 A node on which the mini-batches of one step fail stays READY: it is set aside for that step (`core/blame.py`).
 
-A cordon is no state but a property of the node's name: it outlives incarnations and masters, until it is taken back or
-the node is removed.
+A cordon is not a state but a property of the node's name: it outlives incarnations and masters, until it is taken back
+or the node is removed.
 
 Invariants:
 1. One live incarnation a node; another one is refused until this one is lost, or proves that it is dead.
@@ -90,10 +90,10 @@ def _note_sign_of_life(state: CoreState, node: Node, now: Moment, next_s: float 
 
 
 def is_cut_off(state: CoreState, now: Moment) -> bool:
-    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, but for at
+    """Whether the master itself seems to be cut off: several nodes are connected, and all are overdue, except for at
     most `cut_off_max_s`.
     """
-    # The cheap test first: it is made at each sign of life, and nearly always says no.
+    # The cheap test first: it is made at each sign of life, and is nearly always false.
     if not 2 * state.timing.heartbeat_s < now.monotonic_s - state.heard_s < state.timing.cut_off_max_s:
         return False
     due_s = [node.beat_due_s for node in state.nodes.values() if node.stream]
@@ -212,7 +212,7 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
     """Let a node keep a lease of an earlier master, if its mini-batch is still open and nobody else has it.
 
     The state may have been restored from a backup. Then a node can hold leases of masters that this state does not
-    know: for step numbers that now belong to other steps, or for mini-batches that are divided anew. None of those is
+    know: for step numbers that now belong to other steps, or for mini-batches that are divided again. None of those is
     adopted.
     """
     lease_id, _, mini_batch, generation, identity = held
@@ -268,9 +268,9 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
     if command.draining and not node.draining:
         node.draining = True
         node.become(NodeState.DRAINING)
-        node.message = "Takes nothing new; finishes what it holds."
+        node.message = "Takes no new work; finishes the leases that it holds."
         state.touch_node(node)
-        # It gets nothing any more, and this message comes after all that it got: its agent knows when it may leave.
+        # It no longer gets anything, and this message comes after all that it got: its agent knows when it may leave.
         state.effects.append(fx.SendDrain(node.node_id, node.stream))
     for step_id, leases_max, workers in command.capacities:
         step = state.steps.get(step_id)
@@ -291,7 +291,7 @@ def _named(state: CoreState, node_id: NodeId) -> Node | Refused:
     """Find a node by its name alone, which is what clients know."""
     node = state.nodes.get(node_id) or state.absent.get(node_id)
     if node is None:
-        return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` names them.")
+        return Refused("NODE_UNKNOWN", f"There is no node named {node_id}. `windrow node list` lists the nodes.")
     return node
 
 

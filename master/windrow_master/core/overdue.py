@@ -64,7 +64,7 @@ def _is_unplanned(step: Step) -> bool:
 
 
 def _waits_for_node(state: CoreState, step: Step) -> bool:
-    """Whether the step's last attempt met a fault of its node, and no node is there to continue."""
+    """Whether the step's last attempt failed by a fault of its node, and no node is left to continue."""
     return (
         bool(step.progress.fault_message)
         and _is_judged(state, step)

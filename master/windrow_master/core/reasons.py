@@ -1,4 +1,4 @@
-"""Why a job is in its present state: a code and facts for each of its steps, made from the state that decides.
+"""Why a job is in its current state: a code and facts for each of its steps, made from the state that decides.
 
 Nothing is stored for this. It asks the same questions as the scheduler (`scheduling.pick`, `pools.working_nodes`), in
 the same order, and the first obstacle is the reason. `rpc.reason_words` puts it into words.
@@ -47,7 +47,7 @@ class Code(StrEnum):
     NODES_DOUBTED = "NODES_DOUBTED"
     NODES_GAVE_UP = "NODES_GAVE_UP"
     NODES_ANSWER = "NODES_ANSWER"
-    """Nodes are being told of the step."""
+    """Nodes are being notified of the step."""
     NODES_FULL = "NODES_FULL"
     NODES_BUSY = "NODES_BUSY"
     WORKERS_STARTING = "WORKERS_STARTING"
@@ -108,7 +108,7 @@ class Reason(NamedTuple):
     pool: str = ""
     """The pool that the step names."""
     pools: tuple[str, ...] = ()
-    """The pools of the nodes that are here."""
+    """The pools of the connected nodes."""
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:

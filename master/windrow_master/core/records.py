@@ -56,7 +56,7 @@ class StepRow(NamedTuple):
     counters: bytes
     """JSON: core.counters.Counters."""
     header: bytes | None
-    """Header line that the first accepted DataFrame brought."""
+    """The header line of the first accepted DataFrame."""
     start_time: float | None
     end_time: float | None
     error_category: str = ""
@@ -80,7 +80,7 @@ class PlannedRows(NamedTuple):
 
 
 class OutcomeRow(NamedTuple):
-    """The present state of one mini-batch that changed: updated in place, keyed by (step_id, mini_batch)."""
+    """The current state of one mini-batch that changed: updated in place, keyed by (step_id, mini_batch)."""
 
     step_id: StepId
     mini_batch: int
@@ -179,7 +179,7 @@ class RowBlock(NamedTuple):
     length: int = 0
     crc32: int = 0
     source: str = ""
-    """Path of a segment of an earlier job, in which the rows lie; "" for all others."""
+    """Path of the earlier job's segment that contains the rows; empty for all others."""
     offset: int = 0
     """In `source`."""
 

@@ -189,7 +189,7 @@ def _note_place(step: Step, mini_batch: int, cause: int, node_id: str) -> None:
 
 
 def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
-    """Gather the effects that the predecessor may not have carried out. All of them may be repeated."""
+    """Gather the effects that the previous master may not have completed. All of them may be repeated."""
     if job.state == JobState.CANCELLING:
         go_on_cancelling(state, job, now)
         return

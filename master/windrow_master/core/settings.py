@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CRASH_TRIES = 3
-"""Tries of a mini-batch whose worker process ends by itself; apart from `max_retries`."""
+"""Tries of a mini-batch whose worker process ends on its own; separate from `max_retries`."""
 
 OOM_TRIES = 3
 """Tries of a mini-batch whose worker is killed for lack of memory; apart from `max_retries`."""
@@ -53,7 +53,7 @@ class StepSettings:
     """Its workers are ended before its output is made: what their `shutdown()` does, and what nodes bring to a store of
     what they wrote, belongs to the step."""
     without_input: bool = False
-    """Mini-batches hold no items, so that a step none of whose items succeeded is no failed one."""
+    """Mini-batches hold no items, so that a step does not fail because none of its items succeeded."""
     is_command: bool = False
     """Its one mini-batch is a command."""
     reuse: bool = False
@@ -102,7 +102,7 @@ class Timing:
     disconnected_ttl_s: float = 1.5
     """The same for a node whose connection was closed (not merely silent): its process is most likely dead."""
     cut_off_max_s: float = 30.0
-    """How long the silence of all connected nodes is taken for the master's own."""
+    """How long the silence of all connected nodes is attributed to the master itself."""
     adoption_grace_s: float = 15.0
     """After a start of the master: how long leases of nodes that have not come back yet are kept for them."""
     settle_s: float = 1.5

@@ -41,7 +41,7 @@ WAITS = math.inf
 
 
 def goes_on(step: Step, mini_batch: int, cause: Cause, message: str, result: AttemptResult, *, left: bool) -> bool:
-    """Whether a mini-batch is tried again, given an attempt that failed; begins, or goes on with, splitting it.
+    """Whether a mini-batch is tried again, given an attempt that failed; begins or continues splitting it.
 
     `left`: it has tries left, by the budget of the cause.
     """

@@ -8,7 +8,7 @@ Invariants:
 1. `cuts` rise, between 0 and `items`.
 2. Each death makes a piece smaller, or brings its only item nearer to being given up. So deaths are bounded: by
    `DEATHS_MAX`, and by what halving allows.
-3. Nothing of this is stored. A new master splits anew, after one attempt with all items; what has an outcome keeps it.
+3. Nothing of this is stored. A new master splits again, after one attempt with all items; what has an outcome keeps it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Split:
     cuts: list[int] = field(default_factory=list)
     """Where pieces begin, beside the first, which begins at 0."""
     given_up: list[FailedItems] = field(default_factory=list)
-    """Items that are not run any more, ascending."""
+    """Items that are no longer run, ascending."""
     deaths: int = 0
     """Workers that died over a piece."""
     others: int = 0

@@ -31,7 +31,7 @@ class Evidence:
     cause: Cause
     message: str
     final: bool
-    """It has no tries left: no other node can tell whether it was the node's fault."""
+    """It has no tries left: no other node can show whether it was the node's fault."""
     cleared: bool = False
     """It has succeeded on another node since."""
 

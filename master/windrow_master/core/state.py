@@ -204,17 +204,17 @@ class Node:
     """False: known from an earlier master, has not said yet what it holds."""
     capacity: dict[StepId, int] = field(default_factory=dict)
     given_up: set[StepId] = field(default_factory=set)
-    """Steps for which it starts no worker any more; like its capacity, told by its stream."""
+    """Steps for which it no longer starts workers; reported by its stream, like its capacity."""
     workers: dict[StepId, int] = field(default_factory=dict)
     held: dict[StepId, int] = field(default_factory=dict)
     offered: set[StepId] = field(default_factory=set)
     ready_steps: set[StepId] = field(default_factory=set)
-    """Steps of which a worker has got through `init()` here, as heartbeats told."""
+    """Steps of which a worker has got through `init()` on the node, as reported by heartbeats."""
     lease_ids: set[LeaseId] = field(default_factory=set)
     claims: dict[LeaseId, tuple[StepId, int]] = field(default_factory=dict)
     """Leases it named when its stream began, or that were taken from it: what a late completion is of."""
     faults: int = 0
-    """Attempts in a row that met a fault of the node itself."""
+    """Attempts in a row that failed by a fault of the node itself."""
     aside_for: dict[StepId, str] = field(default_factory=dict)
     """Steps for which it is set aside, each with the reason, for people."""
     recalled_s: dict[StepId, float] = field(default_factory=dict)
@@ -308,7 +308,7 @@ class CoreState:
 
     @contextlib.contextmanager
     def contained(self, step: Step) -> Iterator[None]:
-        """Contain what is raised at one step, so that the others go on. The step's job is paused at the end of the
+        """Contain what is raised at one step, so that the others continue. The step's job is paused at the end of the
         command.
         """
         try:
@@ -377,7 +377,7 @@ class CoreState:
         node.held[step.step_id] = node.held.get(step.step_id, 0) + len(leases)
         step.lease_ids.update(entered)
         if not step.counters.leased and not step.progress.fault_message:
-            # To wait for a node is no lack of progress; to wait after a node's fault is one.
+            # Waiting for a node is not a lack of progress; waiting after a node's fault is.
             step.progress.last_s = max(step.progress.last_s, leases[0].granted_s)
         step.counters.leased += len(leases)
 
@@ -411,7 +411,7 @@ class CoreState:
         *,
         process_number: int = 0,
     ) -> None:
-        """Mark an attempt row dirty for a lease that brought no result of its own. Raises IllegalTransition."""
+        """Mark an attempt row dirty for a lease without a result of its own. Raises IllegalTransition."""
         if lease.stored:
             ATTEMPT.check(AttemptState.RUNNING, state)
         node = self.nodes.get(lease.node_id)

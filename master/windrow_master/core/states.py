@@ -86,7 +86,7 @@ class Cause(IntEnum):
 
 
 class Phase(IntEnum):
-    """What was going on when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase.
+    """What was happening when an attempt ended, as far as it matters; numbers of windrow.rpc.v1.WorkerPhase.
 
     Not the agent's `Phase`, which is what a worker does now.
     """

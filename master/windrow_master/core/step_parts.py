@@ -32,8 +32,8 @@ class StepProgress:
     """Its paths are resolved, and its planner is started, by this master."""
     started_s: float = 0.0
     last_s: float = 0.0
-    """When a mini-batch was planned, an attempt ended or a worker told of its failure, last. A node's fault is no such
-    end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    """When a mini-batch was last planned, an attempt last ended, or a worker last reported its failure. A node's fault
+    is not such an end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 
@@ -74,7 +74,7 @@ class StepNodes:
 
 @dataclass(slots=True)
 class StepSplits:
-    """The step's mini-batches that are split (`splits`). Volatile: a new master begins anew."""
+    """The step's mini-batches that are split (`splits`). Volatile: a new master starts from scratch."""
 
     running: set[int] = field(default_factory=set)
     waiting: deque[int] = field(default_factory=deque)

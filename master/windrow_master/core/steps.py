@@ -9,7 +9,7 @@ Invariants:
 2. An ended step has no queued mini-batch: each is SUCCEEDED, FAILED or CANCELLED.
 3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
    opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
-   go on, as if the master were new.
+   continue, as if the master were new.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
             if step.state not in ENDED_STEPS:
                 _end_step(state, step, StepState.CANCELLED, now)
             else:
-                # Nodes were told when it ended, but an answer may have been lost with an earlier stream.
+                # Nodes were notified when it ended, but an answer may have been lost with an earlier stream.
                 _ask_to_end(state, step, ending_on)
                 step.counters.check()  # what ended it may have raised half-way
         if step.step_id in state.raised or step.lease_ids or len(step.mini_batches):
@@ -337,7 +337,7 @@ def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:
 
 
 def _ask_to_end(state: CoreState, step: Step, node_ids: set[NodeId]) -> None:
-    """Have these nodes confirm that they have no worker of a step (any more)."""
+    """Have these nodes confirm that they have no worker of a step, or no longer have one."""
     generation = state.jobs[step.job_key].generation
     for node_id in sorted(node_ids):
         node = state.nodes[node_id]
@@ -388,7 +388,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
 
 def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
     """End a step of a cancelled job at which `_end_step` raised: drop what the nodes and the queue have of it, and make
-    its counters add up. A job whose books are broken can be cancelled, too, and its nodes go on with others."""
+    its counters add up. A job whose books are broken can still be cancelled, and its nodes continue with others."""
     if step.state not in ENDED_STEPS:
         step.become(StepState.CANCELLED)
     step.end_time = now.wall_s

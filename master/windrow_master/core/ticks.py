@@ -67,7 +67,7 @@ def next_due(state: CoreState, now: Moment) -> float:
     for step in state.steps.values():
         try:
             due_s = min(due_s, _due_s(state, step))
-        except Exception:  # a bug: the tick meets it as well, and pauses the job
+        except Exception:  # a bug: the tick raises it as well, and pauses the job
             if state.jobs[step.job_key].state != JobState.PAUSED:
                 return -math.inf
     for job in state.jobs.values():
@@ -138,7 +138,7 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
 
 
 def _may_be_forgotten(state: CoreState, job: Job) -> bool:
-    """Whether a job's end is durable, and all effects that waited for that are carried out."""
+    """Whether a job's end is durable, and all effects that waited for that are done."""
     return job.job_key not in state.dirty_jobs and job.job_key not in state.taken_jobs
 
 

@@ -72,7 +72,7 @@ JOB = Machine(
             _J.RUNNING, to=_J.COMPLETED_WITH_FAILURES, when="all steps are done; the failures are within the thresholds"
         ),
         *_from(_J.RUNNING, _J.PAUSED, to=_J.FAILED, when="a step failed, and all others have ended"),
-        *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command on it raised: its counters may be wrong"),
+        *_from(_J.QUEUED, _J.RUNNING, to=_J.PAUSED, when="a command for it raised an error: its counters may be wrong"),
         *_from(
             _J.QUEUED,
             _J.RUNNING,

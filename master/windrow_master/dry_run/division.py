@@ -44,7 +44,7 @@ _planners: list[subprocess.Popen[bytes]] = []
 
 
 def end_planners() -> None:
-    """End the running planners. When this returns, nothing writes to their folders any more. Any thread may call it."""
+    """End the running planners. When this returns, nothing writes to their folders. Any thread may call it."""
     for process in list(_planners):
         process.kill()
         process.wait()
@@ -176,7 +176,7 @@ class Division:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types. `items` is None if only loading the mini-batches tells their number."""
+        """Return plain JSON types. `items` is None if their number is known only after loading the mini-batches."""
         return {
             "state": "failed" if self.error else "divided",
             "error": self.error,

@@ -126,7 +126,7 @@ def _step(
         effective = resolved(step, question.datastores, lenient=question.state is not None)
     except UnknownDatastore as error:
         told["problems"].append(str(error))
-        # Paths of other steps are told all the same.
+        # Paths of other steps are reported all the same.
         effective = _without_addresses(step)
     own = resolve(question.job, effective, job_id, question.outputs, paths)
     paths[step.name] = own

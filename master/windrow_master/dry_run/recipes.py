@@ -49,5 +49,5 @@ def _part_bytes(part: dict[str, Any]) -> int | None:
 
         group = parquet.read_metadata(os.fsencode(part["file"]).decode()).row_group(part["row_group"])
         return int(sum(group.column(at).total_compressed_size for at in range(group.num_columns)))
-    except Exception:  # whatever a damaged file does: the run will tell
+    except Exception:  # whatever a damaged file does: the run will report it
         return None

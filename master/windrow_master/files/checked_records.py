@@ -1,6 +1,6 @@
 """Files of records that are written once, in order. The checksum of each record continues that of the one before.
 
-So a record that was changed, moved, removed or inserted is noticed, and nothing behind it is used. A file that is cut
+So a record that was changed, moved, removed or inserted is noticed, and nothing after it is used. A file that is cut
 between two records is shorter, but not wrong.
 """
 
@@ -34,7 +34,7 @@ def read_records(
 ) -> Iterator[bytes]:
     """The records of a file up to the first damaged one.
 
-    `bytes_max`: no record is longer. `damaged`: called with a description if the file does not end behind a sound
+    `bytes_max`: no record is longer. `damaged`: called with a description if the file does not end after a sound
     record. Raises OSError.
     """
     checksum, number = 0, 0

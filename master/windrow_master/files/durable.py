@@ -1,6 +1,6 @@
 """Makes folders whose names are synced to the disk. Without that, a loss of power takes a folder with all its content.
 
-Also tells a full disk from a broken one.
+Also distinguishes a full disk from a broken one.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def type_of(folder: Path, mount_table: Path = MOUNT_TABLE) -> str:
 
 
 def refuse_network(folder: Path, mount_table: Path = MOUNT_TABLE) -> None:
-    """Raise NetworkFileSystem when `folder` lies on a network file system."""
+    """Raise NetworkFileSystem when `folder` is on a network file system."""
     kind = type_of(folder, mount_table)
     if kind in NETWORK_TYPES:
         raise NetworkFileSystem(

@@ -55,7 +55,7 @@ class StateLock:
     def note(self, incarnation: int) -> None:
         """Note who holds the folder.
 
-        `incarnation`: that of the database here, which is durable, so that an older database in its place is found out.
+        `incarnation`: that of this folder's database, which is durable, so that an older one in its place is detected.
         """
         content = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "incarnation": incarnation}).encode()
         # Overwrite, then cut: if the process is killed in between, the file is not empty.

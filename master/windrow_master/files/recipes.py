@@ -59,7 +59,7 @@ class Recipes:
             stop = at + 1
             while stop < len(places) and end - begin < bytes_max:
                 # Neighbours mostly, with a byte between; but where one of several inputs ends and the next one begins,
-                # recipes may lie anywhere.
+                # recipes may be anywhere.
                 _, offset, length, _ = places[stop]
                 if not end <= offset <= end + 1:
                     break

@@ -1,4 +1,4 @@
-"""A damaged file of one step. The step fails, and everything else goes on."""
+"""A damaged file of one step. The step fails, and everything else continues."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class _Concatenation:
                 f"disk.",
             )
         if self._wanted.rows not in (None, self._rows):
-            # Each record is sound by itself, but one is older than the commit of its rows.
+            # Each record alone is sound, but one is older than the commit of its rows.
             what = f"{self._wanted.rows:,} rows were committed, and {self._rows:,} are found"
             raise StateDamaged(f"the record of the mini-batches of step {self._wanted.step_id}", what)
 

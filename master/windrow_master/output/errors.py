@@ -11,7 +11,7 @@ class ConcatenationError(Exception):
 
 
 class RowsLost(ConcatenationError):
-    """Committed rows cannot be read any more, or fail their checksum: their mini-batches must run again."""
+    """Committed rows can no longer be read, or fail their checksum: their mini-batches must run again."""
 
     def __init__(self, lost: tuple[CommittedRange, ...], message: str) -> None:
         super().__init__(message)

@@ -87,7 +87,7 @@ class _Rows(FileIO):
 
 
 def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop: threading.Event) -> None:
-    """Put a file at the address that `row` names, which tells its length and digest.
+    """Put a file at the address that `row` names; `row` also has its length and digest.
 
     Raises StorageError, ConcatenationStopped.
     """
@@ -119,7 +119,7 @@ def upload(rows: Path, row: OutputRow, record: Callable[[OutputRow], None], stop
 def need_bucket(address: str) -> None:
     """Raise StorageError if the bucket does not exist.
 
-    A store answers "not found" for a missing object and for a missing bucket alike; listing objects tells them apart.
+    A store answers "not found" for a missing object and for a missing bucket alike; listing objects distinguishes them.
     """
     url = parse_url(address)
     try:

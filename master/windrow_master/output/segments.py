@@ -87,7 +87,7 @@ class SegmentWriter:
         """Segments of earlier jobs that were linked or copied here, by step and path."""
 
     def append(self, blocks: Sequence[RowBlock]) -> list[RowRange]:
-        """Append the rows of a group; `result[i]` says where `blocks[i]` lies.
+        """Append the rows of a group; `result[i]` says where `blocks[i]` is.
 
         Raises SegmentFull or SegmentError; then the group can be appended again, whole.
         """

@@ -33,7 +33,7 @@ SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
 
 
 class RowsFileUnreadable(Exception):
-    """The file to take rows from is missing, or is no plain file; the text says why."""
+    """The file to take rows from is missing, or is not a plain file; the text says which."""
 
 
 class StagedSegment:

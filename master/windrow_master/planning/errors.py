@@ -8,7 +8,7 @@ DEPENDENCY_ERROR = "DependencyError"
 
 
 class PlanningError(Exception):
-    """Ends the planning of a step. The text tells a user what happened, to what, and what to do.
+    """Ends the planning of a step. The message says what happened, to what, and what to do.
 
     `category` is one of those of docs/contracts.md, section 3.
     Reference: docs/reference/azure-ml/parallel-job.md#the-end-of-a-job.

@@ -251,7 +251,7 @@ def reader_of_files(root: bytes, entries: Sequence[AnyEntry], *, copies: bool) -
     """The reader document of a list of files, whose names are relative to `root`."""
     reader: dict[str, Any] = {"kind": "files", "root": os.fsdecode(root)}
     if any(not entry.folder.startswith(b"/") for entry in entries):
-        # Agents fetch what lies in stores; its names are followed by stamps.
+        # Agents fetch what is in stores; its names are followed by stamps.
         reader["remote"] = True
     if copies:
         reader["copy"] = True

@@ -231,7 +231,7 @@ def _list_and_pin(
             pinned["reader"] = {"kind": "records", **told}
         pinned["slice_rows"] = request.mini_batch_rows
     unmatched.tell(emitter.warn)
-    # Footers tell the number of rows, and so does cutting by rows.
+    # Footers contain the number of rows, and cutting by rows counts them.
     known = isinstance(read, ReadParquet) or request.mini_batch_rows is not None
     _pin_steps(source, given, request, pinned, counts_known=known)
     listing.append_pinned(plan_files.listing, pinned)
@@ -288,14 +288,14 @@ def _pin_steps(
 ) -> None:
     """Add columns from paths, the steps on rows, and how partition keys divide the table.
 
-    Also note whether the index of rows is exact: after a step on rows, only counting tells what is left. `constants`:
+    Also note whether the index of rows is exact: after a step on rows, only counting shows what is left. `constants`:
     columns with one value for each file.
     """
     steps: list[dict[str, Any]] = []
     reader = pinned["reader"]
     before = path_columns(source.mltable.before if source.mltable is not None else ())
     if before.names and "path_columns" not in reader:
-        # Before JSON lines or Parquet are read, they stand behind the data.
+        # Before JSON lines or Parquet are read, they come after the data.
         check_names(before, column_names(reader))
         reader["path_columns"] = path_columns_json(before, None)
     if source.mltable is not None and source.mltable.after:

@@ -1,5 +1,5 @@
-"""Makes mini-batches without input, in the messages that a planner would send. It needs no process, because there is
-nothing to list.
+"""Makes mini-batches without input, in the messages that a planner would send. It does not need a process, because
+there is nothing to list.
 
 Reference: docs/reference/azure-ml/parallel-job.md#program-arguments (`--rank_mini_batch_count`); docs/contracts.md,
 section 3.

@@ -36,14 +36,14 @@ class DividedInput(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the input lies in remote storage."""
+        """Whether the input is in remote storage."""
         return is_remote(os.fsdecode(self.path))
 
 
 class Request(NamedTuple):
     """A step to plan. Source: docs/contracts.md, section 3.
 
-    - `inputs`: the inputs to divide, in this order. A step without inputs needs no planner (`no_input`).
+    - `inputs`: the inputs to divide, in this order. A step without inputs does not need a planner (`no_input`).
     - `mini_batch_size`: files for a file list, bytes for a table. `mini_batch_rows`: records, if `file_format` is
       jsonl.
     - `exact_row_index`: count the records of tables.

@@ -1,7 +1,7 @@
 """`sys/master_role.<incarnation>.txt`: the scheduler's view of a step, a file for each master that has run it.
 
 Lines are written as Azure ML writes them (docs/reference/azure-ml/parallel-job.md#logs): `YYYY-MM-DD
-hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. They tell of states, events and checkpoints, not of each mini-batch.
+hh:mm:ss,mmm|LEVEL|pid|thread-id|message`, in UTC. They report states, events and checkpoints, not each mini-batch.
 """
 
 from __future__ import annotations

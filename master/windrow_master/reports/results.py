@@ -23,7 +23,7 @@ TRACEBACK_LINES = 15
 FAILED_SHOWN = 5
 MOST_TRIED_SHOWN = 3
 WITHOUT_LOG = frozenset(("node_lost", "preempted", "cancelled", "rows_lost", SHORT_RETURN))
-"""Causes of which no worker's log tells."""
+"""Causes that do not show in any worker's log."""
 
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
@@ -179,7 +179,7 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
     if others:
         yield "What recovered" if step.row.state == StepState.COMPLETED else "What was tried again"
         if not permanent and step.row.state != StepState.COMPLETED:
-            # It did not end the step by itself, and nothing tells more about why it did not go on.
+            # It did not end the step on its own, and nothing more is known about why the step did not continue.
             yield from _told_whole(job, step, others.pop(0), reader)
         yield from (f"- {_headline(step, kind)}" for kind in others)
     found = [] if step.is_command else next(reader.failures_of(step.row.step_id, FAILED_SHOWN + 1), [])

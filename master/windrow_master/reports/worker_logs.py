@@ -1,4 +1,4 @@
-"""The log files of nodes and workers under a job's `logs/` folder, brought by agents in increments.
+"""The log files of nodes and workers under a job's `logs/` folder, sent by agents in increments.
 
     logs/<step>/user/stdout/<node>/processNNN.stdout.txt      and likewise stderr
     logs/<step>/user/error/<node>/processNNN.txt              tracebacks of init and run
@@ -8,7 +8,7 @@
     logs/<step>/sys/error/<node>/processNNN.txt               its failed attempts, as JSON
     logs/<step>/sys/perf/<node>/…                             resources of the node
 
-Process numbers start anew with each incarnation of an agent, so a later incarnation of a node gets a folder of its own
+Process numbers start again with each incarnation of an agent, so a later incarnation of a node gets its own folder
 (`<node>.2`, `<node>.3`, ...); `logs/<step>/nodes.json` remembers which.
 """
 

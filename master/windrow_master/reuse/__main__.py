@@ -1,7 +1,7 @@
 """`python -m windrow_master.reuse`: the process that makes digests (asked by `windrow_master.reuse.digest_processes`).
 
 It reads one line of JSON from stdin: `cache` (the folder of the digest cache), `datastores` (what their names mean),
-`roots` (the folders in which everything that is read must lie; null: anywhere) and `places` (by name, each type and
+`roots` (the folders in which everything that is read must be; anywhere if null) and `places` (by name, each type and
 path). It writes one line of JSON to stdout: `digests` by name; or `name` and `why` of a place that has no digest.
 
 The process ends when it has answered, or when stdin closes: the master is gone, or no longer needs the answer.

@@ -31,7 +31,7 @@ RECORD_BYTES_MAX = RECORD.size + (1 << 16)
 class Marks(NamedTuple):
     """The marks by which a changed file is recognized.
 
-    Not the `Marks` of `planning.plan_files`, which tell where a path leads.
+    Not the `Marks` of `planning.plan_files`, which identify the target of a path.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""The digest of what lies at a place: of the names of its files, and of their contents.
+"""The digest of what is at a place: of the names of its files, and of their contents.
 
 In a store, the version that the store gives each object (its ETag or generation) stands for the content.
 """
@@ -164,7 +164,7 @@ def _read(path: bytes) -> tuple[bytes, Marks]:
 
 
 def _remote(address: str) -> str:
-    # Most places are no stores, and need none of their libraries.
+    # Most places are not stores, and do not need their libraries.
     from windrow.storage.errors import StorageError
     from windrow.storage.listing import walk_objects
     from windrow.storage.objects import Found, stat_object

@@ -47,7 +47,7 @@ _UNDECISIVE = frozenset(
 def settings_key(step: EffectiveStep, inputs: Mapping[str, str], scripts_run_in: str) -> str:
     """Return the sha256 (hexadecimal) of everything that decides what a step makes, except the contents of its inputs.
 
-    `step`: without addresses of datastores; `inputs`: where its inputs lie; `scripts_run_in`: what is known of the
+    `step`: without addresses of datastores; `inputs`: where its inputs are; `scripts_run_in`: what is known of the
     agents' Python. The version of Windrow is part of the key: another version may write rows differently.
     """
     decisive = {

@@ -243,7 +243,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     session.send_acknowledgements(done.result())
                 else:
                     # A bug in the core, reported there. On its next stream the agent sends again what has no answer:
-                    # the results of other jobs in the same message must not wait for ever.
+                    # the results of other jobs in the same message must not wait forever.
                     session.close()
 
             future.add_done_callback(acknowledge)
@@ -283,7 +283,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining, given_up))
 
     def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
-        """Give back leases whose staged rows are missing here: their mini-batches run again, at no charge.
+        """Give back leases whose staged rows are missing on the master: their mini-batches run again, at no charge.
 
         Must come before the completions are handed over, so that those find the leases gone.
         """

@@ -1,4 +1,4 @@
-"""ArtifactService: archives by digest, and the data that clients bring along."""
+"""ArtifactService: archives by digest, and the data that clients upload."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         await in_thread(self._threads.shutdown)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
-        """How many bytes of an artifact are here. A damaged one counts as missing."""
+        """How many bytes of an artifact are stored. A damaged one counts as missing."""
         with contextlib.suppress(ArtifactError):
             await in_thread(self._artifacts.verified, request.digest)
         length, complete = self._artifacts.length(request.digest)
@@ -83,7 +83,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def UploadArtifact(
         self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: Context
     ) -> pb.UploadArtifactResponse:
-        """Receive an artifact, or the rest of one. A client that brings the same one waits, and then finds it here."""
+        """Receive an artifact, or the rest of one. A client that uploads the same one waits, then finds it stored."""
         requests = aiter(request_iterator)
         first = await anext(requests, None)
         try:
@@ -108,7 +108,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         """Take one upload in; return the artifact's length. Raises ArtifactError, OSError."""
         digest, length, at = first.digest, first.length, first.offset
         with contextlib.suppress(ArtifactError):
-            # One that is damaged is not there: it comes anew.
+            # A damaged one counts as missing: the client sends it again.
             if await in_thread(self._artifacts.verified, digest) is not None:
                 return self._artifacts.length(digest)[0]
         if await in_thread(self._data.path, digest) is not None:
@@ -128,7 +128,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 await in_thread(_write_all, descriptor, request.chunk)
                 request = await anext(requests, None)
             if at < length:
-                # Not judged by its digest, and kept: the next try goes on with it.
+                # Not judged by its digest, and kept: the next try continues it.
                 raise ArtifactError(
                     errors.OFFSET_MISMATCH, f"The upload ended after {at} of {length} bytes. Continue from there."
                 )
@@ -191,7 +191,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         )
 
     async def PlaceData(self, request: pb.PlaceDataRequest, context: Context) -> AsyncIterator[pb.PlaceDataResponse]:
-        """Unpack an archive of data. This goes on when the caller leaves; a caller that asks again joins it."""
+        """Unpack an archive of data. This continues when the caller leaves; a caller that asks again joins it."""
         placing = self._placing.get(request.digest) or self._begin_placing(request.digest)
         while not (await asyncio.wait([placing.task], timeout=TELL_S))[0]:
             yield pb.PlaceDataResponse(bytes_done=placing.bytes_done, bytes_total=placing.bytes_total)
@@ -217,7 +217,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         def ended(task: asyncio.Future[Any]) -> None:
             self._placing.pop(digest, None)
             if not task.cancelled():
-                task.exception()  # perhaps nobody is left to be told
+                task.exception()  # perhaps no caller is left to get it
 
         placing.task.add_done_callback(ended)
         return placing

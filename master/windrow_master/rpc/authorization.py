@@ -1,6 +1,6 @@
 """Who may call what on a served master.
 
-| who | brings | may call |
+| who | sends | may call |
 | --- | --- | --- |
 | client | `authorization: Bearer <client token>` | everything but AgentService |
 | agent | `authorization: Bearer <join token>` | AgentService.Register |
@@ -94,7 +94,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _refusing(handler: Handler, method: str, reason: str) -> Handler:
-    """A handler that only refuses. It reads no request, so it can take those of any method as a stream."""
+    """A handler that only refuses. It does not read requests, so it can take those of any method as a stream."""
 
     async def refuse(requests: object, context: Context) -> Any:
         # An agent without its credential is an everyday thing: its master was restarted.

@@ -30,7 +30,7 @@ class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # 
         self._message = f"This master has stopped serving: {damage}"
 
     def service(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """The same handler for methods of every kind: it reads no request."""
+        """The same handler for methods of every kind: it does not read requests."""
         if str(details.method).startswith(_HEALTH):
             return None
         message = self._message
@@ -44,7 +44,7 @@ class DamagedStateHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # 
 
 
 class DamageInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Ends a call that meets damage (a job, its logs, its rows) with the reason. AgentService reads nothing durable."""
+    """Ends a call that meets damage (a job, its logs, its rows) with the reason. AgentService reads no durable data."""
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails

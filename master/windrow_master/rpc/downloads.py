@@ -17,10 +17,10 @@ CHUNK_BYTES = 1 << 20
 def pieces_of(
     place: Path, path: bytes, length: int, offset: int, written: Sequence[OutputRow] = ()
 ) -> Iterator[pb.DownloadOutputResponse]:
-    """Yield the file at `place` from `offset` to its present end. `path` and `length`: for the first piece. `written`:
-    what Windrow has written there; empty: nothing.
+    """Yield the file at `place` from `offset` to its current end. `path` and `length`: for the first piece. `written`:
+    what Windrow has written there; empty if nothing.
 
-    Blocks on the disk, and reads what lies before `offset` as well, for the checksums. Raises OSError, and
+    Blocks on the disk, and reads what is before `offset` as well, for the checksums. Raises OSError, and
     OutputDamaged in place of the last piece.
     """
     sent = OutputCheck(place, written)

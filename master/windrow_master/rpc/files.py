@@ -29,9 +29,9 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
 
 
 def files_at(place: Path) -> list[tuple[str, int]] | None:
-    """The files of an output: of a folder as `walk_files` returns them, "" for a single file; None if nothing is there.
+    """The files of an output: a folder's as `walk_files` returns them, a single file as ""; None if nothing is there.
 
-    The output may lie on a share that does not answer, so this is not for the event loop's thread.
+    The output may be on a share that does not answer, so this is not for the event loop's thread.
     """
     if not place.exists():
         return None
@@ -56,7 +56,7 @@ def file_below(root: Path, name: str) -> Path | None:
 
 
 def read_file_chunks(path: Path, offset: int) -> Iterator[bytes]:
-    """The bytes of a file from `offset` to its present end."""
+    """The bytes of a file from `offset` to its current end."""
     with path.open("rb") as file:
         file.seek(offset)
         while chunk := file.read(CHUNK_BYTES):

@@ -148,7 +148,7 @@ class JobService(MiniBatchCalls, NodeCalls):
                 await watch.next_change(watch_interval_s(took_s))
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
-        """Explain the present state of each step."""
+        """Explain the current state of each step."""
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.

@@ -29,7 +29,7 @@ def select_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iter
     if request.step_name:
         files = [file for file in files if file[0].startswith(f"{request.step_name}/")]
     if request.node_id:
-        # The folders of its later incarnations, too.
+        # Also the folders of its later incarnations.
         folder = re.compile(rf"/{re.escape(request.node_id)}(\.\d+)?/")
         files = [file for file in files if folder.search(file[0])]
     if request.HasField("mini_batch_index"):
@@ -46,6 +46,6 @@ def select_logs(request: pb.ListLogsRequest, root: Path, jobs: Jobs, steps: Iter
 
 
 def _worker_of(path: str) -> tuple[str, str, str]:
-    """The (step, node, process) that a log file belongs to, as far as its path tells."""
+    """The (step, node, process) that a log file belongs to, as far as its path shows."""
     parts = path.split("/")
     return (parts[0], parts[-2] if len(parts) > 1 else "", parts[-1].partition(".")[0])

@@ -61,7 +61,7 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
         return pb.CordonNodeResponse(node=self._nodes.node_view(node))
 
     async def _refuse_private(self, node_id: str, context: Context) -> None:
-        """Refuse to cordon the only node of a `windrow run`: this run and all later ones would wait for ever."""
+        """Refuse to cordon the only node of a `windrow run`: this run and all later ones would wait forever."""
         if self._embedded:
             await errors.abort(
                 context,

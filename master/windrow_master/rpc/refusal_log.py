@@ -90,7 +90,7 @@ def _watched(handler: Handler, method: str) -> Handler:
     if not handler.response_streaming:
         made = grpc.stream_unary_rpc_method_handler(answer, **codecs)
     else:
-        # Work writes to its context by itself.
+        # Work writes to its context on its own.
         made = grpc.stream_stream_rpc_method_handler(
             answers if inspect.isasyncgenfunction(behaviour) else answer, **codecs
         )

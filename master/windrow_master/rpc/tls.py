@@ -68,7 +68,7 @@ def _configuration(tls_file: Path, content: bytes) -> grpc.ServerCertificateConf
             "it must contain one key and its certificate, in PEM. `windrow setup` makes one."
         )
     try:
-        # gRPC itself finds a fault at the first handshake, and tells nobody.
+        # gRPC itself finds a fault only at the first handshake, and does not report it.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_file, password=lambda: b"")
     except ssl.SSLError as error:
         raise OSError(

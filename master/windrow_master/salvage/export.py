@@ -5,8 +5,8 @@ OUT/
   artifacts/<digest>.tar        code archives (and data archives on their way), whose content is what was written
   <job>/job.json                the job's document
   <job>/<step>/rows.<ending>    committed rows in output order, each verified against its checksum
-  <job>/<step>/missing.csv      mini-batches whose rows are not there: never run, failed, or not readable any more
-  <job>/<step>/segments/        where nothing tells what is in them any more: the segments as they are
+  <job>/<step>/missing.csv      mini-batches whose rows are missing: never run, failed, or no longer readable
+  <job>/<step>/segments/        where it is no longer known what is in them: the segments as they are
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:
     jobs, steps = state.records.jobs(), [*state.records.steps(), *state.lost_steps()]
     told["notes"] += [f"{damage.where} was left out: {damage.what}." for _, _, damage in state.records.damaged_rows()]
     known = {job.job_key for job in jobs}
-    # The row of a job may be lost. Its steps and the folder's name still tell of it.
+    # The row of a job may be lost. Its steps and the folder's name still show that it existed.
     for number in sorted({step.job_key for step in steps} - known):
         name = _name_of(state.files, {step.step_id for step in steps if step.job_key == number})
         jobs.append(FoundJob(number, name or f"job-{number}", 0, 0, "", b""))
@@ -143,7 +143,7 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
             for batch in state.records.mini_batches_of(step.step_id):
                 if not batch.sound:
                     entry["damaged"] += 1
-                    if batch.number == count:  # else its number is damaged, too, and the right one will be missing
+                    if batch.number == count:  # else its number is also damaged, and the right one will be missing
                         missing.writerow((count, "", "its record in the database does not have its check value", ""))
                         entry["missing"] += 1
                         count += 1

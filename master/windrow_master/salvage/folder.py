@@ -21,7 +21,7 @@ class DamagedState:
         return self.files.step(job.job_id, step.step_id)
 
     def lost_steps(self) -> list[FoundStep]:
-        """Steps whose row is damaged, as far as their folders and the other records tell.
+        """Steps whose row is damaged, as far as their folders and the other records show.
 
         If only one step of a job is lost, it gets its name from the job's document; otherwise it is named by its
         number.

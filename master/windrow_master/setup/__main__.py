@@ -123,11 +123,11 @@ def main() -> int:
 
 
 def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, new_tokens: bool = False) -> list[str]:
-    """Make or renew everything, and tell what was done. Raises OSError, AuthorityUnusable.
+    """Make or renew everything, and report what was done. Raises OSError, AuthorityUnusable.
 
     If `owner` is None, existing files keep their owners.
 
-    The folder `authority` holds the originals, for who runs this alone; the others get copies of what they need.
+    The folder `authority` holds the originals, for the user who runs this; the others get copies of what they need.
     """
     from windrow_master.setup.authority import Authority, names_of
 
@@ -170,7 +170,7 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
         ("client", "client-token", tokens["client-token"], owner, 0o400),
     ):
         write_secret(folder / role / name, content, whose, mode)
-    return told or ["Everything exists, and is valid for long enough."]
+    return told or ["All files exist, and the certificates are valid for long enough."]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from windrow_master.files.durable import sync_folder
 
 SUBFOLDERS = ("outputs", "uploads")
-"""What the master writes in a data folder by itself."""
+"""What the master itself writes in a data folder."""
 
 
 class Owner(NamedTuple):
@@ -26,7 +26,7 @@ class NotWritable(OSError):
 def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o400) -> None:
     """Put a file in its place, for one owner only; its folder is made. Raises OSError, NotWritable.
 
-    If `owner` is None, the owner of the existing file, or the user who runs this.
+    If `owner` is None, an existing file keeps its owner, and a new one belongs to the user who runs this.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if owner is None and path.exists():
@@ -104,7 +104,7 @@ def give_data(folder: Path, owner: Owner) -> None:
 def _give(path: Path, owner: Owner, descriptor: int | None = None) -> None:
     """Raises NotWritable for who may not. `descriptor`: of the file that is to be at `path`."""
     where = path if descriptor is None else descriptor
-    status = os.stat(where)  # noqa: PTH116  a descriptor, too
+    status = os.stat(where)  # noqa: PTH116  also a descriptor
     if (status.st_uid, status.st_gid) == owner:
         return
     try:

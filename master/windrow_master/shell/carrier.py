@@ -111,7 +111,7 @@ class Carrier:
                     self._submit(commands.FailStep(step_id, message))
 
     def _fail_damaged(self, effect: fx.Effect, error: StateDamaged) -> None:
-        """Fail the step whose file is damaged. All other steps go on."""
+        """Fail the step whose file is damaged. All other steps continue."""
         step_id: StepId | None = getattr(effect, "step_id", None)
         log.error("state is damaged", extra={"fields": {"step": step_id, "where": error.where, "what": error.what}})
         if step_id is not None:
@@ -258,7 +258,7 @@ class Carrier:
 
     def _concatenate_rows(self, effect: fx.ConcatenateRows) -> None:
         step = self._core.state.steps[effect.step_id]
-        # This effect waited for a commit, too: the step may have ended, or been retried, meanwhile.
+        # This effect also waited for a commit: the step may have ended, or been retried, meanwhile.
         if step.state != StepState.CONCATENATING or self._core.state.jobs[step.job_key].generation != effect.generation:
             return
         work = self._finish_of(effect.step_id, effect.generation)
@@ -323,14 +323,14 @@ class Carrier:
             self._on_fatal(error)
             return
         except StateDamaged as error:
-            # Only rows of this step are damaged: other jobs go on.
+            # Only rows of this step are damaged: other jobs continue.
             message = f"The output of step {work.step_name!r} was not finished: {error}"
             command = commands.FailStep(work.step_id, message, generation=work.generation)
         except StateError as error:
             self._on_fatal(error)
             return
         except Exception as error:
-            # A bug. Without a command, the step would wait for its output for ever.
+            # A bug. Without a command, the step would wait for its output forever.
             log.exception("an output was not finished: please report this", extra={"fields": {"step": work.step_id}})
             message = f"The output of step {work.step_name!r} was not finished: {error!r}. Please report this."
             command = commands.FailStep(work.step_id, message, generation=work.generation)

@@ -28,7 +28,7 @@ LOOKED_UP = 500
 
 
 class NothingToResume(Exception):
-    """A step cannot take over the results that it asks for. The text tells the user why, and what to do."""
+    """A step cannot take over the results that it asks for. The message says why, and what to do."""
 
 
 class Index(NamedTuple):
@@ -80,7 +80,7 @@ class EarlierJobs:
     def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
         """The step whose results `step` takes over; None if it takes over nothing.
 
-        `begun`: the new step has begun already. Raises NothingToResume, StateError.
+        `begun`: the new step has already started. Raises NothingToResume, StateError.
         """
         if step.resume_from is None:
             return None
@@ -130,7 +130,7 @@ class EarlierJobs:
         """The outcomes of new mini-batches. `wanted`: (new mini-batch, the equal one of `earlier`), ascending.
 
         A mini-batch whose rows are gone is left out, so it runs again. All are left out if the earlier job has been
-        retried meanwhile: a step that begins from nothing divides its input anew, so its numbers mean other
+        retried meanwhile: a step that begins from nothing divides its input again, so its numbers mean other
         mini-batches. Raises StateError.
         """
         lengths: dict[str, int] = {}

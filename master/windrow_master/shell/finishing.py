@@ -112,7 +112,7 @@ class Finisher:
         need_as_written(rows, self._reader.outputs_at)
 
     def refuse_foreign(self, paths: StepPaths, submitted: float) -> None:
-        """Check, before any work is done, that the output may and can be written.
+        """Check, before any work is done, that the output can be written and does not replace somebody else's file.
 
         `submitted`: when the job was submitted. Raises TargetForeign, StorageError.
         """
@@ -250,7 +250,7 @@ class Finisher:
         return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
 
     def _upload(self, rows: Path, row: OutputRow, work: Finish, stop: threading.Event) -> None:
-        """Upload an output to remote storage, unless it is there already: Windrow knows its own by their digest."""
+        """Upload an output to remote storage, unless it already exists: Windrow recognizes its own by their digest."""
         try:
             refuse_foreign_object(row.path, self._reader.outputs_at)
         except TargetForeign:

@@ -39,7 +39,7 @@ class OpenJobs:
 
     def effective(self, step: Step) -> EffectiveStep:
         """The effective step with its datastore addresses resolved. Raises UnknownDatastore."""
-        # The submitter was told of unknown datastores. Since then the master may have lost one.
+        # Unknown datastores were reported to the submitter. Since then the master may have lost one.
         return resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
 
     def files(self, step: Step) -> StepFiles:
@@ -50,5 +50,5 @@ class OpenJobs:
         return self._files.logs(self.job_of(step).job_id) / step.settings.name
 
     def forget(self, job_key: JobKey) -> None:
-        """Drop the document of a job that has ended: a retry may bring another one."""
+        """Drop the document of a job that has ended: a retry may have another one."""
         self._documents.pop(job_key, None)

@@ -105,7 +105,7 @@ class PlanningDriver:
         except StateDamaged as error:
             await self._submit(FailStep(self._step_id, f"The input could not be divided: {error}"))
         except Exception as error:
-            # A bug. Without this, the step would wait for its mini-batches for ever.
+            # A bug. Without this, the step would wait for its mini-batches forever.
             log.exception("planning failed: please report this", extra={"fields": {"step": self._step_id}})
             await self._submit(
                 FailStep(self._step_id, f"The input could not be divided: {error!r}. Please report this.")

@@ -17,7 +17,7 @@ from windrow_master.step_paths import StepPaths
 
 
 class PreparationFailed(Exception):
-    """A step cannot begin. The text tells the user why, and what to do."""
+    """A step cannot begin. The message says why."""
 
 
 def resolved(step: EffectiveStep, places: Datastores, *, lenient: bool) -> EffectiveStep:

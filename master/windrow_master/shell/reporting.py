@@ -72,7 +72,7 @@ class Reporter:
         self._ended_before: dict[JobKey, asyncio.Task[None]] = {}
         """For jobs that run again: the task that still writes the reports of their earlier end."""
         self._copied: dict[JobKey, list[tuple[Path, str]]] = {}
-        """For jobs whose logs were copied to the root: what to copy once more, for logs that agents bring later."""
+        """For jobs whose logs were copied to the root: what to copy once more, for logs that agents send later."""
         self._problems: dict[JobKey, list[str]] = {}
         self._closed = False
         self._recovery: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class Reporter:
         return list(self._problems.get(job_key, ()))
 
     async def close(self) -> None:
-        """Finish the reports that are begun, and end the threads."""
+        """Finish the reports that have started, and end the threads."""
         if self._ticker is not None:
             self._ticker.cancel()
         await self._recover()
@@ -183,7 +183,7 @@ class Reporter:
             await loop.run_in_executor(self._live_thread, self._end_lines, job_key)
             await loop.run_in_executor(self._threads, self._write_all, job_key)
             if self._ending.get(job_key) is not asyncio.current_task():
-                # The job runs again. Its results were removed before these were written, so remove these, too.
+                # The job runs again. Its results were removed before these were written, so remove these as well.
                 await loop.run_in_executor(self._threads, self._remove_results, job_key)
         except Exception as error:
             # A bug, or the store is gone. The job has ended all the same.
@@ -290,7 +290,7 @@ class Reporter:
         self._copied.setdefault(job.row.job_key, []).append((step.logs, prefix))
 
     def _copy_late(self) -> None:
-        """Copy logs to the root again: agents bring the last of them after a job has ended."""
+        """Copy logs to the root again: agents send the last of them after a job has ended."""
         from windrow_master.reports.parent_copies import copy_to_parent
 
         for job_key in list(self._copied):

@@ -1,7 +1,7 @@
-"""Retries a job that has ended: what is done stays, the rest runs again into the same outputs.
+"""Retries a job that has ended: finished work stays, the rest runs again into the same outputs.
 
 The store opens the job again (`Store.reopen`), and the core adopts it just as a new master would. A retry needs no
-other state. A retry may bring another document: repaired code, other arguments, limits or retries. But where rows are
+other state. A retry may have another document: repaired code, other arguments, limits or retries. But where rows are
 kept, whatever decided the division of the input and the form of the rows must be the same.
 """
 
@@ -107,7 +107,7 @@ class Retries:
         return adopted
 
     def _reopenings(self, row: JobRow, steps: list[StepRow], job: EffectiveJob) -> dict[StepId, Reopening]:
-        """What becomes of each step. A step that reads what another writes anew begins from nothing."""
+        """What happens to each step. A step that reads what another one writes again starts from scratch."""
         by_name = {step.name: step for step in steps}
         found: dict[StepId, Reopening] = {}
 

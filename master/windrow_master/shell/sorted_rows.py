@@ -1,7 +1,7 @@
-"""Input rows that planners sorted by partition keys: where they are, and when they go.
+"""Input rows that planners sorted by partition keys: where they are, and when they are removed.
 
-They go when their job has durably completed. After any other end they stay, for a retry. If a master dies before it
-removes them, the next master over its state folder does so at its start.
+They are removed when their job has durably completed. After any other end they stay, for a retry. If a master dies
+before itremoves them, the next master over its state folder does so at its start.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SortedRows:
     def remove_left(self, reader: StoreReader) -> None:
         """Remove from the datastore the sorted rows of jobs that completed under an earlier master.
 
-        Rows in a state folder go with their job. Folders of jobs that are unknown here belong to another master.
+        Rows in a state folder go with their job. Folders of jobs that this master does not know belong to another one.
         """
         if self._shared is None:
             return

@@ -112,7 +112,7 @@ class Starter:
         except (PreparationFailed, TargetForeign, UnknownDatastore, NothingToResume) as error:
             self._submit(FailStep(step.step_id, str(error), USER_ERROR))
         except Exception as error:
-            # A bug. Without a command, the step would wait for its beginning for ever.
+            # A bug. Without a command, the step would wait forever to begin.
             log.exception("a step was not prepared: please report this", extra={"fields": {"step": step.step_id}})
             message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
             self._submit(FailStep(step.step_id, message))

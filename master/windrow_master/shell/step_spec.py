@@ -1,4 +1,4 @@
-"""Builds the StepSpec message: what an agent is told of a step."""
+"""Builds the StepSpec message: what an agent needs to know about a step."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _artifacts(effective: EffectiveStep, places: Mapping[str, str]) -> str:
 
 
 def _output_path(effective: EffectiveStep, paths: StepPaths, stored: list[work_pb2.StoredOutput]) -> str:
-    """The output folder that the script is told: where its rows go, else its first output."""
+    """The output folder that the script gets: where its rows go, else its first output."""
     if effective.append_row_to is not None and paths.append_row is not None and not is_remote(paths.append_row):
         return str(Path(paths.append_row).parent)
     places = {output.name: f"\0outputs/{output.name}\0" for output in stored}

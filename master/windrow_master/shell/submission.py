@@ -288,11 +288,11 @@ def settings_of(document: bytes) -> JobSettings:
 
 
 def name_stem(job: EffectiveJob) -> str:
-    """The beginning of the name that a job gets if it brings none."""
+    """The beginning of the name that a job gets if it has none."""
     stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
     return stem.strip("-_")[:30] or "job"
 
 
 def make_job_id(job: EffectiveJob) -> str:
-    """A name for a job that brings none: what it is, when it came, and four random characters."""
+    """A name for a job that has none: what it is, when it was submitted, and four random characters."""
     return f"{name_stem(job)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"

@@ -35,7 +35,7 @@ class WorkSession:
     def send_assignments(
         self, step_id: int, generation: int, assignments: list[work_pb2.Assignment], size: int
     ) -> None:
-        """Hand out leases. `size`: bytes of their recipes, within RESPONSE_BYTES_MAX but for a single larger recipe."""
+        """Hand out leases. `size`: bytes of their recipes, at most RESPONSE_BYTES_MAX except for one larger recipe."""
         last = self._last
         if last.assignments and last.ByteSize() + size > RESPONSE_BYTES_MAX:
             last = agent_service_pb2.WorkResponse()

@@ -187,7 +187,7 @@ class Writer:
             self.core.pick(now)
         except Exception as error:
             if not isinstance(error, commands.StepsRaised):
-                # Results of leases are still accepted. A restart builds the queues anew.
+                # Results of leases are still accepted. A restart rebuilds the queues.
                 _report(error, "handing out leases raised, and no job can be blamed: restart the master")
                 return
             for step_id, at_step in error.errors.items():
@@ -195,7 +195,7 @@ class Writer:
                 self._pause(step_id, f"handing out its mini-batches raised {at_step!r}", now)
 
     def _contain(self, command: Command, error: Exception, now: Moment) -> object:
-        """Contain a command that raised: log it, pause the jobs for which it raised, and go on. Return its reply."""
+        """Contain a command that raised: log it, pause the jobs for which it raised, and continue. Return its reply."""
         reply: object = commands.UNANSWERED
         errors: Mapping[StepId, Exception] = {getattr(command, "step_id", StepId(0)): error}
         if isinstance(error, commands.StepsRaised):
@@ -204,7 +204,7 @@ class Writer:
             step = self.core.state.steps.get(step_id)
             paused = step is not None and self.core.state.jobs[step.job_key].state == JobState.PAUSED
             if paused and isinstance(command, commands.Tick):
-                continue  # already reported, and each tick meets it
+                continue  # already reported, and each tick raises it
             _report(
                 at_step,
                 "a command raised inside the core: please report this",

@@ -1,4 +1,4 @@
-"""`python -m windrow_master.state_folder DIR`: tells whether a folder can be a state folder, as one JSON document.
+"""`python -m windrow_master.state_folder DIR`: reports whether a folder can be a state folder, as one JSON document.
 
 For `windrow doctor`. If the folder does not exist, the nearest existing one above it is examined. Trials run in a
 temporary folder inside it; an existing database is only read.

@@ -27,7 +27,7 @@ class StoreBroken(StateError):
 
 
 class DatabaseDamaged(StateDamaged):
-    """The database itself is damaged. A master that meets this takes and gives nothing any more."""
+    """The database itself is damaged. A master that finds this stops serving."""
 
 
 class OwnershipLost(StateError):

@@ -134,7 +134,7 @@ class StoreReader(Protocol):
         """All items of a step that are not ok, by mini-batch, in the order in which they were written."""
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
-        """All items of a step that are not ok, by mini-batch, with what the mini-batch and its attempts tell of
+        """All items of a step that are not ok, by mini-batch, with what the mini-batch and its attempts say about
         them."""
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
@@ -200,7 +200,7 @@ class Store(Protocol):
         """The state that a new master starts from."""
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
-        """Write one group. `ranges[i]` says where `dirty.row_blocks[i]` lies; `segments` are the segments they name.
+        """Write one group. `ranges[i]` says where `dirty.row_blocks[i]` is; `segments` are the segments they name.
 
         Raises StoreFull or StoreBusy (certainly rolled back: try the same group again), OwnershipLost (nothing was
         written), StoreBroken (unknown: end).
@@ -218,7 +218,7 @@ class Store(Protocol):
     def record_asset(self, row: AssetRow) -> AssetRow:
         """Register a version of an asset; return what is registered then, durably. Callable from any thread.
 
-        Without a version it gets the next number. One that is there already, the same in everything, is returned; so is
+        Without a version it gets the next number. An existing one that is the same in everything is returned; so is
         the one of the same output of the same step. Raises AssetExists, and as `commit`.
         """
 

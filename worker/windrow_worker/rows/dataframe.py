@@ -49,7 +49,7 @@ class DataFrameWriter:
     """Writes the DataFrames of one step."""
 
     def __init__(self, settings: Dict[str, Any], header: bool, quotes_returns: bool = False) -> None:
-        """`settings`: arguments of `to_csv`; by default the separator is a blank, and there is no index.
+        """`settings`: arguments of `to_csv`; by default the separator is a space, and there is no index.
 
         `header`: whether column names are written; one among the settings means the same, or gives other names.
         `quotes_returns`: a field that holds a carriage return is quoted, as RFC 4180 wants it. Python's `csv`,

@@ -21,7 +21,7 @@ MARKS_MAX = 5_000
 class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript it here
     """A mini-batch of paths or dicts: a list that knows its index.
 
-    Not the client's `MiniBatch`, which tells what became of one.
+    Not the client's `MiniBatch`, which says what became of one.
 
     `task_id`: the same as `minibatch_index` of the context; scripts whose `run()` takes one argument name files by it.
     Pickled or copied, it becomes a plain list, so that it can go to processes without this class.
@@ -40,7 +40,7 @@ class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript 
 class MiniBatchDataset:
     """A mini-batch as a data set: the part of Azure ML's data set objects that Windrow has.
 
-    It holds no data: each call reads the input again.
+    It does not hold data: each call reads the input again.
     """
 
     __slots__ = ("_loader", "_piece", "_recipe")

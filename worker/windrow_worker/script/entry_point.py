@@ -58,7 +58,7 @@ class Script:
 
 
 class EntryFinder:
-    """Imports the entry script under its module name. It is the last finder, and finds no other module."""
+    """Imports the entry script under its module name. It is the last finder, and does not find any other module."""
 
     def __init__(self, entry: EntryPoint) -> None:
         self._entry = entry

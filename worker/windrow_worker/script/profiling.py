@@ -66,7 +66,7 @@ class Profile:
                 self.write()
 
     def write(self) -> None:
-        """Writes the file, whole or not at all. Never raises: a missing profile is no failure."""
+        """Writes the file atomically. Never raises: a missing profile is not a failure."""
         if _getpid() != self._pid:
             return
         temporary = self._path + ".partial"

@@ -38,8 +38,8 @@ _NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
 
 
 def readings(text: str) -> Dict[str, int]:
-    """The possible forms of a text, each with the nanoseconds that it then means; empty if it is not a date. Blanks may
-    be missing or repeated between its parts, and may precede it, but not follow it.
+    """The possible forms of a text, each with the nanoseconds that it then means; empty if it is not a date. Whitespace
+    may be missing or repeated between its parts, and may precede it, but not follow it.
     """
     text = text.lstrip()
     for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
@@ -133,7 +133,7 @@ def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
 
 
 def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
-    """The parse function of a column. It tries the forms, then each of the formats, which allow outer blanks.
+    """The parse function of a column. It tries the forms, then each of the formats, which allow outer whitespace.
     `constant` is put before each text. Fractions of a second are optional.
     """
     pinned = set(forms)
@@ -224,7 +224,7 @@ def _format_parser(text: str) -> Parse:
             pattern += dot + (directive if letter not in used else re.sub(r"\?P<.>", "?:", directive))
             used.add(letter)
         else:
-            # A blank matches any number of blanks, including none.
+            # Whitespace matches any amount of whitespace, including none.
             blanks = re.split(r"\s+", "%" if part == "%%" else part)
             pattern += r"\s*".join(re.escape(text) for text in blanks)
     compiled = re.compile(pattern, re.ASCII)

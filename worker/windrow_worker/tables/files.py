@@ -92,7 +92,7 @@ def _read_range(recipe: Dict[str, Any], how: Encoding) -> bytes:
         with open(os.fsencode(recipe["local"]), "rb", buffering=0) as file:
             data = file.readall()
         if len(data) != recipe["end"] - recipe["begin"]:
-            raise OSError("%s: what was fetched of it is incomplete" % printable(recipe["file"]))
+            raise OSError("%s: the fetched copy is incomplete" % printable(recipe["file"]))
         return data
     name, begin, end = recipe["file"], recipe["begin"], recipe["end"]
     with open_listed(name, buffering=0) as file:

@@ -1,7 +1,7 @@
 """Mini-batches of JSON lines files, as DataFrames or as lists of dicts.
 
 Reference: docs/reference/azure-ml/mltable.md#json-lines: columns are the union of keys; a column's first kind of value
-wins, another kind is null; text is never parsed; nested values stay dict and list; text behind the object is ignored.
+wins, another kind is null; text is never parsed; nested values stay dict and list; text after the object is ignored.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class JsonLinesLoader:
     """Reads slices of JSON lines files by the columns and kinds that the planner pinned.
 
     `reader`: `columns` (name and type: a kind, or `any`), `encoding`, `drop_invalid`, `path_column`;
-    `mixed_types`: a value of another kind than its column's is kept, and makes the column one of objects there (not
+    `mixed_types`: a value of a different kind than its column's is kept, and makes the column one of objects there (not
     with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned).
     """
 

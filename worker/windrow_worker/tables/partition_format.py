@@ -139,7 +139,7 @@ def key_value(keys: Sequence[str], stored: Sequence[Any]) -> Dict[str, Any]:
 
 
 def date_of(nanoseconds: int) -> datetime:
-    """The date behind a date column's value, without time zone."""
+    """The date in a date column's value, without time zone."""
     return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 

@@ -11,12 +11,12 @@ from windrow_worker.loaded import Loaded
 from windrow_worker.tables.files import printable
 
 LINES_COUNTED_BYTES_MAX = 1 << 30
-"""Lines are counted from the beginning of a file, up to here; behind it, the byte is told."""
+"""Lines are counted from the beginning of a file, up to here; after that, the byte is given."""
 
 _CHUNK = 1 << 24
 
 _counted: Dict[Tuple[str, int, int], Tuple[int, int]] = {}
-"""Of the last file: the line at a byte. A worker meets the parts of a file in order, mostly."""
+"""Of the last file: the line at a byte. A worker mostly gets the parts of a file in order."""
 
 
 def row_places(loaded: Loaded, recipe: bytes, rows: Sequence[int]) -> List[str]:

@@ -11,7 +11,7 @@ from windrow_worker.tables.steps import Step, apply
 
 
 class SteppedLoader:
-    """Reads with another loader, then carries out the steps. A mini-batch may have no rows afterwards."""
+    """Reads with another loader, then applies the steps. A mini-batch may have no rows afterwards."""
 
     def __init__(self, loader: Any, steps: Sequence[Step], exact_integers: bool = False) -> None:
         """`loader`: of a table, with exact integers. They stay so in the result if `exact_integers`."""

@@ -13,7 +13,7 @@ class Display(Protocol):
     """Shows a run. All calls come from one thread."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
-        """Begin the display. `continued`: whether the run was begun before; None for a job of another process."""
+        """Begin the display. `continued`: whether the run was started before; None for a job of another process."""
 
     def show(self, job: Job) -> None:
         """Take in the current state of the job."""

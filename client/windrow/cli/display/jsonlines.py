@@ -1,4 +1,4 @@
-"""Progress as JSON lines on stdout, one event a line, for programs.
+"""Progress as JSON lines on stdout, one event per line, for programs.
 
 Events: `begin` {job, continued} (null: a job that is only followed), `progress` {job}, `notice` {message}, `end` {job,
 outputs, exit_code}, `error`.

@@ -123,7 +123,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    # Between a job's end and its retry days may lie.
+    # There may be days between a job's end and its retry.
     retried = job.generation > 1
     pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran and not retried else ""
     commands = counted(job.commands.total, "command") if job.commands.total else ""
@@ -183,6 +183,22 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
                 _out(f"When the cause is fixed, run the rest with: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+
+
+def end_line(job: Job) -> str:
+    """How a job has ended, or that it is paused, in one line."""
+    work = job.parallel
+    items, batches = work.items, work.mini_batches
+    good, bad, of = items.ok, items.failed, counted(items.total, "item")
+    if not items.total:
+        good, bad, of = batches.succeeded, batches.failed, counted(batches.total, "mini-batch")
+    counts = f"{good:,} of {of} ok" if items.total or batches.total else ""
+    failed = f"{bad:,} failed" if bad else ""
+    took = _took(job)
+    after = "" if took is None else f"after {duration(took)}"
+    why = "" if job.state.succeeded else " ".join(job.message.split())
+    told = ", ".join(filter(None, (counts, failed, after)))
+    return f"{job.job_id} is {job.state.value}" + "".join(f": {part}" for part in (told, why) if part)
 
 
 def _print_reused(job: Job) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REDRAW_S: Final = 0.1
 QUIET_S: Final = 0.3
-"""An upload that ends sooner gets no bar."""
+"""No bar is shown for an upload that ends sooner."""
 
 
 class UploadDisplay:

@@ -52,7 +52,7 @@ class Input(Attributes):
 class Output(Attributes):
     """An output of a step or pipeline. Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs.
 
-    Not the `Output` of `windrow.sdk.job`, which tells where an output is.
+    Not the `Output` of `windrow.sdk.job`, which says where an output is.
     """
 
     _is_copied = True

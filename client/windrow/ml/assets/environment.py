@@ -28,7 +28,7 @@ class BuildContext(Attributes):
 class Environment(Attributes):
     """An environment: an image, a conda file, or both.
 
-    Not the `Environment` of v1, which has an interface of its own, nor that of the effective job, which is resolved.
+    Not the `Environment` of v1, which has its own interface, nor that of the effective job, which is resolved.
     """
 
     _is_copied = True

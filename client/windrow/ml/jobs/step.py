@@ -167,7 +167,7 @@ class Step(Attributes):
         self.resources.update(values)
 
     def sweep(self, **more: Any) -> NoReturn:
-        """Raises UsageError: sweeps do not exist here."""
+        """Raises UsageError: Windrow does not have sweeps."""
         raise UsageError(
             f"{self._owner}: steps that search hyperparameters are not supported. Give the step its values itself, "
             "or make a parallel step whose items are the values to try."

@@ -21,7 +21,7 @@ class ComponentOperations:
         self._known: dict[tuple[str, str], Component] = {}
 
     def create_or_update(self, component: Component, *, version: str | int | None = None, **more: Any) -> Component:
-        """Keep a component under its name and version ("1" where it says none), or a function under @pipeline."""
+        """Keep a component under its name and version ("1" if it has none), or a function under @pipeline."""
         if not isinstance(component, Step):
             self._known[component.__name__, str(version or "1")] = component
             return component

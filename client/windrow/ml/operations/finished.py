@@ -1,4 +1,4 @@
-"""The result of an operation that takes minutes in Azure ML, and is done at once here."""
+"""The result of an operation that takes minutes in Azure ML, and is done at once in Windrow."""
 
 from __future__ import annotations
 

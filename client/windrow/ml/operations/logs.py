@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def fetch_log(client: Client, job_id: str, path: str, target: Path) -> None:
-    """Download the present content of a log, whole or not at all; makes missing folders. Raises NotFound, OSError."""
+    """Download the current content of a log atomically; makes missing folders. Raises NotFound, OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     with partial.open("wb") as file:

@@ -28,7 +28,7 @@ STATUS = {
     JobState.FAILED: "Failed",
     JobState.CANCELLED: "Canceled",
 }
-"""States by Azure ML's names; a job whose thresholds allow its failures is completed there, too."""
+"""States by Azure ML's names; a job whose thresholds allow its failures is also completed there."""
 
 
 def status_of(job: Job) -> str:
@@ -65,7 +65,7 @@ class _Submitted(JobEntity):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Empty: Windrow keeps no properties, as the job's warnings say."""
+        """Empty: Windrow does not keep properties, as the job's warnings say."""
         return {}
 
     @property
@@ -88,7 +88,7 @@ class _Submitted(JobEntity):
         return next((entry for entry in self._document["steps"] if entry["name"] == step), {})
 
     def _outputs_of(self, step: Step) -> dict[str, Output]:
-        """The step's outputs. If the job file names no place, the master chooses one when the step begins."""
+        """The step's outputs. If the job file does not name a place, the master chooses one when the step begins."""
         places = {out.name: out.path for out in step.outputs}
         declared = self._entry(step.name).get("outputs", {})
         return {name: _output(entry, places.get(name)) for name, entry in declared.items()}

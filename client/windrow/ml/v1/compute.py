@@ -1,4 +1,4 @@
-"""Compute targets: the names of pools of agents. Windrow makes no machines."""
+"""Compute targets: the names of pools of agents. Windrow does not create machines."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class TabularDataset(_Dataset):
     def to_pandas_dataframe(self, *arguments: Any, **more: Any) -> Any:
         """The rows of local CSV, Parquet or JSON lines files, read by pandas.
 
-        Raises UsageError for a table with other steps than `take`, `skip`, `keep_columns`, `drop_columns`.
+        Raises UsageError for a table with steps other than `take`, `skip`, `keep_columns`, `drop_columns`.
         """
         files = [file.path for file in local_files(self.paths)]
         if not files:

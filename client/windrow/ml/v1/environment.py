@@ -243,9 +243,9 @@ class Environment:
 
     @staticmethod
     def from_written(written: WrittenEnvironment, workspace: Any) -> Environment | None:
-        """The environment of a file, from its reader; None if it names none. Raises OSError for its conda file.
+        """The environment of a file, from its reader; None if it does not name one. Raises OSError for its conda file.
 
-        A version or label that is not registered here is a JobWarning, and stands for the newest version.
+        A version or label that is not registered gives a JobWarning, and means the newest version.
         """
         node = written.node
         if isinstance(node, Scalar):

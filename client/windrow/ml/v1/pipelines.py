@@ -245,7 +245,7 @@ class Submission:
         settings: Mapping[str, Any],
         tags: Mapping[str, Any],
     ) -> None:
-        """The arguments are those of `Pipeline.submit`, and the `settings` of a v2 pipeline."""
+        """Takes the arguments of `Pipeline.submit`, and the `settings` of a v2 pipeline."""
         self._pipeline = pipeline
         self._experiment_name = experiment_name
         self._parameters = parameters

@@ -165,7 +165,7 @@ class PipelineStep:
         params: Mapping[str, Any] | None,
         allow_reuse: bool | None,
     ) -> None:
-        """An OutputFileDatasetConfig that is only named in `arguments` is an output, too. Raises UsageError for
+        """An OutputFileDatasetConfig that is only named in `arguments` is also an output. Raises UsageError for
         anything in `outputs` that is not an output.
         """
         self.name = name

@@ -89,7 +89,7 @@ class Workspace:
         return {**{name: Experiment(self, name) for name in names}, **self._experiments}
 
     def get_default_keyvault(self) -> NoReturn:
-        """Raises UsageError: key vaults do not exist here."""
+        """Raises UsageError: Windrow does not have key vaults."""
         raise UsageError(f"A workspace has no Keyvault: {why_absent('Keyvault')}")
 
     def get_default_datastore(self) -> Datastore:
@@ -97,7 +97,7 @@ class Workspace:
         return self.datastore_named(DEFAULT_NAME)
 
     def datastore_named(self, name: str) -> Datastore:
-        """Return a datastore by name. The master looks up the places of datastores that are not known here."""
+        """Return a datastore by name. The master looks up the places of datastores that this object does not know."""
         known = self.datastores.get(name)
         if known is None:
             local = name == DEFAULT_NAME and self.ml_client.connection.would_be_embedded

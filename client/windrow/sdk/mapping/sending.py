@@ -117,7 +117,7 @@ class _Sender:
             return
         folder = os.path.dirname(os.path.abspath(file))
         root = os.path.dirname(folder) if hasattr(top, "__path__") else folder
-        # What it imports from the same folder goes along as well, as far as it is imported.
+        # Modules of the same folder that it has imported are sent as well.
         for other in list(sys.modules.values()):
             place = getattr(other, "__file__", None)
             if place is None or getattr(other, "__name__", "__main__") == "__main__" or not place.endswith(".py"):

@@ -286,7 +286,7 @@ def _pep440(operator: str, version: str) -> str:
     stem = version.rstrip("*").rstrip(".")
     if operator == "=" or (starred and operator in ("==", "!=")):
         return f"{'==' if operator == '=' else operator}{stem}.*"
-    # `>=1.2.*` means what `>=1.2` does; PyPI knows no star there.
+    # `>=1.2.*` means what `>=1.2` does; PyPI does not accept a star there.
     return f"{operator}{stem}" if starred else f"{operator}{version}"
 
 

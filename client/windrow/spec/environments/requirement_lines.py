@@ -121,7 +121,8 @@ def _text_of(path: str, place: Place, key: str, context: Context, depth: int) ->
         context.problems.error(
             place,
             key,
-            f"{path} is named by a requirements file {_NESTED_MAX} files deep; check whether one of them names itself.",
+            f"{path} is included by requirements files nested {_NESTED_MAX} deep; check whether one of them "
+            "includes itself.",
         )
         return None
     try:

@@ -32,9 +32,9 @@ from windrow.storage.urls import BadUrl
 class Resolved(NamedTuple):
     """An input, followed to its value; `value` is None if it has none.
 
-    `broken`: an error was noted, so the missing value means nothing. `own`: the key of a relative path, which lies on
-    this machine wherever the master is; else "". `missing`: the place and key of the pipeline input whose missing value
-    is the reason why this input has none.
+    `broken`: an error was noted, so the missing value means nothing. `own`: the key of a relative path, which is on
+    this machine wherever the master is; or empty. `missing`: the place and key of the pipeline input whose missing
+    value    is the reason why this input has none.
     """
 
     value: StepInput | None

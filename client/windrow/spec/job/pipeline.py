@@ -50,7 +50,7 @@ _UNPACKED = "0" * 64
 class LoadedJob(NamedTuple):
     """A job file, read and checked; its code is still in folders.
 
-    `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` tells for
+    `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` says for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
     the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
     this machine's, by step and name; each with the key that tells a user which it is. `codes`: where the steps name

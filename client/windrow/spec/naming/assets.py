@@ -62,4 +62,4 @@ NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambd
 """A registry without assets: there is no master and no state folder."""
 
 OpenLookup: TypeAlias = Callable[[], AssetLookup]
-"""Opens a registry. Called when the first asset is met, so that job files without assets wait for no master."""
+"""Opens a registry. Called at the first asset, so that job files without assets do not wait for a master."""

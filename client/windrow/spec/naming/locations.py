@@ -1,4 +1,4 @@
-"""Where data lies: the ways to write a `path`, and which of them Windrow can reach.
+"""Where data is: the ways to write a `path`, and which of them Windrow can reach.
 
 Reference: docs/reference/azure-ml/parallel-job.md#inputs-and-outputs; docs/reference/azure-ml/client.md#dumped-jobs.
 """

@@ -48,7 +48,7 @@ class Given(NamedTuple):
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list of files, as far as one can tell."""
+        """Whether it seems to be a list of files."""
         return self.holds == FILES
 
 

@@ -20,7 +20,7 @@ from windrow.spec.settings.schema import RETURNS
 from windrow.spec.tables.mltable import FILE_NAME
 
 CHOSEN = "chosen by windrow"
-"""Stands behind a mini-batch size that nobody gave."""
+"""Follows a mini-batch size that was not given."""
 
 _HAS_RUN = re.compile(
     rb"^[ \t]*(?:async[ \t]+)?def[ \t]+run\b|^run\b[^\n=(]*="
@@ -53,7 +53,7 @@ def make_job_file(
 ) -> MadeJob:
     """The job file and what it needs beside it.
 
-    `folder`: where typed paths begin. `relative_to`: the folder in which the job file will lie, if paths shall be
+    `folder`: where typed paths begin. `relative_to`: the folder in which the job file will be, if paths have to be
     relative to it. `before`: the text of the job file that the same command has made before. Raises UsageError.
     """
     _check_script(one, folder)

@@ -52,7 +52,7 @@ class Context:
         self.broken_steps: set[str] = set()
         """Steps for which the translation from v1 noted an error: there is nothing to read."""
         self.own_outputs: set[str] = set()
-        """Keys of outputs at relative paths, which lie on this machine."""
+        """Keys of outputs at relative paths, which are on this machine."""
         self.placed_outputs: set[str] = set()
         """Keys of outputs without a path that go to the pipeline's default datastore."""
         self._open_assets = assets

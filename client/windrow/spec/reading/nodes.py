@@ -65,7 +65,7 @@ class Sequence(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """A mapping; `key_places` tells where each key was written."""
+    """A mapping; `key_places` says where each key was written."""
 
     place: Place
     entries: dict[str, Node]
@@ -108,7 +108,7 @@ def to_plain(node: Node) -> object:
 
 
 def source_label(path: str) -> str:
-    """A file's name for messages: relative to the working folder if it lies below, else absolute."""
+    """A file's name for messages: relative to the working folder if it is below it, else absolute."""
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:

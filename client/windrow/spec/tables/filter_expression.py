@@ -132,7 +132,7 @@ class _Parser:
         token = self._next
         if token.kind != "end":
             word = _STRANGERS.get(token.text)
-            advice = f'write "{word}"' if word else 'an operator such as "and", "==" or "<" should be there'
+            advice = f'write "{word}"' if word else 'an operator such as "and", "==" or "<" is expected there'
             if token.text in ("in", "is"):
                 advice = f'there is no "{token.text}"; compare with "==" and join by "or"'
             raise FilterSyntaxError(f"{_near(self._text, token.at)} does not belong there; {advice}.")

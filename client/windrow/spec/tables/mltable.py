@@ -1,4 +1,4 @@
-"""The MLTable file: where the data lies and how it is read and typed; every error names its line.
+"""The MLTable file: where the data is and how it is read and typed; every error names its line.
 
 The client checks the file before a job is submitted; the planner reads the input by it. Features that are legal but not
 supported are refused by name. Reference: docs/reference/azure-ml/mltable.md#the-mltable-file.
@@ -113,7 +113,7 @@ class MLTable(NamedTuple):
 def read_mltable(file: str | os.PathLike[str], problems: Problems, content: bytes | None = None) -> MLTable | None:
     """Read and check an MLTable file; None if it has errors, all of which are then in `problems`.
 
-    `content`: the file's bytes, if it lies in a store.
+    `content`: the file's bytes, if it is in a store.
     """
     before = len(problems.errors)
     node = read_yaml(file, "mltable", problems, content)
@@ -200,7 +200,7 @@ _UNREACHABLE = ("azureml", "http", "https", "wasb", "wasbs", "abfs", "abfss", "a
 
 
 def _path_elsewhere(checks: ValueChecks, value: Scalar | Node, kind: str, text: str, key: str) -> PathEntry | None:
-    """Reads an entry that lies in a store or a datastore."""
+    """Reads an entry that is in a store or a datastore."""
     if text.startswith("azureml://"):
         found = datastore_path(text)
         if found is None:

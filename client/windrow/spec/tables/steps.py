@@ -200,7 +200,7 @@ STEPS = tuple(_STEPS)
 
 
 def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
-    """Notes an error for a step that makes no sense on a list of files."""
+    """Notes an error for a step that does not make sense on a list of files."""
     only = f'a list of files has only the column "{PATH}"'
     match step:
         case Filter():

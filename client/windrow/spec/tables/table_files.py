@@ -1,4 +1,4 @@
-"""The files of a table: an MLTable file, or plain files whose names tell the format; checked before a submission.
+"""The files of a table: an MLTable file, or plain files whose names show the format; checked before a submission.
 
 Reference: docs/reference/azure-ml/mltable.md#plain-files.
 """
@@ -46,7 +46,7 @@ _LOOKED_AT_MAX = 10_000
 
 
 def plain_read(name: str) -> Read | None:
-    """How a plain file is read, by its name; None if the name tells no format."""
+    """How a plain file is read, by its name; None if the name does not show a format."""
     return PLAIN_READS.get(_extension(name))
 
 
@@ -117,7 +117,7 @@ def _check_definition(definition: str, context: Context, partition: Partition | 
     if table is None:
         return ()
     for index, entry in enumerate(table.paths):
-        # Another machine's absolute paths are its own; what lies beside the file that was just read is there as well.
+        # Another machine's absolute paths are its own; what is beside the file that was just read is there as well.
         if not is_elsewhere(entry.text) and (context.embedded or not os.path.isabs(entry.text)):
             _check_entry(entry, f"paths[{index}].{entry.kind}", os.path.dirname(definition), context)
     if isinstance(table.read, ReadDelta) and context.embedded:

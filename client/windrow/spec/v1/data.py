@@ -206,7 +206,7 @@ def default_place(step: str, output: str) -> str:
 
 
 def data_reference(node: Node, key: str, context: Context) -> Node | None:
-    """Turns a data reference into an input object of v2. None, with an error, if it names no data."""
+    """Turns a data reference into an input object of v2. None, with an error, if it does not name data."""
     reference = read_mapping(node, DATA_REFERENCE, key, context)
     if reference is None:
         if is_null(node):

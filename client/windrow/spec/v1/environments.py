@@ -26,8 +26,8 @@ class Environment(NamedTuple):
 
 
 def read_environment(config: Mapping, key: str, folder: str, context: Context) -> Environment:
-    """Reads the environment of a ParallelRunConfig or run configuration; without a node if it names none. `folder`:
-    as for `read_run_config`.
+    """Reads the environment of a ParallelRunConfig or run configuration; without a node if it does not name one.
+    `folder`: as for `read_run_config`.
     """
     node = entry(config, "environment")
     if node is not None:

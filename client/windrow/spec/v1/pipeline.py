@@ -56,7 +56,7 @@ def _pipeline(node: Node, context: Context) -> Node | None:
     sources.read_references(entry(pipeline, "data_references"), "pipeline.data_references")
     sources.read_parameters(entry(pipeline, "parameters"), "pipeline.parameters")
     steps = _steps(pipeline, context)
-    # All destinations first: the step that writes one may stand behind the one that reads it.
+    # All destinations first: the step that writes one may come after the one that reads it.
     outputs = {
         step.name: sources.read_outputs(step.name, entry(step.entries, "outputs"), f"{step.key}.outputs")
         for step in steps

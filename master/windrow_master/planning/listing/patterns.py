@@ -27,7 +27,7 @@ class Pattern(NamedTuple):
         return self.files.fullmatch(name) is not None
 
     def leads_into(self, name: bytes) -> bool:
-        """Whether files of the pattern may lie in this folder; `name` is relative to `base`."""
+        """Whether files of the pattern may be in this folder; `name` is relative to `base`."""
         parts = name.split(b"/")
         if len(parts) > len(self.folders) and not self.any_depth:
             return False

@@ -30,7 +30,7 @@ class RemoteEntry(NamedTuple):
     pattern: Pattern | None = None
     leave_out: bytes = b""
     missing: str = ""
-    """The error if nothing lies there; checking beforehand would list the first page twice."""
+    """The error if nothing is there; checking beforehand would list the first page twice."""
 
     def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
         """Lists of stamped names relative to `folder`, in order, those after `after`; stores have no folders to note.

@@ -1,4 +1,4 @@
-"""Names in stores, each followed by its *stamp*: a line feed, the object's size, a blank, and the store's mark of its
+"""Names in stores, each followed by its *stamp*: a line feed, the object's size, a space, and the store's mark of its
 content.
 
 Names in stores hold no control characters, so the first line feed ends the name. By the stamp an agent knows that what

@@ -52,7 +52,7 @@ class _Entries(NamedTuple):
 
 
 class Guard:
-    """Finds links that lead out of the folders from which files may be read."""
+    """Finds links that point outside the folders from which files may be read."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -60,24 +60,24 @@ class Guard:
         """Names of files that are such links, relative to the folder that is walked."""
 
     def look(self, path: bytes, name: bytes) -> None:
-        """Note the link at `path` if it leads out; `check_names` refuses it if the input asks for it."""
+        """Note the link at `path` if it points outside; `check_names` refuses it if the input asks for it."""
         if not self._roots.hold(path):
             self.outside.add(name)
 
     def check(self, path: bytes) -> None:
-        """Raise PlanningError if a path that is about to be read lies outside."""
+        """Raise PlanningError if a path that is about to be read is outside the allowed folders."""
         if not self._roots.hold(path):
             raise outside(path, self._roots)
 
     def check_names(self, folder: bytes, names: list[bytes]) -> None:
-        """Raise PlanningError if one of these files is a link that leads out."""
+        """Raise PlanningError if one of these files is a link that points outside."""
         for name in names if self.outside else ():
             if name in self.outside:
                 raise outside(os.path.join(folder, name), self._roots)
 
 
 def outside(path: bytes, roots: Roots) -> PlanningError:
-    """The error for a path that leads out of the datastores."""
+    """The error for a path that points outside the datastores."""
     real = os.path.realpath(path)
     where = "is" if real == path else f"leads to {shown(real)}, which is"
     return PlanningError(
@@ -100,7 +100,7 @@ def walk(
     Links to files and folders are followed. A link to a folder that contains it, a broken link, anything that is
     neither file nor folder, and a state folder of Windrow below `root` are left out with a warning. `guard` checks all
     links that are followed; `note` gets the path of each folder that is entered and of each link to a file. Raises
-    PlanningError if a folder cannot be read, or lies where the guard does not allow it.
+    PlanningError if a folder cannot be read, or is where the guard does not allow it.
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
@@ -200,7 +200,7 @@ def unreadable_folder(path: bytes, error: OSError) -> PlanningError:
 
 
 def _is_loop(path: bytes, ancestors: Iterable[bytes], warn: Warn) -> bool:
-    """Whether `path` is a link to a folder in which it lies itself: really, or by the way the walk came.
+    """Whether `path` is a link to a folder that contains it: really, or by the way the walk came.
 
     Only links are looked at: nothing else can close a loop.
     """

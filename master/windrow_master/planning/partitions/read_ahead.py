@@ -24,7 +24,7 @@ class _Asked(NamedTuple):
 
 
 def read_ahead(recipes: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[str, Any]]:
-    """Each recipe in turn, in a form that a worker could carry out here, valid until the next one is asked for.
+    """Each recipe in turn, in a form that a worker on this machine could run, valid until the next one is asked for.
 
     `folder`: holds fetched slices meanwhile. Raises PlanningError, OSError.
     """

@@ -4,7 +4,7 @@
                                                                                          └──► recipes, a line a group
 
 Before the first mini-batch is sent, the file of sorted rows stands whole and synced where agents read it, and all
-recipes are written. Slices that lie in a store are fetched ahead of the reading. `recipe` of a position is where the
+recipes are written. Slices in a store are fetched ahead of the reading. `recipe` of a position is where the
 next one begins. A planner that ends before that begins again.
 """
 
@@ -84,7 +84,7 @@ def emit_row_groups(section: Section, at: int, plan_files: PlanFiles, emitter: E
 
 def size_class(rows: int) -> int:
     """The rank of a group: its rows, rounded down to the two highest bits of the number. Groups of like size have one
-    rank and run in the order in which they lie, since a worker is far faster with the groups of one batch.
+    rank and run in the order in which they are stored, since a worker is far faster with the groups of one batch.
     """
     lower = max(rows.bit_length() - 2, 0)
     return rows >> lower << lower

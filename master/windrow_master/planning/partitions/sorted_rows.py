@@ -1,7 +1,7 @@
 """The file of sorted rows: Arrow batches of a fixed number of rows, which workers map, and the groups in it.
 
 Beside it stand its checksums: one for what comes before the first batch, one for each batch, and one for what comes
-behind the last, so that a worker verifies what it reads, when it reads it.
+after the last, so that a worker verifies what it reads, when it reads it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from windrow_master.planning.plan_files.plan_files import AppendFile
 
 
 class Marks:
-    """Identifies what a path leads to now. Not the `Marks` of `reuse.digest_cache`, which tell of a file's content."""
+    """Identifies the current target of a path. Not the `Marks` of `reuse.digest_cache`, which identify contents."""
 
     def __init__(self) -> None:
         self._file_systems: dict[int, int] = {}

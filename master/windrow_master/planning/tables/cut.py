@@ -153,7 +153,7 @@ def _without_gaps(
 
 
 def _row_groups(file: TableFile, begin: int) -> Iterator[Slice]:
-    """Slices of one Parquet file, with their rows; a row group without rows makes no mini-batch."""
+    """Slices of one Parquet file, with their rows; a row group without rows is not a mini-batch."""
     chosen = range(len(file.rows)) if file.runs is None else chain.from_iterable(range(*run) for run in file.runs)
     for at in chosen:
         if at >= begin and file.rows[at]:

@@ -80,7 +80,7 @@ def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> 
 def sample_records(window: Window, file: TableFile, how: Format, begin: int, wanted: int) -> list[Record]:
     """The first records from `begin` on, at most `wanted`; fewer where they are very long.
 
-    Raises PlanningError if they are no text of the encoding, or the first one is too long.
+    Raises PlanningError if they are not text in the encoding, or the first one is too long.
     """
     length = SAMPLE_BYTES
     while True:
@@ -90,7 +90,7 @@ def sample_records(window: Window, file: TableFile, how: Format, begin: int, wan
             data = data[: _last_line_end(data, how.encoding)]
         found = list(records(_decode(data, file, how.encoding, begin), how.text))
         if not at_end and how.text.multi_line:
-            # The last one may go on behind the sample, inside quotes.
+            # The last one may continue after the sample, inside quotes.
             del found[-1:]
         # A few records that are that long have to do.
         if at_end or len(found) >= wanted or (found and length >= RECORD_BYTES_MAX):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _FEATURES = ("deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
-"""Supported reader features. Without deletion vectors, the first says nothing about files."""
+"""Supported reader features. Without deletion vectors, the first does not affect files."""
 
 
 class DeltaSource:
@@ -125,7 +125,7 @@ class DeltaSource:
 
 
 def _refuse_ways_out(folder: bytes, roots: Roots | None) -> None:
-    """Raise PlanningError if the package would read another folder than the one that was checked."""
+    """Raise PlanningError if the package would read a different folder than the one that was checked."""
     if unquote_to_bytes(folder) != folder:
         raise PlanningError(
             f"The Delta table {shown(folder)} has a path that contains what looks like a percent escape, which the "
@@ -174,7 +174,7 @@ def _open(folder: bytes, url: StorageUrl | None, read: ReadDelta) -> DeltaTable:
             "pip install 'windrow[delta]'"
         ) from error
     try:
-        # Given as a URI: in a path, blanks and percent signs would be taken as parts of a URI.
+        # Given as a URI: in a path, spaces and percent signs would be taken as parts of a URI.
         if url is None:
             table = DeltaTable("file://" + quote(folder))
         else:

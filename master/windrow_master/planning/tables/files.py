@@ -31,7 +31,7 @@ Run: TypeAlias = tuple[int, int]
 
 class TableFile(NamedTuple):
     """A file as it was when it was listed: absolute name, size in bytes, modification time (in a store: `etag`, the
-    mark of its content); what its head or footer told; the parts of it that select_partitions selects, None for all
+    mark of its content); what its head or footer says; the parts of it that select_partitions selects, None for all
     of it. `constants`: values of columns that it lacks, packed for the worker. `spans`: of a Parquet file in a store
     the bytes of each row group, and last those of the footer."""
 
@@ -47,7 +47,7 @@ class TableFile(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the file lies in a store."""
+        """Whether the file is in a store."""
         return not self.name.startswith(b"/")
 
     def where(self) -> dict[str, object]:

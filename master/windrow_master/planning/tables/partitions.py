@@ -1,7 +1,7 @@
 """`select_partitions`: which parts of which files, as the vendor's reader cuts them.
 
-Delimited text and JSON lines are cut by `partition_size`, by the rule of `cutting`; never where records can go on
-behind a line end, or in encodings but UTF-8. Parquet is cut at its row groups. Partitions are counted through all
+Delimited text and JSON lines are cut by `partition_size`, by the rule of `cutting`; never where records can continue
+after a line end, or in encodings other than UTF-8. Parquet is cut at its row groups. Partitions are counted through all
 files, in order. Reference: docs/reference/azure-ml/mltable.md#partitions.
 """
 

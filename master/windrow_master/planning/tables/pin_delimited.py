@@ -37,14 +37,14 @@ class DelimitedPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
     def __init__(self, read: ReadDelimited, warn: Warn, paths: PathColumns, *, plain: bool) -> None:
-        """`paths`: columns that a step before the reading takes from paths; their types are inferred, too."""
+        """`paths`: columns that a step before the reading takes from paths; their types are also inferred."""
         self._read = read
         self._paths = paths
         self._path_texts: dict[str, list[str | None]] = {name: [] for name in paths.names if name not in paths.dates}
         """Path columns of type text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
-        # This is what the vendor's reader does: in other encodings it skips a blank line with CRLF, too.
+        # This is what the vendor's reader does: in other encodings it also skips a blank line with CRLF.
         text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, read.encoding != "utf-8")
         self.how = Format(ENCODINGS[read.encoding], text)
         self._columns: list[str] = []

@@ -31,7 +31,7 @@ SLACK_BYTES = 512
 
 
 def with_row_groups(file: TableFile) -> TableFile:
-    """A file with the rows of each of its row groups, and where they lie. Raises PlanningError."""
+    """A file with the rows of each of its row groups, and where they are. Raises PlanningError."""
     footer = _footer(file)
     return file._replace(rows=footer.rows, spans=footer.spans)
 
@@ -161,5 +161,5 @@ def _spans(metadata: Any, size: int) -> tuple[tuple[int, int], ...]:
             begins.append(begin)
             ends.append(begin + chunk.total_compressed_size + SLACK_BYTES)
         spans.append((min(begins), min(size, max(ends))))
-    # The footer's length and the magic word stand behind it.
+    # The footer's length and the magic word come after it.
     return (*spans, (max(0, size - metadata.serialized_size - 8), size))

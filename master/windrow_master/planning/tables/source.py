@@ -104,7 +104,7 @@ def _entry(folder: bytes, entry: PathEntry, roots: Roots | None, datastores: Dat
 
 
 def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | None) -> AnyEntry:
-    """An entry in a store: an address, or a path relative to an MLTable file that lies there itself."""
+    """An entry in a store: an address, or a path relative to an MLTable file that is itself in a store."""
     address = text
     if not is_remote(os.fsdecode(text)):
         parts = os.path.normpath(text).split(b"/")
@@ -121,7 +121,7 @@ def _remote_entry(folder: bytes, text: bytes, entry: PathEntry, roots: Roots | N
 
 
 def plain_read(name: bytes, path: bytes) -> Read:
-    """How to read a plain file, by its name. Raises PlanningError if the name tells no format."""
+    """How to read a plain file, by its name. Raises PlanningError if the name does not show a format."""
     read = table_files.plain_read(os.fsdecode(name))
     if read is not None:
         return read

@@ -29,7 +29,7 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     node = f"CASE {whens}ELSE a.node_id END" if whens else "a.node_id"
     done = int(AttemptState.SUCCEEDED)
     ok = f"CASE WHEN a.state = {done} THEN min(a.result_count, a.item_count) ELSE 0 END"
-    # Lease ids rise with time within one incarnation of the master. Ids of two incarnations do not tell which came
+    # Lease ids rise with time within one incarnation of the master. Ids of two incarnations do not show which came
     # first.
     picked = (
         "1 + (SELECT count(*) FROM attempt AS b WHERE b.step_id = a.step_id AND b.mini_batch = a.mini_batch "

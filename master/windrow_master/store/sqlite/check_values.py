@@ -4,7 +4,7 @@ SQLite finds a damaged page only if the damage breaks its structure. A bit flipp
 Two kinds of check values find that:
 
 - `Tally`, for the large tables (mini-batches, attempts, failed items): a weighted sum of the columns, large ones modulo
-  a prime, which SQL computes and compares by itself. It is linear, so a statement that changes some columns adds the
+  a prime, which SQL computes and compares on its own. It is linear, so a statement that changes some columns adds the
   weighted difference: a row that was damaged before stays recognisable, and Python never touches a row. Any change of a
   single column shows unless it is a multiple of the prime, which no flipped bit is. Other damage passes once in 2^31.
 - `row_crc`, for the small tables: a crc32 over all columns, computed when a row is bound.
@@ -113,7 +113,7 @@ WHOLE_ROWS = {
     "job": JOB, "job_document": JOB_DOCUMENT, "step": STEP, "step_document": STEP_DOCUMENT, "segment": SEGMENT,
     "output": OUTPUT, "node": NODE, "asset": ASSET, "counted": COUNTED, "master": MASTER,
 }  # fmt: skip
-"""The columns that `row_crc` covers, in its order. Not `event`: events only tell people what happened."""
+"""The columns that `row_crc` covers, in its order. Not `event`: events only inform people of what happened."""
 
 
 def job_values(row: JobRow) -> tuple[Any, ...]:

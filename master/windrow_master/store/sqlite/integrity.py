@@ -180,7 +180,7 @@ class Check:
             if found:
                 error = DatabaseDamaged(str(self._path), f"SQLite finds: {' '.join(found[0].split())}")
         except sqlite3.Error as raised:
-            # Interrupted, or locked by another program: that says nothing about damage.
+            # Interrupted, or locked by another program: that does not mean damage.
             error = damaged_database(self._path, raised) if is_damage(raised) and not self._stopped else None
         except OSError:
             return

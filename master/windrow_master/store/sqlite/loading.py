@@ -184,7 +184,7 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
     check_number(row.step_id, key_last - first + 1, len(step.states))
     check_number(row.step_id, number_in(row.counters, "planned"), len(step.states))
     # Only within one incarnation, and only by their counted part, are lease ids ordered. Tries before the last retry of
-    # a mini-batch no longer count: it was queued anew with all of its tries.
+    # a mini-batch no longer count: it was queued again with all of its tries.
     attempts = connection.execute(
         "SELECT attempt.mini_batch, attempt.lease_id, attempt.state, attempt.cause, attempt.node_id, "
         f"attempt.node_incarnation, attempt.detail, attempt.texts_crc32, {ATTEMPTS.holds('attempt')} AS held "
@@ -233,7 +233,7 @@ def attempt_of(row: Sequence[Any]) -> AttemptRow:
 
 
 def attempt_without_detail(row: Sequence[Any]) -> AttemptRow:
-    """An attempt without its detail, whose crc cannot be verified then. Raises StateDamaged."""
+    """An attempt without its detail, so that the detail's crc is not verified. Raises StateDamaged."""
     *values, message_crc32 = row
     found = AttemptRow._make(values)
     if text_crc(found.message) != message_crc32:

@@ -3,7 +3,7 @@
 All work is done on a copy. If the copy cannot be opened, its header, then its whole first page (the schema), is
 replaced by that of a new database, which has its tables in the same places.
 
-A table is read forward by its key. If a page cannot be read, the next readable key behind it is searched for: the
+A table is read forward by its key. If a page cannot be read, the next readable key after it is searched for: the
 distance is doubled, then halved. That costs some hundred lookups a page, however many keys there may have been.
 """
 
@@ -101,7 +101,7 @@ class SavedDatabase:
                 return None
             return -1 if row is None else int(row[0])
 
-        # The row just behind `after` cannot be read.
+        # The row just after `after` cannot be read.
         bad, step = after + 1, 1
         while bad + step <= last:
             found = found_from(bad + step)
@@ -163,7 +163,7 @@ class SavedDatabase:
             if is_full(error) or _says_full(error):
                 connection.close()
                 raise
-            # Damaged, which is told elsewhere. What lacks columns cannot be read: `gaps` will say so.
+            # Damaged, which is reported elsewhere. What lacks columns cannot be read: `gaps` will say so.
 
     def _template(self) -> bytes:
         """A new database's file, whose tables are where they are in every other."""

@@ -121,7 +121,7 @@ def _statement(sql: str) -> str:
 def _fill_checks(connection: sqlite3.Connection, files: StateFiles) -> None:
     """Give all rows their check values, in the transaction of the migration to schema 7. Raises sqlite3.Error, OSError.
 
-    The present content of the rows is taken as what was written.
+    The current content of the rows is taken as what was written.
     """
     _fill_recipes(connection, files)
     connection.create_function("windrow_text_crc", 1, text_crc, deterministic=True)

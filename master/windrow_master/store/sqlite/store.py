@@ -258,7 +258,7 @@ class SqliteStore:
     def _roll_back(self, cause: BaseException) -> None:
         """Roll back. Raise StoreBroken if that fails: then nothing is certain."""
         try:
-            # After some errors, SQLite has rolled back by itself.
+            # After some errors, SQLite has already rolled back.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:

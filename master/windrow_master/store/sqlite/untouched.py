@@ -39,7 +39,7 @@ def _classified(path: Path, error: sqlite3.Error) -> StateError:
 class _Untouched:
     """Connections that only read.
 
-    If no process has the database open, and all of it is in the one file, SQLite is told that nothing changes it.
+    If no process has the database open, and all of it is in the one file, SQLite is opened as if nothing changes it.
     Otherwise SQLite would make its other two files beside it.
     """
 

@@ -1,13 +1,13 @@
 """Finds out whether a database's write-ahead log still holds all that it held.
 
 SQLite reads a log up to its first frame with a wrong checksum, and drops the rest silently. That is right after a torn
-write, whose transaction nobody was told of. It is wrong after damage, which so undoes what was acknowledged. Three
-facts tell the two apart:
+write, whose transaction was never acknowledged. It is wrong after damage, which so undoes what was acknowledged. Three
+facts distinguish the two:
 
 1. The header is synced before the first frame is written: a log with frames has a valid header.
 2. A transaction is synced before the next one is written (`synchronous=FULL`), so no other follows a torn one. Behind
    the first bad frame of a sound log there is at most one end of a transaction: that of the torn one itself.
-3. The shared memory beside it (`-shm`), if it has outlived its processes, tells how many frames were committed.
+3. The shared memory beside it (`-shm`), if it has outlived its processes, shows how many frames were committed.
 
 Formats: https://sqlite.org/fileformat2.html#walformat and https://sqlite.org/walformat.html.
 """
@@ -36,7 +36,7 @@ _COPIED_AT = 2 * _SHARED.size
 
 
 class Shared(NamedTuple):
-    """What the shared memory tells of the log."""
+    """What the shared memory says about the log."""
 
     frames: int
     copied: int

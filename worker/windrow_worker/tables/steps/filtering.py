@@ -4,7 +4,7 @@ Null rules: a comparison or sum with a null is null, and so is `not` of it; `or`
 with a null on its left is null, whatever the right. What is null does not pass. The right side of `and` and `or` is
 evaluated only for rows that need it; what cannot be judged on the left of `or` does no harm where the right is true.
 Values of different kinds are unequal, and ordered bool < number < text < time.
-NaN counts as null: pandas does not tell the two apart. Reference: docs/reference/azure-ml/mltable.md#filters.
+NaN counts as null: pandas does not distinguish the two. Reference: docs/reference/azure-ml/mltable.md#filters.
 """
 
 from __future__ import annotations
