@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from core_driver import CoreDriver, completion
 from windrow.rpc.v1 import work_pb2
+from windrow_master.core import commands
+from windrow_master.core.settings import SPLIT_TRIES
 from windrow_master.core.splitting import FailedItems, begin, note_death, read_items, with_rest
 from windrow_master.core.states import Cause, MiniBatchState, Phase
 
@@ -65,6 +68,67 @@ def test_one_mini_batch_at_a_time_is_split_and_the_next_one_after_it() -> None:
     assert other.split is not None and other.mini_batch != lease.mini_batch
     driver.complete("n1", completion(other.lease_id, items=2, results=1, failed_items=failed_items(1)))
     assert (driver.step().counters.items_ok, driver.step().counters.items_failed) == (2, 2)
+
+
+@pytest.mark.parametrize("cause", [Cause.LOAD_FAILED, Cause.OUTPUT_FAILED])
+def test_a_bad_read_while_a_mini_batch_is_split_costs_no_good_item(cause: Cause) -> None:
+    driver = CoreDriver()
+    driver.running([4], max_retries=0, split=1)
+    driver.join()
+    driver.fail("n1", driver.held()[0], Cause.EXCEPTION, items=4, phase=Phase.RUNNING)
+    for _ in range(SPLIT_TRIES):
+        driver.fail("n1", driver.held()[0], cause, items=4, phase=Phase.LOADING)
+    driver.complete("n1", completion(driver.held()[0].lease_id, items=4, results=3, failed_items=failed_items(1)))
+    assert (driver.step().counters.items_ok, driver.step().counters.items_failed) == (3, 1)
+
+
+def test_a_mini_batch_that_can_never_be_read_again_is_given_up_while_it_is_split() -> None:
+    driver = CoreDriver()
+    driver.running([4, 1], max_retries=0, split=1)
+    driver.join()
+    first, second = driver.held()
+    driver.complete("n1", completion(second.lease_id))
+    driver.fail("n1", first, Cause.EXCEPTION, items=4, phase=Phase.RUNNING)
+    for _ in range(SPLIT_TRIES + 1):
+        driver.fail("n1", driver.held()[0], Cause.LOAD_FAILED, items=4, phase=Phase.LOADING)
+    assert driver.step().mini_batches.states[0] == MiniBatchState.FAILED
+    assert driver.step().counters.items_failed == 4 and not driver.step().splits.running
+
+
+def test_what_waits_to_be_split_still_waits_when_an_old_lease_of_it_is_given_back() -> None:
+    driver = CoreDriver()
+    driver.running([2, 2, 2], max_retries=0, split=1)
+    driver.join("n2")
+    old = next(lease for lease in driver.held("n2") if lease.mini_batch == 1)
+    driver.open("n2")  # its agent does not know its leases yet: they go to another
+    driver.capacity("n2", 0)
+    driver.join("n1")
+    for lease in driver.held("n1"):
+        driver.fail("n1", lease, Cause.EXCEPTION, items=2, phase=Phase.RUNNING)
+    driver.open("n2", held=driver.as_held(old))
+    assert driver.held("n2") == [driver.core.state.leases[old.lease_id]]
+    driver.capacity("n2", 0)
+    driver.do(commands.ReleaseLeases(old.node_id, [old.lease_id]))
+    (lease,) = driver.held("n1")
+    assert (lease.mini_batch, driver.step().splits.running) == (0, {0})
+    for mini_batch in (0, 1, 2):
+        (lease,) = driver.held("n1")
+        assert lease.mini_batch == mini_batch and lease.split is not None
+        driver.complete("n1", completion(lease.lease_id, items=2, results=1, failed_items=failed_items(0)))
+    assert (driver.step().counters.items_ok, driver.step().counters.items_failed) == (3, 3)
+
+
+def test_lost_rows_of_a_split_mini_batch_take_no_short_return_of_another_back() -> None:
+    driver = CoreDriver()
+    step = driver.running([4, 4], max_retries=0, split=1)
+    driver.join()
+    first, second = driver.held()
+    driver.complete("n1", completion(second.lease_id, items=4, results=3))
+    driver.fail("n1", first, Cause.EXCEPTION, items=4, phase=Phase.RUNNING)
+    driver.complete("n1", completion(driver.held()[0].lease_id, items=4, results=3, failed_items=failed_items(1)))
+    driver.do(commands.RequeueLostRows(step.step_id, 1, (driver.tables.lost_rows(1, 0),)))
+    (short,) = (kind for kind in step.counters.kinds.values() if not kind["cause"])
+    assert (short["mini_batches"], short["items"]) == (1, 1)
 
 
 def test_without_splitting_all_items_fail() -> None:

@@ -334,3 +334,11 @@ def test_a_bound_on_the_number_of_nodes_lets_another_in_for_one_that_is_set_asid
     assert driver.node(bad).status_text
     driver.tick_alive(0.5, "n1", "n2", "n3")
     assert bad not in step.nodes.chosen and len(step.nodes.chosen) == 2
+
+
+def test_a_budget_whose_charges_are_all_taken_back_is_as_it_is_after_a_restart() -> None:
+    driver = CoreDriver()
+    set_aside(driver)
+    discharged = [tries for tries in driver.step().mini_batches.tries.values() if not tries.lease_ids]
+    assert discharged and not any(tries.failures for tries in discharged)
+    assert all(0 not in tries.failures.values() for tries in driver.step().mini_batches.tries.values())

@@ -173,6 +173,11 @@ class Agent(Process):
         return self._stream
 
     @property
+    def has_free_slot(self) -> bool:
+        """Whether it could begin another mini-batch now, of whatever step."""
+        return self._busy < self.config.slots
+
+    @property
     def steps(self) -> list[StepId]:
         """What it serves: its workers wait for mini-batches of these."""
         return list(self._steps)

@@ -16,11 +16,12 @@
 14. Every agent hears of every end: in the end none serves anything any more.
 15. What is taken over is the whole, committed result of that mini-batch of an earlier job.
 16. No agent sits for long on a lease that it has not begun while another, where its mini-batch has not failed, has a
-    free slot.
+    free slot that is not busy with another step either.
 17. No node is handed more than one lease a slot while another has a free slot.
 18. A mini-batch that failed on a node is not leased to it again while another, where it has not, has a free slot.
 19. A node on which everything fails gets no more than a handful of a step's mini-batches while another does well; one
-    now and then is to see whether it still does.
+    now and then is to see whether it still does. Assumed is that on good nodes few mini-batches fail, for whatever
+    cause: where many do, failures say little about a node.
 20. No commit breaks what the schema demands: at most one success of a mini-batch, plans without gaps.
 21. What `windrow_master.core.invariants` says of a state holds after each group of commands.
 22. A job becomes CANCELLED only when no node that is connected serves any of its steps.

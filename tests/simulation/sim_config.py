@@ -87,13 +87,27 @@ class Config:
     @property
     def ends_by_s(self) -> float:
         """Seconds after the last fault in which every job must end: several times the work, and all graces."""
-        runs = 0.0
+        runs = splits = 0.0
         for job in self.jobs:
             for step, counts in zip(job.settings, job.counts, strict=True):
                 runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
+                if step.split:
+                    # Mini-batches are split one after the other, and each death of a bad item is an attempt.
+                    bad = self.bad_items * ITEMS_MAX * len(counts)
+                    splits += (1 + job.retries) * bad * SPLIT_ATTEMPTS / step.split
         in_turn = 1 + sum(bool(job.since) for job in self.jobs)
-        return 300.0 * in_turn * (1 + max(job.retries for job in self.jobs)) + 10 * runs * self.run_s / self.slots
+        return (
+            300.0 * in_turn * (1 + max(job.retries for job in self.jobs))
+            + 10 * runs * self.run_s / self.slots
+            + 2 * splits * self.run_s
+        )
 
+
+ITEMS_MAX = 4
+"""Items of a mini-batch, at most."""
+
+SPLIT_ATTEMPTS = 5
+"""Attempts that it takes to find one bad item of so many: the whole, halves, quarters, and twice that item alone."""
 
 RETRIED = (Cause.EXCEPTION, Cause.TIMEOUT, Cause.BAD_RETURN, Cause.LOAD_FAILED, Cause.CRASH, Cause.OOM)
 
@@ -147,7 +161,7 @@ def draw_config(rng: Random) -> Config:
         # They begin when others have ended, and should not have peace.
         config.faults_until_s += nights_s
     if rng.random() > 0.75:
-        config.bad_items, config.deadly_items = rng.choice([0.01, 0.05]), rng.choice([0.0, 0.3, 1.0])
+        config.bad_items, config.deadly_items = rng.choice([0.02, 0.1, 0.3]), rng.choice([0.0, 0.3, 1.0])
         for job in config.jobs:
             job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)
     return config
@@ -190,7 +204,7 @@ def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
         for name in names
     )
     counts = tuple(
-        tuple(rng.randint(1, 4) for _ in range(rng.choice([0, 3, 20, 60, 120]) if rng.random() < 0.95 else 400))
+        tuple(rng.randint(1, ITEMS_MAX) for _ in range(rng.choice([0, 3, 20, 60, 120]) if rng.random() < 0.95 else 400))
         for _ in names
     )
     return JobPlan(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from sim_config import ITEMS_MAX
 from sim_planting import Broken
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
@@ -30,6 +31,9 @@ PROVEN = 5
 BAD_LEASES = 25
 """Leases that a node on which everything fails may get beyond what it runs at once: the evidence, and what was drawn to
 fail on the others, too, and so is none."""
+
+FAILING_MAX = 0.1
+"""The share of mini-batches that fail on good nodes, up to which rule 19 holds."""
 
 BLAMELESS = (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST, Cause.NONE)
 
@@ -101,7 +105,9 @@ class Placement:
         now_s = self._sim.world.now_s
         for step in state.steps.values():
             able = self._able(state, step)
-            free = [node for node in able if self._free(step, node) > 0]
+            # An agent's slots are shared by all steps, and the master counts those of each step alone: a slot that is
+            # free by its books may be busy with another step.
+            free = [node for node in able if self._free(step, node) > 0 and self._has_free_slot(node)]
             for node in able:
                 agent = self._sim.agent_of(node.node_id)
                 if agent is None or agent.paused_until_s > now_s or agent.stream is None or not free:
@@ -139,6 +145,10 @@ class Placement:
         slots = min(node.workers.get(step.step_id, 0), node.capacity.get(step.step_id, 0))
         return slots - node.held.get(step.step_id, 0)
 
+    def _has_free_slot(self, node: Node) -> bool:
+        agent = self._sim.agent_of(node.node_id)
+        return agent is not None and agent.has_free_slot
+
     def _key(self, lease: Any) -> tuple[int, int, int]:
         return lease.step_id, lease.mini_batch, lease.generation
 
@@ -155,7 +165,10 @@ class Placement:
 
     def _check_bad(self, core: Core, step: Step, node: Node, effect: fx.SendAssignments, others: list[Node]) -> None:
         state, config, now_s = core.state, self._sim.config, self._sim.world.now_s
-        if not self._sim.is_bad(node.node_id) or config.poison or config.bad_items or sum(config.causes.values()) > 0.1:
+        # Where the others fail often as well, the core needs longer to tell a bad node from bad luck or bad data, and
+        # no number bounds how long. One bad item is enough for a mini-batch to fail.
+        failing = sum(config.causes.values()) + config.bad_items * ITEMS_MAX
+        if not self._sim.is_bad(node.node_id) or config.poison or failing > FAILING_MAX:
             return
         good = [
             other

@@ -83,7 +83,7 @@ def _step_view(step: Step) -> dict[str, Any]:
         ],
         "attempts": {at: table.attempts[at] for at in open_ones if table.attempts.get(at)},
         "tries": {
-            at: (dict(+t.failures), frozenset(t.lease_ids), frozenset(t.lost_lease_ids))
+            at: (dict(t.failures), frozenset(t.lease_ids), frozenset(t.lost_lease_ids))
             for at, t in tries.items()
             if t.lease_ids or t.lost_lease_ids
         },

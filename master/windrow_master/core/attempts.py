@@ -336,7 +336,7 @@ def _after_failure(
             left = splits.goes_on(step, lease.mini_batch, cause, message, result, left=left)
     if left:
         step.counters.retries += 1
-        requeue(state, step, lease, now, delay_s or splits.turn_of(step, lease.mini_batch))
+        requeue(state, step, lease, now, max(delay_s, splits.turn_of(step, lease.mini_batch)))
         return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     if cause == Cause.NODE_LOST:
@@ -400,7 +400,8 @@ def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
     if lease.stored:
         state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
     lease.attempt -= 1
-    requeue(state, step, lease, now)
+    # Where the lease was an old one that its node came back with, the mini-batch may be waiting to be split since.
+    requeue(state, step, lease, now, splits.turn_of(step, lease.mini_batch))
 
 
 def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> None:

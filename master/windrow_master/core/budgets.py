@@ -10,10 +10,14 @@ from windrow_master.core.states import Cause
 
 
 def uncount_failure(tries: Tries, cause: Cause) -> None:
-    """Take back what `count_failure` has charged for one attempt."""
+    """Take back what `count_failure` has charged for one attempt. A budget of which nothing is used up any more is not
+    named, as after a restart.
+    """
     budget = TRAITS[cause].budget
     if budget != Budget.NOBODY:
         tries.failures[budget] -= 1
+        if not tries.failures[budget]:
+            del tries.failures[budget]
 
 
 def count_failure(step: Step, mini_batch: int, lease_id: int, cause: Cause) -> int:

@@ -12,6 +12,7 @@ from windrow_master.core.settings import ROWS_LOSSES_MAX
 from windrow_master.core.state import CoreState, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, StepState
 from windrow_master.core.steps import fail_step, settle_step
+from windrow_master.core.thresholds import short_returns_fail
 
 
 def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment) -> None:
@@ -39,7 +40,8 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
     for lost in command.lost:
         if table.lease_ids[lost.mini_batch] != lost.lease_id:
             continue
-        if table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED:
+        succeeded = table.states[lost.mini_batch] == MiniBatchState.SUCCEEDED
+        if succeeded:
             counters.succeeded -= 1
             if not lost.lease_id:
                 counters.taken_over -= 1
@@ -49,7 +51,9 @@ def on_requeue_lost_rows(state: CoreState, command: RequeueLostRows, now: Moment
             counters.failed_uncounted -= not lost.item_count
         counters.items_ok -= lost.ok_count
         counters.items_failed -= lost.item_count - lost.ok_count
-        if lost.item_count > lost.ok_count:
+        # A mini-batch fails with rows by a threshold for items, or because some of its items failed alone.
+        short = succeeded or short_returns_fail(step)
+        if short and lost.item_count > lost.ok_count:
             counters.take_back_short_return(lost.item_count - lost.ok_count)
         if not table.item_counts[lost.mini_batch]:
             counters.items_total -= lost.item_count  # known only after loading, which happens again

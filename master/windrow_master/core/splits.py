@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from windrow_master.core.attempt_result import AttemptResult
+from windrow_master.core.causes import TRAITS, Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.settings import SPLIT_TRIES
 from windrow_master.core.splitting import (
@@ -45,10 +46,16 @@ def goes_on(step: Step, mini_batch: int, cause: Cause, message: str, result: Att
     `left`: it has tries left, by the budget of the cause.
     """
     settings = step.settings
-    if not settings.split or (cause not in SPLIT_AT_ONCE and cause not in SPLIT_AT_LAST):
+    if not settings.split:
         return left
     tries = step.tries_of(mini_batch)
     split = tries.split
+    if cause not in SPLIT_AT_ONCE and cause not in SPLIT_AT_LAST:
+        if left or split is None or TRAITS[cause].budget != Budget.MAX_RETRIES:
+            return left
+        # The failures that led to splitting have used the budget up. One bad read must not cost all good items.
+        split.others += 1
+        return split.others <= SPLIT_TRIES
     if split is None:
         if (left and cause not in SPLIT_AT_ONCE) or Phase(result.phase) not in WITH_ITEMS:
             return left
