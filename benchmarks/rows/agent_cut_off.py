@@ -38,7 +38,7 @@ def _contenders(folder: Path) -> list[Contender]:
                 far_pids = _of(far)
                 link.cut()
                 cut_ns = time.time_ns()
-                ended = client.wait(submitted.job_id, timeout_s=DEADLINE_S)
+                ended = client.wait(submitted.job_id, timeout_s=DEADLINE_S, check=False)
                 if not ended.state.succeeded:
                     raise RuntimeError(f"the job ended {ended.state}: {ended.message}")
         check_rows(job.output, names)

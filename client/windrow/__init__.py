@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing costs 4 ms on the way to the first run()
 if TYPE_CHECKING:
-    from windrow.errors import WindrowError
+    from windrow.errors import JobFailed, WindrowError
     from windrow.sdk.asset import Asset
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, JobState
@@ -25,6 +25,7 @@ __all__ = [
     "Failed",
     "ItemsFailed",
     "Job",
+    "JobFailed",
     "JobState",
     "Node",
     "Run",
@@ -40,6 +41,7 @@ _LAZY = {
     "Failed": "windrow.sdk.mapping.map",
     "ItemsFailed": "windrow.sdk.mapping.map",
     "Job": "windrow.sdk.job",
+    "JobFailed": "windrow.errors",
     "JobState": "windrow.sdk.job",
     "Node": "windrow.sdk.node",
     "Run": "windrow.sdk.run",
@@ -58,3 +60,8 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, so that completion shows what users may use, before it is imported."""
+    return sorted(__all__)

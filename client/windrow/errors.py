@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class WindrowError(Exception):
     """Base of all errors with a foreseeable cause.
 
     `reason`: the `ErrorInfo` reason of the protocol if the master gave one, else "". `exit_code`: of the `windrow`
     command.
+
+    Example:
+        try:
+            windrow.run("job.yml")
+        except windrow.WindrowError as error:
+            print(error)
     """
 
     exit_code = 1
@@ -66,7 +76,20 @@ class TransferFailed(WindrowError):
 
 
 class JobFailed(WindrowError):
-    """Results were requested of a job that failed or was cancelled."""
+    """A job failed or was cancelled, or has no results yet. The message has the main cause and what to do next.
+
+    `job`: the `windrow.Job` as it ended; None if the error is not about one job.
+
+    Example:
+        try:
+            windrow.run("job.yml")
+        except windrow.JobFailed as error:
+            print(error.job.items.failed, "items failed")
+    """
+
+    def __init__(self, message: str, *, reason: str = "", job: Any = None) -> None:
+        super().__init__(message, reason=reason)
+        self.job = job
 
 
 class DeadlinePassed(WindrowError, TimeoutError):

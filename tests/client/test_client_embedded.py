@@ -14,7 +14,7 @@ from client_workspace import Workspace, wait_until
 from windrow.cli.options import open_client
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
-from windrow.errors import RunChanged, StateFolderError
+from windrow.errors import JobFailed, RunChanged, StateFolderError, UsageError
 from windrow.spec import JobFileError
 
 
@@ -30,6 +30,39 @@ def test_run_returns_rows_and_tells_progress(workspace: Workspace) -> None:
     assert not is_owned(str(workspace.state))
 
 
+def test_a_failed_job_raises_with_its_main_cause_and_what_to_do(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WINDROW_MASTER", raising=False)
+    workspace.write(["a", "raise", "b", "raise"], error_threshold=0, workers=1)
+    with pytest.raises(windrow.JobFailed) as raised:
+        windrow.run(workspace.job_file, state=workspace.state)
+    job = raised.value.job
+    assert job.state is windrow.JobState.FAILED
+    first, cause, look, again = str(raised.value).splitlines()
+    assert first.startswith(f"Job {job.job_id} failed: Step 'score' failed: 1 item failed")
+    assert cause.startswith("score: 1 item in 1 mini-batch failed with ValueError (score.py, line ")
+    assert "this item is bad: item001.txt" in cause
+    assert look == f"To see more: windrow job logs {job.job_id} --failed --state {workspace.state}"
+    assert again.endswith(f"windrow job retry {job.job_id} --state {workspace.state}")
+    shown = workspace.run(*look.split(": windrow ")[1].split())
+    assert shown.returncode == 0 and "this item is bad" in shown.stdout
+    with windrow.Client(state=workspace.state) as client:
+        with pytest.raises(windrow.JobFailed) as waited:
+            client.wait(job.job_id)
+        assert str(waited.value) == str(raised.value)
+        assert client.wait(job.job_id, check=False) == waited.value.job
+
+
+def test_unchecked_a_failed_job_is_returned(workspace: Workspace) -> None:
+    workspace.write(["raise"], error_threshold=0)
+    done = windrow.run(workspace.job_file, state=workspace.state, check=False)
+    assert not done.succeeded
+    with pytest.raises(JobFailed) as raised:
+        done.results()
+    assert raised.value.job == done.job
+
+
 def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspace: Workspace) -> None:
     workspace.write(["a"])
     windrow.run(workspace.job_file, state=workspace.state)
@@ -43,6 +76,40 @@ def test_questions_about_a_finished_run_start_a_master_only_for_a_moment(workspa
     refused = workspace.run("job", "create", "job.yml")
     assert refused.returncode == 2
     assert "windrow run" in refused.stderr
+
+
+def test_a_client_of_a_state_folder_runs_what_it_submits(workspace: Workspace) -> None:
+    workspace.write(["a", "raise"], error_threshold=0)
+    with windrow.Client(state=workspace.state, new=True) as client:
+        assert client.runs_nothing
+        job = client.submit(workspace.job_file)
+        assert not client.runs_nothing
+        assert client.wait(job.job_id, check=False).items.failed == 1
+    (workspace.folder / "code" / "score.py").write_text("def run(mini_batch):\n    return ['well'] * len(mini_batch)\n")
+    with windrow.Client(state=workspace.state) as client:
+        client.retry(job.job_id, workspace.job_file)
+        assert client.wait(job.job_id).items.ok == 2
+        # Whether the first item had a result when the second failed is chance.
+        assert list(client.results(job.job_id))[1] == "well"
+    assert workspace.processes() == []
+
+
+def test_what_nobody_runs_is_not_waited_for(workspace: Workspace) -> None:
+    workspace.write(["a", "wait"])
+    run = workspace.start("run", "job.yml")
+    wait_until(lambda: (read_endpoint(str(workspace.state)) or {}).get("agent_pid"), "the run serves")
+    wait_until(lambda: _has_job(workspace), "the job was submitted")
+    run.kill()
+    run.communicate()
+    with windrow.Client(state=workspace.state) as client:
+        [job] = client.list_jobs()
+        with pytest.raises(UsageError, match=r"is unfinished .* no process runs it"):
+            client.wait(job.job_id)
+        refused = pytest.raises(StateFolderError, match="runs nothing there")
+        with windrow.Client(state=workspace.state) as second, refused:
+            second.submit(workspace.job_file)
+        client.cancel(job.job_id)
+        assert client.wait(job.job_id, check=False).state is windrow.JobState.CANCELLED
 
 
 def test_another_master_over_the_folder_is_not_taken_for_the_one_that_has_gone(workspace: Workspace) -> None:

@@ -15,7 +15,9 @@ from windrow.cli.display import uploads
 from windrow.transfer.local_data import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
 
 
-def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: str) -> str:
+def on_terminal(
+    workspace: Workspace, columns: int, *arguments: str, program: str = MAIN, status: int = 0, **extra: str
+) -> str:
     """What the command writes to a terminal of this width."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
@@ -24,7 +26,7 @@ def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: st
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=workspace.folder,
         env=environment,
         stdin=theirs,
@@ -41,7 +43,7 @@ def on_terminal(workspace: Workspace, columns: int, *arguments: str, **extra: st
     except OSError:
         pass  # how a terminal tells that nobody writes to it any more
     os.close(ours)
-    assert process.wait() == 0, shown
+    assert process.wait() == status, shown
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -69,6 +71,35 @@ def test_a_run_on_a_terminal_is_drawn_within_its_width(workspace: Workspace) -> 
     assert "Output: " in shown
     drawn = [line for line in shown.splitlines() if "━" in line]
     assert all(len(part.rstrip()) <= 50 for line in drawn for part in line.split("\r")), drawn
+
+
+def test_python_shows_a_bar_on_a_terminal_unless_it_is_not_wanted(workspace: Workspace) -> None:
+    workspace.write(["a", "raise", "wait"], error_threshold=-1)
+    program = "import windrow; windrow.run('job.yml', on_progress=lambda job: print('moment', job.seq))"
+    shown = plain(on_terminal(workspace, 100, program=program))
+    last = shown.rstrip().splitlines()[-1]
+    assert re.search(r"^job CompletedWithFailures ━+ 2 of 3 items ok, 1 failed +\d:\d\d:\d\d$", last)
+    assert re.search(r"(?m)(?:^|\r)moment \d+ *$", shown)
+    assert max(map(len, shown.splitlines())) <= 100
+    quiet = "import windrow; windrow.run('job.yml', progress=False)"
+    assert on_terminal(workspace, 100, program=quiet) == ""
+    waiting = "import windrow; [job, _] = windrow.Client(state='.windrow').list_jobs()"
+    waited = on_terminal(workspace, 100, program=f"{waiting}; windrow.Client(state='.windrow').wait(job.job_id)")
+    assert "2 of 3 items ok, 1 failed" in plain(waited)
+
+
+def test_python_shows_no_bar_where_there_is_no_terminal(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    program = "import sys, windrow; windrow.run('job.yml'); assert 'rich' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=workspace.folder,
+        env=workspace.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_no_colours_where_they_are_not_wanted(workspace: Workspace) -> None:

@@ -142,7 +142,7 @@ def test_the_same_call_continues_after_a_kill(folder: Path) -> None:
         ("windrow.map(3, [1])", "3 cannot be called"),
         ("windrow.map(len, [open('own.py')])", "Item 0, of type TextIOWrapper, cannot be sent"),
         ("windrow.map(len, 'nope')", '"nope" does not exist'),
-        ("windrow.map(len, [1], 'a.xls')", 'the suffix ".xls" is not one of'),
+        ("windrow.map(len, [1], 'a.xls')", 'the suffix ".xls" is not supported'),
     ],
 )
 def test_what_cannot_be_sent_is_said(folder: Path, program: str, expected: str) -> None:

@@ -59,7 +59,8 @@ class Session:
         need_open_files("The run", (slots or 1) if with_agent else 0)
         self._python = self._own_interpreter if python else None
         self._slots = slots
-        self._with_agent = with_agent
+        self.with_agent = with_agent
+        """Whether this session needs an agent; its own master then has one."""
         self._ownership: state_folder.Ownership | None = None
         self._thread: threading.Thread | None = None
         self._given_datastores = read(datastores)
@@ -138,7 +139,7 @@ class Session:
             endpoint = state_folder.read_endpoint(self.folder)
             if endpoint is not None:
                 self.owner_pid = endpoint.get("pid", 0)
-                if not self._with_agent or endpoint.get("agent_pid") is not None:
+                if not self.with_agent or endpoint.get("agent_pid") is not None:
                     self.address = endpoint["address"]
                     self._check_same(endpoint)
                     self.interpreter = str(endpoint.get("interpreter") or "")
@@ -165,7 +166,7 @@ class Session:
                 interpreter=self.interpreter,
                 environments="build" if self.builds_environments else "own",
                 slots=self._slots,
-                with_agent=self._with_agent,
+                with_agent=self.with_agent,
                 datastores=self.datastores,
             )
         except BaseException:
@@ -202,7 +203,7 @@ class Session:
                 "it to finish, or choose another folder with --state DIR."
             )
         if (
-            self._with_agent
+            self.with_agent
             and not self.builds_environments
             and endpoint.get("builds_environments")
             and not self._python

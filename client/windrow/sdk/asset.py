@@ -28,6 +28,11 @@ class Asset(NamedTuple):
 
     `path`: absolute on the machines of master and agents, or the address of a store or datastore. `job_id`, `step` and
     `output`: what has written it, if a job has.
+
+    Example:
+        with windrow.Client("127.0.0.1:8470") as client:
+            asset = client.create_data("orders", "data/orders")
+            print(asset.name, asset.version, asset.path)
     """
 
     kind: str

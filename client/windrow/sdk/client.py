@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,6 +62,12 @@ class Client:
 
     Calls survive a restart of the master: they are repeated, without harm, until the master has not answered for
     `patience_s` seconds. Every foreseeable error is a `WindrowError`.
+
+    Example:
+        with windrow.Client("127.0.0.1:8470") as client:
+            job = client.submit("job.yml")
+            client.wait(job.job_id)
+            frame = client.to_dataframe(job.job_id)
     """
 
     def __init__(
@@ -77,12 +84,14 @@ class Client:
         `address`: `host:port`, `unix:/path` or the name of a context. The files that $WINDROW_CA_FILE and
         $WINDROW_TOKEN_FILE name belong to an address. `access`: an address with its certificates and token. `state`:
         the state folder of runs on this machine. If no master serves that folder, or the process that ran it ends, the
-        client starts a private master, which answers questions but runs nothing. `new`: the folder may not exist yet.
+        client starts a private master, which answers questions. It runs jobs from the first `submit` or `retry` on,
+        until the client is closed: what is unfinished then stays so. `new`: the folder may not exist yet.
         Raises UsageError, StateFolderError, MasterFailed.
         """
         if sum(given is not None for given in (address, state, access)) > 1:
             raise UsageError("Give one of address, state and access.")
         self._private: PrivateMaster | None = None
+        self._state, self._named = state, address
         if state is not None:
             from windrow.sdk.private_master import PrivateMaster
 
@@ -122,7 +131,7 @@ class Client:
 
     @property
     def runs_nothing(self) -> bool:
-        """Whether the master is this client's own, without an agent: unfinished jobs do not continue."""
+        """Whether the master is this client's own, and has no agent yet: unfinished jobs do not continue."""
         return self._private is not None and self._private.runs_nothing
 
     @property
@@ -143,6 +152,32 @@ class Client:
         if self._private is not None:
             self._private.close()
 
+    def _run_jobs(self, job_id: str = "") -> None:
+        """See that the private master of a state folder runs jobs, if this is a client of one. `job_id`: run it in the
+        Python, and with the datastores, that it had before.
+        """
+        if self._private is None:
+            return
+        from windrow.embedded.remembered_options import RememberedOptions, recall
+
+        state = os.fspath(self._state or "")
+        self._private.run_jobs(self.connection, recall(state, job_id) if job_id else RememberedOptions())
+
+    def _need_start(self, job_id: str) -> None:
+        """Raises UsageError if nothing runs an unfinished job, and never has while this client is open."""
+        if not self.runs_nothing:
+            return
+        job = self.get(job_id)
+        # A master alone ends what is to be cancelled.
+        if not job.state.ended and job.state not in ("cancelling", "paused"):
+            from windrow.common.quantities import counted
+
+            raise UsageError(
+                f"Job {job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no "
+                "process runs it, so waiting would never end. Continue it with the `windrow run` command or the "
+                "`windrow.run` call that started it."
+            )
+
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
         """Raises OwnerGone if the process that ran an unfinished job has ended: following it would never end."""
         if was_attached and self.runs_nothing:
@@ -157,6 +192,16 @@ class Client:
                     f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
                     "`windrow run` command that started it."
                 )
+
+    def _options(self) -> str:
+        """What commands need to find this master, after a space."""
+        if self._state is not None:
+            from windrow.sdk.ending import state_option
+
+            return state_option(self._state)
+        if not self._named or self._named == os.environ.get("WINDROW_MASTER"):
+            return ""
+        return f" --master {shlex.quote(self._named)}"
 
     def master(self) -> Master:
         """The address, version and state of the master."""
@@ -265,6 +310,7 @@ class Client:
 
     def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
         """Submit an effective job whose code the master has. Repeating a `request_id` returns the first answer."""
+        self._run_jobs()
         request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
 
@@ -291,6 +337,7 @@ class Client:
             document = effective._replace(name=job_id).to_json().encode()
         elif sets:
             raise UsageError("`sets` change a job file; give the job file, too.")
+        self._run_jobs(job_id)
         request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
         return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
 
@@ -335,11 +382,13 @@ class Client:
     def progress(self, job_id: str, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
         """Yield the job now and at each change (at most ten per second), until it has ended or is paused.
 
-        Survives restarts of the master. Raises NotFound, and DeadlinePassed after `timeout_s`.
+        Survives restarts of the master. Raises NotFound, UsageError if nothing runs the job, and DeadlinePassed after
+        `timeout_s`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         patience = Patience(self.connection)
         attached = not self.runs_nothing
+        self._need_start(job_id)
         while True:
             self._need_runner(job_id, attached)
             left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
@@ -366,12 +415,28 @@ class Client:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
-        """Wait until a job has ended or is paused (its `message` says why). Raises NotFound, DeadlinePassed."""
+    def wait(self, job_id: str, *, timeout_s: float | None = None, check: bool = True, progress: bool = True) -> Job:
+        """Wait until a job has ended or is paused (its `message` says why), and return it.
+
+        `check`: raise JobFailed if it failed or was cancelled. `progress`: show a bar on a terminal, or a card in a
+        notebook. Raises NotFound, DeadlinePassed.
+        """
+        from windrow.sdk.progress_bar import open_bar
+
         job = None
-        for job in self.progress(job_id, timeout_s=timeout_s):  # noqa: B007
-            pass
-        return job if job is not None else self.get(job_id)
+        bar = open_bar(progress, self._options() if progress else "")
+        try:
+            for job in self.progress(job_id, timeout_s=timeout_s):
+                bar.show(job)
+        finally:
+            bar.end()
+        if job is None:
+            job = self.get(job_id)
+        if check:
+            from windrow.sdk.ending import need_good_end
+
+            need_good_end(job, self._options())
+        return job
 
     def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
         """The log files of a job, by path.

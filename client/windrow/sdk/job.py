@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 class JobState(StrEnum):
-    """States of jobs, as in proto/windrow/rpc/v1/job.proto. Not the core's `JobState`, whose numbers are stored."""
+    """States of jobs, as in proto/windrow/rpc/v1/job.proto. Not the core's `JobState`, whose numbers are stored.
+
+    Example:
+        if job.state is windrow.JobState.COMPLETED_WITH_FAILURES:
+            print(job.items.failed, "items failed")
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -235,6 +240,10 @@ class Job(NamedTuple):
     """A job at one moment. `seq` grows with each change.
 
     Not the master's record of it (`windrow_master.core.state`), which changes.
+
+    Example:
+        job = windrow.run("job.yml").job
+        print(job.job_id, job.state.label, job.items.ok, "of", job.items.total)
     """
 
     job_id: str
@@ -279,6 +288,12 @@ class Job(NamedTuple):
         """Return plain JSON types, with times in ISO 8601."""
         plain: dict[str, Any] = _plain(self)
         return plain
+
+    def _repr_html_(self) -> str:
+        """How notebooks show the job."""
+        from windrow.sdk.job_html import job_html
+
+        return job_html(self)
 
 
 def job_from_message(message: job_pb2.Job) -> Job:

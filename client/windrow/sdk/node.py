@@ -25,6 +25,10 @@ class Node(NamedTuple):
     node.
 
     Not the master's record of it (`windrow_master.core.state`), nor a node of a YAML tree (`windrow.spec.reading`).
+
+    Example:
+        with windrow.Client("127.0.0.1:8470") as client:
+            print([node.node_id for node in client.list_nodes() if node.state == "ready"])
     """
 
     node_id: str

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from windrow.embedded import state_folder
 from windrow.embedded.session import OwnerGone, open_session
+from windrow.errors import StateFolderError
 from windrow.rpc.contexts import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from windrow.embedded.remembered_options import RememberedOptions
     from windrow.embedded.session import Session
     from windrow.errors import WindrowError
     from windrow.rpc.connection import Connection
@@ -23,7 +26,8 @@ PATIENCE_S = 120.0
 
 class PrivateMaster:
     """The master over a state folder, for one client: that of another process while it lives, else the client's own.
-    The client's own master has no agent: it answers questions and runs nothing. The caller closes it.
+    The client's own master has no agent at first: it answers questions and runs nothing. `run_jobs` gives it one. The
+    caller closes it.
     """
 
     def __init__(self, state: str, *, new: bool) -> None:
@@ -32,6 +36,7 @@ class PrivateMaster:
         """
         self.stands_in = True
         """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
+        self._state = state
         self._changing = threading.Lock()
         self._session: Session | None = open_session(state, with_agent=False, must_exist=not new)
         try:
@@ -43,7 +48,47 @@ class PrivateMaster:
     @property
     def runs_nothing(self) -> bool:
         """Whether the master is this client's own, so that unfinished jobs do not continue."""
-        return self._session is not None and not self._session.attached
+        return self._session is not None and not self._session.attached and not self._session.with_agent
+
+    def run_jobs(self, connection: Connection, options: RememberedOptions) -> None:
+        """Make sure that jobs run: start the client's own master anew, with an agent. Raises StateFolderError if the
+        master of another process has none, and what `open_session` raises.
+        """
+        with self._changing:
+            session = self._session
+            if session is None or (session.with_agent and not session.attached):
+                return
+            if session.attached:
+                endpoint = state_folder.read_endpoint(session.folder)
+                if endpoint is not None and endpoint.get("agent_pid") is None:
+                    raise StateFolderError(
+                        f"Another process ({session.owner_pid}) has the state folder {session.folder} open to ask "
+                        "questions, and runs nothing there, so the job would wait. Close its client, then try again."
+                    )
+                return
+            session.close()
+            try:
+                self._move(connection, with_agent=True, options=options)
+            except BaseException:
+                # Questions are still answered.
+                self._move(connection, with_agent=False, options=options)
+                raise
+
+    def _move(self, connection: Connection, *, with_agent: bool, options: RememberedOptions) -> None:
+        self._session = None
+        session = open_session(
+            self._state,
+            with_agent=with_agent,
+            python=options.python if with_agent else None,
+            environments=options.environments,
+            datastores=options.datastores if with_agent else (),
+        )
+        try:
+            connection.move(session.wait_ready())
+        except BaseException:
+            session.close(now=True)
+            raise
+        self._session = session
 
     def why_gone(self, connection: Connection) -> WindrowError | None:
         """Why the master will not come back; None if it may, or if a new one has taken its place."""

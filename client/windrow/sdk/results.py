@@ -109,11 +109,12 @@ def need_succeeded(job: Job) -> None:
     if not job.state.ended:
         raise JobFailed(
             f"Job {job.job_id} has not ended yet (it is {job.state.value}). Wait for it: windrow job stream "
-            f"{job.job_id}"
+            f"{job.job_id}",
+            job=job,
         )
     if not job.state.succeeded:
         why = f": {job.message}" if job.message else ""
-        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. Its outputs are not complete.")
+        raise JobFailed(f"Job {job.job_id} is {job.state.value}{why}. Its outputs are not complete.", job=job)
 
 
 def download_outputs(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.embedded import state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
-from windrow.errors import JobFailed
+from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.private_master import SessionAssets, connect
-from windrow.sdk.results import RowsFile, read_frame, rows_file, rows_files, rows_of
+from windrow.sdk.progress_bar import ProgressBar, open_bar
+from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import begin
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Run(NamedTuple):
-    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows."""
+    """A run that has ended. `job`: its last state. `rows`: the files that hold its rows.
+
+    Example:
+        ended = windrow.run("job.yml")
+        print(ended.job.items.failed, "items failed")
+        for row in ended.results():
+            print(row)
+    """
 
     job: Job
     rows: tuple[RowsFile, ...]
@@ -48,11 +56,17 @@ class Run(NamedTuple):
         place = self._rows_file(output)
         return read_frame(self._chunks(place), place, read_csv)
 
+    def _repr_html_(self) -> str:
+        """How notebooks show the run: its job, and where the rows are."""
+        from html import escape
+
+        from windrow.sdk.job_html import job_html
+
+        places = ", ".join(f"<code>{escape(file.place)}</code>" for file in self.rows)
+        return job_html(self.job) + (f"<div>Rows: {places}</div>" if places and self.succeeded else "")
+
     def _rows_file(self, output: str | None) -> RowsFile:
-        if not self.succeeded:
-            raise JobFailed(
-                f"Job {self.job.job_id} is {self.job.state.value}: {self.job.message or 'it has no output.'}"
-            )
+        need_succeeded(self.job)
         return rows_file(self.job, self.document, output)
 
     @staticmethod
@@ -74,15 +88,24 @@ def run(
     restart: bool = False,
     keep_rows: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
+    check: bool = True,
+    progress: bool = True,
 ) -> Run:
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
-    It does what `windrow run` does, without its display: it continues an unfinished equal run of the folder `state`,
+    It does what `windrow run` does: it continues an unfinished equal run of the folder `state`,
     and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
     ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
-    by name, a folder or an address in storage. `on_progress`: called at each change. Raises windrow.spec.JobFileError,
-    RunChanged, StateFolderError, UsageError, MasterFailed.
+    by name, a folder or an address in storage. `on_progress`: called at each change. `check`: raise JobFailed if the
+    job fails or is cancelled; if False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a
+    card in a notebook. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError,
+    MasterFailed.
+
+    Example:
+        run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
+        frame = run.to_dataframe()
     """
+    bar = open_bar(progress, state_option(state))
     # The two processes import what they need while the job file is read here.
     session = open_session(
         os.fspath(state),
@@ -102,13 +125,22 @@ def run(
             assets.close()
         if session.interpreter:
             check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        return _follow(session, loaded, restart, keep_rows, on_progress)
+        ended = _follow(session, loaded, restart, keep_rows, on_progress, bar)
     finally:
+        bar.end()
         session.close()
+    if check and not ended.succeeded:
+        need_good_end(ended.job, state_option(state))
+    return ended
 
 
 def _follow(
-    session: Session, loaded: LoadedJob, restart: bool, keep_rows: bool, on_progress: Callable[[Job], None]
+    session: Session,
+    loaded: LoadedJob,
+    restart: bool,
+    keep_rows: bool,
+    on_progress: Callable[[Job], None],
+    bar: ProgressBar,
 ) -> Run:
     seq, job_id = 0, ""
     while True:
@@ -118,6 +150,7 @@ def _follow(
                 job_id = begin(client, loaded, session.folder, restart=restart, keep_rows=keep_rows).job.job_id
             for job in client.progress(job_id, after_seq=seq):
                 seq = job.seq
+                bar.show(job)
                 on_progress(job)
             job = client.get(job_id)
             document = client.document(job_id)

@@ -89,7 +89,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
     if restart:
         for job in going:
             client.cancel(job.job_id)
-            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
+            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S, check=False, progress=False)
     else:
         equal = [job for job in going if job.run_digest == effective.run_digest]
         if equal or (going and keep_rows):

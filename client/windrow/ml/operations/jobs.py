@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow.errors import JobFailed, UsageError
+from windrow.errors import UsageError
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.step import Step
 from windrow.ml.operations.logs import fetch_log
 from windrow.ml.operations.submitted import SubmittedJob, SubmittedStep, status_of
 from windrow.ml.operations.validation import Validation
+from windrow.sdk.ending import job_failed
 from windrow.transfer.fetch_places import shown_places
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class JobOperations:
             print(f"{path} is filled by: windrow job download {name}")
         sys.stdout.flush()
         if not job.state.succeeded:
-            raise JobFailed(f"Job {name} is {job.state.value}: {job.message or 'see its logs'}")
+            raise job_failed(job, self._connection.place_options())
 
     def cancel(self, name: str) -> SubmittedJob:
         """Cancel a job. Returns at once; the job ends soon after."""
@@ -214,7 +215,9 @@ class Cancelling:
 
     def result(self, timeout: float | None = None) -> SubmittedJob:
         """Wait for the job to end, and return it. Raises DeadlinePassed after `timeout` seconds."""
-        return SubmittedJob(self._connection.client().wait(self._name, timeout_s=timeout), self._connection)
+        return SubmittedJob(
+            self._connection.client().wait(self._name, timeout_s=timeout, check=False, progress=False), self._connection
+        )
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait as `result` does."""

@@ -11,6 +11,7 @@ from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError
 from windrow.ml.v1.absent import Refusing
 from windrow.ml.v1.run_files import RunFiles
 from windrow.ml.v1.steps import step_key
+from windrow.sdk.ending import job_failed
 
 if TYPE_CHECKING:
     from windrow.ml.client import MLClient
@@ -67,9 +68,11 @@ class PipelineRun(RunFiles, Refusing):
             if show_output:
                 self.workspace.ml_client.jobs.stream(self.id, timeout_s=timeout_seconds)
             else:
-                job = self.workspace.ml_client.windrow.wait(self.id, timeout_s=timeout_seconds)
+                job = self.workspace.ml_client.windrow.wait(
+                    self.id, timeout_s=timeout_seconds, check=False, progress=False
+                )
                 if not job.state.succeeded:
-                    raise JobFailed(f"Job {self.id} is {job.state.value}: {job.message or 'see its logs'}")
+                    raise job_failed(job, self.workspace.ml_client.connection.place_options())
         except JobFailed:
             if raise_on_error:
                 raise

@@ -16,6 +16,7 @@ from typing import Any
 from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, UsageError
+from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.mapping.sending import Sent, send
 from windrow.sdk.run import Run, run
@@ -36,6 +37,10 @@ class Failed:
     """In place of a result, with `check=False`: why an item has none.
 
     `error`: the name of the exception, or "NoResult" if the worker ended, or took too long.
+
+    Example:
+        results = windrow.map(parse, texts, check=False)
+        failed = [result for result in results if isinstance(result, windrow.Failed)]
     """
 
     index: int
@@ -49,10 +54,17 @@ class Failed:
 
 
 class ItemsFailed(JobFailed):
-    """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order."""
+    """Some items of a `windrow.map` failed. `failed`: each of them; `results`: of the others, in order.
 
-    def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any]) -> None:
-        super().__init__(message)
+    Example:
+        try:
+            windrow.map(parse, texts)
+        except windrow.ItemsFailed as error:
+            print([(one.index, str(one)) for one in error.failed])
+    """
+
+    def __init__(self, message: str, failed: Sequence[Failed], results: Sequence[Any], job: Job | None = None) -> None:
+        super().__init__(message, job=job)
         self.failed = tuple(failed)
         self.results = list(results)
 
@@ -71,6 +83,7 @@ def map(
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
+    progress: bool = True,
 ) -> Any:
     """Call a function for each item, on all processors of this machine, and return the results in the items' order.
 
@@ -78,11 +91,14 @@ def map(
     each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
     dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
     `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
-    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`: as of
-    `windrow.run`.
+    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`,
+    `progress`: as of `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
     be sent, JobFailed, and what `windrow.run` raises.
+
+    Example:
+        lengths = windrow.map(len, ["a", "bb", "ccc"])
     """
     if os.environ.get("WINDROW_MAP_WORKER"):
         raise UsageError(
@@ -127,9 +143,11 @@ def map(
         slots=workers,
         restart=restart,
         on_progress=on_progress,
+        check=False,
+        progress=progress,
     )
     if not ended.succeeded:
-        raise JobFailed(f"Job {ended.job.job_id} is {ended.job.state.value}: {ended.job.message}")
+        raise job_failed(ended.job, state_option(state), "make the same call again")
     found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
     call.clear()
     return found
@@ -198,7 +216,7 @@ class _Call:
             by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
         missing = ended.job.items.failed
         if count is None and missing:
-            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}")
+            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}", job=ended.job)
         for number in range(len(by_index) if count is None else count):
             why = Failed(number, "NoResult", f"the worker ended or took too long. {_logs(ended.job)}", "")
             found.append(by_index.get(number, why))
@@ -210,6 +228,7 @@ class _Call:
                 f"{first.traceback}".rstrip(),
                 failed,
                 [one for one in found if not isinstance(one, Failed)],
+                ended.job,
             )
         return found
 
@@ -223,7 +242,8 @@ class _Call:
             with open(self._failures, encoding="utf-8") as file:
                 failed = [Failed(**json.loads(line)) for line in file if line.endswith("\n")]
         first = f"; first: {failed[0]}\n{failed[0].traceback}" if failed else f". {_logs(ended.job)}"
-        raise ItemsFailed(f"{missing:,} of {counted(ended.job.items.total, 'item')} failed{first}".rstrip(), failed, [])
+        total = counted(ended.job.items.total, "item")
+        raise ItemsFailed(f"{missing:,} of {total} failed{first}".rstrip(), failed, [], ended.job)
 
     def clear(self) -> None:
         """Remove what the call wrote for its job: the results are handed out."""
