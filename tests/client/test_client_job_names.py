@@ -54,6 +54,20 @@ def test_a_retry_takes_any_name(ended: Workspace) -> None:
 def test_results_are_taken_over_by_any_name(ended: Workspace) -> None:
     done = ended.run("run", "job.yml", "--dry-run", "--since", "sort-b", "--restart", "--format", "json")
     assert json.loads(done.stdout)["since"] == "sort-b", done.stderr
+    done = ended.run("run", "job.yml", "--dry-run", "--since", "dig", "--restart", "--format", "json")
+    assert json.loads(done.stdout)["since"] == "digits", done.stderr
+    done = ended.run("run", "job.yml", "--dry-run", "--since", "sort", "--restart", "--format", "json")
+    assert any("--since sort may mean sort-b, sort-a" in note for note in json.loads(done.stdout)["notes"])
+
+
+def test_a_run_takes_results_over_by_any_name(workspace: Workspace) -> None:
+    workspace.write(["a"], name="name: first")
+    assert workspace.run("run", "job.yml").returncode == 0
+    done = workspace.run("run", "job.yml", "--since", "fir", "--restart", "--format", "json")
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["job"]["job_id"], end["job"]["steps"][0]["items"]["taken_over"]) == ("first-2", 1), done.stderr
+    done = workspace.run("run", "job.yml", "--since", "fir", "--restart")
+    assert (done.returncode, "begin with fir: first-2, first." in done.stderr) == (2, True), done.stderr
 
 
 def test_an_ambiguous_beginning_lists_what_it_may_mean(ended: Workspace) -> None:

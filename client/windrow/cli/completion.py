@@ -26,7 +26,7 @@ def job_names(incomplete: str) -> list[str]:
 
 
 def job_and_step_names(incomplete: str) -> list[str]:
-    """The same before a colon; behind one, the steps of that job that begin like this."""
+    """The same before a colon; after one, the steps of that job that begin like this."""
     job, colon, _ = incomplete.partition(":")
     if not colon:
         return job_names(incomplete)

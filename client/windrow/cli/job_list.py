@@ -159,7 +159,7 @@ def _moment(text: str) -> datetime:
 def _fitting(
     jobs: Iterator[Job], states: Sequence[JobStateName], oldest: datetime | None, pattern: str | None
 ) -> Iterator[Job]:
-    """The jobs that the options leave, in their order. None is fetched behind the first that is too old."""
+    """The jobs that the options leave, in their order. None is fetched after the first that is too old."""
     if oldest is not None:
         since = oldest
         jobs = takewhile(lambda job: job.create_time is None or job.create_time >= since, jobs)

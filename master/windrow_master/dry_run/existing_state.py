@@ -22,6 +22,7 @@ from windrow_master.store.protocol import Traces
 from windrow_master.store.records import OutputRow
 from windrow_master.store.sqlite.untouched import need_sound_files, untouched_reader
 
+CANDIDATES_SHOWN = 5
 JOBS_LOOKED_AT = 1000
 T = TypeVar("T")
 
@@ -68,6 +69,15 @@ class ExistingState:
             if equal:
                 break
         return found
+
+    def named(self, name: str) -> list[str]:
+        """The jobs that a name may mean: the one of exactly this name, else those whose names begin so, at most
+        CANDIDATES_SHOWN. Raises Unreadable.
+        """
+        if self._ask(partial(self._reader.job_by_id, name), None) is not None:
+            return [name]
+        rows: list[JobRow] = self._ask(lambda: self._reader.jobs_newest_first(JOBS_LOOKED_AT), [])
+        return [row.job_id for row in rows if row.job_id.startswith(name)][:CANDIDATES_SHOWN]
 
     def last_of(self, job_file: str) -> str | None:
         """The job that `--since last` means: the newest one of a job file that has ended and has a result to take

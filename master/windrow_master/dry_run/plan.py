@@ -88,12 +88,17 @@ def answer(question: Question) -> dict[str, Any]:
 
 def _since(question: Question, existing: ExistingState | None, notes: list[str]) -> str | None:
     """The job that `since` means, if any."""
-    if question.since != LAST or existing is None:
+    if not question.since or existing is None:
         return question.since or None
     try:
+        if question.since != LAST:
+            names = existing.named(question.since)
+            if len(names) > 1:
+                notes.append(f"--since {question.since} may mean {', '.join(names)}: write more of the name")
+            return names[0] if len(names) == 1 else question.since
         found = existing.last_of(question.job.job_file)
     except Unreadable as error:
-        notes.append(f"it is not known which job --since last means: {error}")
+        notes.append(f"it is not known which job --since {question.since} means: {error}")
         return None
     if found is None:
         notes.append(NO_LAST)
