@@ -96,6 +96,7 @@ UPGRADE = "docs/how-to/upgrade.md"
 SINCE = "docs/how-to/run-only-what-is-new.md"
 REUSE = "docs/how-to/reuse-results.md"
 RETRY = "docs/how-to/retry-a-job.md"
+WATCH = "docs/how-to/watch-a-job.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
 ONE_LINE = "docs/how-to/run-without-a-job-file.md"
@@ -145,6 +146,7 @@ IN_A_PROJECT = [
     (MAP, "import windrow"),
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
+    (WATCH, "windrow job list --only running"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
     (API_KEY, "from pathlib import Path"),

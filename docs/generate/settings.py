@@ -30,6 +30,12 @@ OTHERS = {
     "TMPDIR": "Folder for temporary files, such as the planner's copies of files from web servers",
 }
 """Variables that no option stands for."""
+FOR_NOTIFY = {
+    "WINDROW_JOB": "The name of the job",
+    "WINDROW_STATE_WORD": "Its state, such as `completed`",
+    "WINDROW_SUMMARY": "How it ended, in one line",
+}
+"""Variables that Windrow sets."""
 TYPES = {"str": "text", "Path": "path", "int": "whole number", "float": "number", "bool": "true or false"}
 
 
@@ -47,6 +53,8 @@ def page() -> str:
         lines.append(f"- `{name}`: stands for {', '.join(commands)}.")
     lines.append("")
     lines += [f"- `{name}`: {sentence(text)}" for name, text in OTHERS.items()]
+    lines += ["", "Windrow sets these for a command line of `--notify`:", ""]
+    lines += [f"- `{name}`: {sentence(text)}" for name, text in FOR_NOTIFY.items()]
     lines += ["", "## The agent's configuration", ""]
     lines += [
         "`windrow agent --config FILE` takes a JSON object with these keys, instead of all options.",

@@ -35,6 +35,7 @@ from documented_commands import (
     SINCE,
     SINGLE_ELSEWHERE,
     SINGLE_IN_A_CLUSTER,
+    WATCH,
     WHY_FAILED,
     block,
     blocks_of,
@@ -147,6 +148,16 @@ def test_retries(project: Project) -> None:
         project.run("windrow run job.yml --restart", 1)
         broken.unlink()
         assert "Completed: 30 items" in project.run(line)
+
+
+def test_watching(project: Project) -> None:
+    project.run("windrow run job.yml")
+    job = project.newest_job()
+    no_running, stream, logs, wait = block(WATCH, "windrow job list --only running").lines
+    assert "No job fits" in project.run(no_running)
+    assert "Completed: 30 items" in project.run(stream)
+    assert "Completed: 30 items ok" in project.run(logs)
+    assert project.run(wait).startswith(f"{job} is completed: 30 of 30 items ok, after ")
 
 
 def test_looking_closer(project: Project) -> None:

@@ -31,6 +31,7 @@ from windrow.cli.options import (
     Environments,
     EnvironmentsChoice,
     Kind,
+    Notify,
     OutputForm,
     Sets,
     Since,
@@ -105,6 +106,7 @@ def run(
     ] = None,
     kind: Annotated[
         Kind,
+        Notify,
         typer.Option(
             "--as", help="With a script: run() gets paths of files, or DataFrames [default: by the inputs' suffixes]."
         ),
@@ -204,6 +206,7 @@ def run(
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     tolerate: Tolerate = False,
+    notify: Notify = None,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="Show only the start and the end.")] = False,
     form: Annotated[
         OutputForm, typer.Option("--format", help="json: one event per line on standard output.")
@@ -240,7 +243,7 @@ def run(
     options.environments = environments.value
     options.slots = slots or workers
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
-    options.tolerate = tolerate
+    options.tolerate, options.notify = tolerate, notify or []
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
     options.form = form.value
     return run_start.run(options)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,8 +18,19 @@ NAMES_MAX = 200
 
 
 def job_names(incomplete: str) -> list[str]:
-    """Names of jobs that begin like this, newest first."""
-    return _names(incomplete, lambda client: (job.job_id for job in client.list_jobs()))
+    """Names of jobs that begin like this, newest first, and `last`."""
+    from windrow.sdk.job_names import LAST
+
+    found = _names(incomplete, lambda client: chain([LAST], (job.job_id for job in client.list_jobs())))
+    return list(dict.fromkeys(found))
+
+
+def job_and_step_names(incomplete: str) -> list[str]:
+    """The same before a colon; behind one, the steps of that job that begin like this."""
+    job, colon, _ = incomplete.partition(":")
+    if not colon:
+        return job_names(incomplete)
+    return _names(incomplete, lambda client: (f"{job}:{step.name}" for step in client.find(job).steps))
 
 
 def node_names(incomplete: str) -> list[str]:

@@ -10,5 +10,7 @@ TOLERATED_FAILURES = 3
 """Of a step without a threshold, or under --strict."""
 CANCELLED = 4
 UNREACHABLE = 5
+TIMED_OUT = 124
+"""`windrow job wait --timeout` gave up; the number is that of timeout(1)."""
 INTERRUPTED = 130
 """By Ctrl-C or a signal; the state is kept."""

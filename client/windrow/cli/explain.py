@@ -11,6 +11,7 @@ from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json
 from windrow.sdk.job import Job, JobState, Step, StepReason
+from windrow.sdk.job_names import only_job
 
 
 @guarded
@@ -20,10 +21,10 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
     For each step: the scheduler's reason, as of now, and what you can do about it.
     """
     with open_client(master, state) as client:
-        reasons = client.explain(job)
-        found = client.get(job)
+        found = client.find(only_job(job))
+        reasons = client.explain(found.job_id)
         stands_still = client.runs_nothing and not found.state.ended
-        document = client.document(job)
+        document = client.document(found.job_id)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({"job_id": found.job_id, "state": found.state, "reasons": [reason._asdict() for reason in reasons]})

@@ -11,12 +11,16 @@ from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
+from windrow.cli.job_list import list_jobs
 from windrow.cli.job_stream import stream_job
+from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
     JobName,
+    JobOrStep,
     Master,
+    Notify,
     Output,
     OutputForm,
     Sets,
@@ -28,10 +32,11 @@ from windrow.cli.options import (
     warn_read_only,
 )
 from windrow.cli.retry import retry
-from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.cli.validate import validate
 from windrow.errors import UsageError
 from windrow.sdk.job import Job, JobState
+from windrow.sdk.job_names import only_job, with_step
 from windrow.transfer.fetch_places import shown_places
 
 app = typer.Typer(
@@ -58,6 +63,7 @@ def create(
         bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
     ] = False,
     tolerate: Tolerate = False,
+    targets: Notify = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the plan (steps, places, mini-batches, settings) and submit nothing."),
@@ -71,6 +77,8 @@ def create(
     Data at relative paths is uploaded, unless the master sees the same folder. If an upload breaks off, the same
     command continues it. Outputs at relative paths stay with the master until `windrow job download` fetches them.
     """
+    if targets and not (stream or dry_run):
+        raise UsageError("--notify tells of the job's end, and this command does not wait for it. Add --stream.")
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
@@ -88,12 +96,13 @@ def create(
         if stream:
             return stream_job(
                 client,
-                job.job_id,
+                job,
                 output.value,
                 strict=strict,
                 tolerate=tolerate,
                 options=master_options(master, state),
-                begun=job,
+                begun=True,
+                targets=targets or (),
             )
         if output is OutputForm.JSON:
             print_json(job.to_dict())
@@ -109,27 +118,7 @@ def create(
 app.command("validate", epilog="Example: windrow job validate job.yml --set inputs.data.path=./other")(validate)
 
 
-@app.command("list", epilog="Example: windrow job list --state .windrow")
-@guarded
-def list_jobs(
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most the newest N jobs.")
-    ] = 20,
-    master: Master = None,
-    state: State = None,
-    output: Output = OutputForm.TEXT,
-) -> int:
-    """List jobs, newest first."""
-    with open_client(master, state) as client:
-        jobs = [job for _, job in zip(range(limit), client.list_jobs(), strict=False)]
-        warn_read_only(client)
-    if output is OutputForm.JSON:
-        print_json([job.to_dict() for job in jobs])
-    elif not jobs:
-        out("This master has no jobs yet. Submit one with: windrow job create FILE")
-    else:
-        print_table(("JOB", "STATE", ">ITEMS", ">FAILED", ">DONE", "SUBMITTED", "NAME"), [_row(job) for job in jobs])
-    return exit_codes.DONE
+app.command("list", epilog="Example: windrow job list --since 2d --only failed")(list_jobs)
 
 
 @app.command("show", epilog="Example: windrow job show digits-20260501-101500-ab12 --format json")
@@ -139,9 +128,9 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
     from windrow.cli.display.summary import print_summary
 
     with open_client(master, state) as client:
-        found = client.get(job)
-        document = client.document(job)
-        waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(job)
+        found = client.find(only_job(job))
+        document = client.document(found.job_id)
+        waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(found.job_id)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json({**found.to_dict(), "document": document})
@@ -164,6 +153,7 @@ def stream(
     job: JobName,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
     tolerate: Tolerate = False,
+    targets: Notify = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -174,24 +164,34 @@ def stream(
     """
     with open_client(master, state) as client:
         return stream_job(
-            client, job, output.value, strict=strict, tolerate=tolerate, options=master_options(master, state)
+            client,
+            client.find(only_job(job)),
+            output.value,
+            strict=strict,
+            tolerate=tolerate,
+            options=master_options(master, state),
+            begun=False,
+            targets=targets or (),
         )
+
+
+app.command("wait", epilog="Example: windrow job wait last --timeout 3600 && echo done")(wait)
 
 
 @app.command("cancel", epilog="Example: windrow job cancel digits-20260501-101500-ab12 --wait")
 @guarded
 def cancel(
     job: JobName,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
+    to_its_end: Annotated[bool, typer.Option("--wait", help="Return when the job has ended.")] = False,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
     """Cancel a job. A job that has ended stays as it is."""
     with open_client(master, state) as client:
-        found = client.cancel(job)
-        if wait and not found.state.ended:
-            found = client.wait(job, check=False, progress=False)
+        found = client.cancel(client.find(only_job(job)).job_id)
+        if to_its_end and not found.state.ended:
+            found = client.wait(found.job_id, check=False, progress=False)
     if output is OutputForm.JSON:
         print_json(found.to_dict())
     elif found.state in (JobState.CANCELLED, JobState.CANCELLING):
@@ -228,7 +228,9 @@ def download(
 ) -> int:
     """Download a job's outputs. A download that broke off continues where it stopped."""
     with open_client(master, state) as client:
-        return download_outputs(client, job, to, name or [], as_json=output is OutputForm.JSON)
+        return download_outputs(
+            client, client.find(only_job(job)).job_id, to, name or [], as_json=output is OutputForm.JSON
+        )
 
 
 @app.command(
@@ -237,7 +239,7 @@ def download(
 )
 @guarded
 def logs(
-    job: JobName,
+    job: JobOrStep,
     path: Annotated[str | None, typer.Argument(metavar="PATH", help="Log file to print [default: list all].")] = None,
     follow: Annotated[
         bool,
@@ -260,10 +262,11 @@ def logs(
     """List or print the log files of a job, or its failures."""
     from windrow.cli import job_logs
 
+    job, step = with_step(job, step)
     choice = job_logs.make_choice(step, node, worker, mini_batch)
     if path is not None and (failed or choice.given):
         raise UsageError(
-            "PATH names one file. Leave it out, or leave out --failed, --mini-batch, --worker, --node and --step."
+            "PATH names one file. Leave it out, or leave out --failed, --mini-batch, --worker, --node and the step."
         )
     if failed and follow:
         raise UsageError("--failed prints the failures so far and ends. Leave out --follow.")
@@ -275,6 +278,8 @@ def logs(
         )
     as_json = output is OutputForm.JSON
     with open_client(master, state) as client:
+        found = client.find(job)
+        job = found.job_id
         if follow and path is None:
             return job_logs.Followed(job, choice, tail).run(client)
         if path is not None:
@@ -286,28 +291,13 @@ def logs(
         if several and not as_json:
             return job_logs.print_chosen(client, job, choice, tail=tail)
         files = choice.files(client, job)
-        ended = client.get(job).state.ended
     if output is OutputForm.JSON:
         print_json([{"path": file.path, "length": file.length} for file in files])
     elif not files:
-        out(f"Job {job} has no log files{'' if ended else ' yet'}.")
+        out(f"Job {job} has no log files{'' if found.state.ended else ' yet'}.")
     else:
         print_table((">BYTES", "PATH"), [(f"{file.length:,}", file.path) for file in files])
     return exit_codes.DONE
-
-
-def _row(job: Job) -> tuple[str, ...]:
-    batches = job.mini_batches
-    done = f"{100 * batches.done // batches.total}%" if batches.total else ""
-    return (
-        job.job_id,
-        job.state.value,
-        f"{job.items.total:,}",
-        f"{job.items.failed:,}" if job.items.failed else "",
-        done,
-        ago(job.create_time),
-        job.display_name,
-    )
 
 
 def _print_job(job: Job) -> None:

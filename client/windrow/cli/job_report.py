@@ -14,6 +14,7 @@ from windrow.cli.messages import say
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json
 from windrow.errors import UsageError
+from windrow.sdk.job_names import only_job
 
 
 @guarded
@@ -39,6 +40,7 @@ def report(
     if show and (to_stdout or output is OutputForm.JSON):
         raise UsageError("--open needs a file: leave out `--to -` and `--format json`.")
     with open_client(master, state) as client:
+        job = client.find(only_job(job)).job_id
         figures = client.report(job)
         warn_read_only(client)
     if output is OutputForm.JSON:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
@@ -29,22 +30,31 @@ def tell_stands_still(job: Job) -> None:
 
 
 def stream_job(
-    client: Client, job_id: str, output: str, *, strict: bool, tolerate: bool, options: str, begun: Job | None = None
+    client: Client,
+    job: Job,
+    output: str,
+    *,
+    strict: bool,
+    tolerate: bool,
+    options: str,
+    begun: bool,
+    targets: Sequence[str] = (),
 ) -> int:
     """Show a job until it has ended; return the exit code for its end.
 
-    `options`: those by which later commands find its master.
+    `options`: those by which later commands find its master. `begun`: whether this command has begun the job, and told
+    its warnings. `targets`: whom to notify (`windrow.cli.notify`).
     """
     from windrow.cli.display import summary
     from windrow.cli.job_follower import Follower
     from windrow.cli.run import make_display
 
-    job = begun or client.get(job_id)
+    job_id = job.job_id
     if stands_still(client, job):
         tell_stands_still(job)
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
-    display.begin(job, continued=None if begun is None else False)
+    display.begin(job, continued=False if begun else None)
     if note := tolerance_note(client.document(job_id), tolerate=tolerate or strict):
         display.notice(note)
     follower = Follower(
@@ -52,7 +62,7 @@ def stream_job(
         job_id,
         after_seq=0,
         with_nodes=output != "json" and is_colourful(sys.stderr),
-        warned=() if begun is None else begun.warnings,
+        warned=job.warnings if begun else (),
     )
     try:
         job = follower.run(display, lambda: None)
@@ -72,4 +82,8 @@ def stream_job(
         emit("end", job=job.to_dict(), outputs=places, exit_code=code)
     else:
         summary.print_summary(job, document, options=options, here=client.is_here)
+    if targets:
+        from windrow.cli.notify import notify
+
+        notify(targets, job, code)
     return code

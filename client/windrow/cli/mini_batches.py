@@ -11,10 +11,11 @@ import typer
 
 from windrow.cli import completion, exit_codes
 from windrow.cli.master_choice import master_options
-from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
+from windrow.cli.options import JobOrStep, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.common.quantities import counted, precise_duration, size
 from windrow.errors import UsageError
+from windrow.sdk.job_names import with_step
 from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ ITEMS_SHOWN = 20
 @app.command("list", epilog="Example: windrow mb list digits-20260501-101500-ab12 --cause timeout")
 @guarded
 def list_mini_batches(
-    job: JobName,
+    job: JobOrStep,
     only: Annotated[
         list[MiniBatchState] | None,
         typer.Option(
@@ -81,7 +82,10 @@ def list_mini_batches(
     Each with its state, tries, cause and items, and where and when its newest attempt ran.
     """
     wanted = [str(one) for one in only or ()]
+    job, step = with_step(job, step)
     with open_client(master, state) as client:
+        whole = client.find(job)
+        job = whole.job_id
         found = list(
             islice(
                 client.mini_batches(
@@ -95,7 +99,7 @@ def list_mini_batches(
                 limit + 1,
             )
         )
-        several = len(client.get(job).steps) > 1
+        several = len(whole.steps) > 1
         warn_read_only(client)
     more, found = len(found) > limit, found[:limit]
     if output is OutputForm.JSON:
@@ -121,7 +125,7 @@ def list_mini_batches(
 @app.command("show", epilog="Example: windrow mb show digits-20260501-101500-ab12 17")
 @guarded
 def show(
-    job: JobName,
+    job: JobOrStep,
     mini_batch: MiniBatchName,
     master: Master = None,
     state: State = None,
@@ -132,9 +136,11 @@ def show(
     Shows its items, the times, memory, traceback and logs of each attempt, and the command that runs it again.
     """
     step, index = parse_name(mini_batch)
+    job, step = with_step(job, step)
     with open_client(master, state) as client:
+        whole = client.find(job)
+        job, steps = whole.job_id, whole.steps
         found = client.mini_batch(job, index, step=step)
-        steps = client.get(job).steps
         several = len(steps) > 1
         is_command = any(one.is_command for one in steps if one.name == found.mini_batch.step)
         earlier = "" if found.attempts else _earlier_job(client, job, found.mini_batch)
@@ -150,7 +156,7 @@ def show(
 @app.command("replay", epilog="Example: windrow mb replay digits-20260501-101500-ab12 17 --code . --pdb")
 @guarded
 def replay(
-    job: JobName,
+    job: JobOrStep,
     mini_batch: MiniBatchName,
     item: Annotated[
         int | None,
@@ -197,10 +203,19 @@ def replay(
     from windrow.cli.replay import Replay
 
     step, index = parse_name(mini_batch)
+    job, step = with_step(job, step)
     with Replay(keep) as prepared:
         with open_client(master, state) as client:
             prepared.bring(
-                client, job, index, step, item=item, pdb=pdb, python=python, code=code, write_outputs=write_outputs
+                client,
+                client.find(job).job_id,
+                index,
+                step,
+                item=item,
+                pdb=pdb,
+                python=python,
+                code=code,
+                write_outputs=write_outputs,
             )
         # The master, perhaps this command's own, is not needed while the script runs.
         return prepared.run()

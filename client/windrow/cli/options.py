@@ -87,16 +87,41 @@ Since = Annotated[
     str,
     typer.Option(
         metavar="JOB",
-        help="Take over the results of an earlier job (last: the newest of this file). Only mini-batches that are new, "
-        "changed or without a result run.",
+        help="Take over the results of an earlier job: its name, a beginning of it, or last for the newest of this "
+        "file. Only mini-batches that are new, changed or without a result run.",
+        autocompletion=completion.job_names,
     ),
 ]
 Tolerate = Annotated[
     bool,
     typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
 ]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify",
+        metavar="TARGET",
+        help="When the job ends: run this command line (it gets WINDROW_JOB, WINDROW_STATE_WORD and WINDROW_SUMMARY), "
+        "post JSON to this http(s) address, or show it on the desktop (desktop). Repeatable.",
+    ),
+]
 Output = Annotated[OutputForm, typer.Option("--format", help="json: one JSON document on standard output.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", autocompletion=completion.job_names)]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The job: its name, an unambiguous beginning of it, or last for the newest.",
+        autocompletion=completion.job_names,
+    ),
+]
+JobOrStep = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB[:STEP]",
+        help="The job: its name, an unambiguous beginning of it, or last for the newest. JOB:STEP means one step.",
+        autocompletion=completion.job_and_step_names,
+    ),
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option(

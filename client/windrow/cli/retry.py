@@ -28,6 +28,7 @@ from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import out, print_json
 from windrow.common.quantities import counted
 from windrow.errors import UsageError
+from windrow.sdk.job_names import only_job
 
 
 @guarded
@@ -76,6 +77,7 @@ def retry(
         )
     if sets and file is None:
         raise UsageError("--set changes a job file: name it with --file.")
+    job = only_job(job)
     folder = state_of(master, state)
     if folder is not None:
         return _here(job, file, sets, folder, python, slots, strict=strict, tolerate=tolerate, output=output)
@@ -87,23 +89,23 @@ def retry(
         )
     with open_client(master, state, live=True) as client:
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
-            found = client.retry(job, file, sets=sets or (), on_upload=display.show)
+            found = client.retry(client.find(job).job_id, file, sets=sets or (), on_upload=display.show)
         if stream:
             return stream_job(
                 client,
-                job,
+                found,
                 output.value,
                 strict=strict,
                 tolerate=tolerate,
                 options=master_options(master, state),
-                begun=found,
+                begun=True,
             )
         if output is OutputForm.JSON:
             print_json(found.to_dict())
         else:
             batches = found.mini_batches
             done = f"{batches.done:,} of {counted(batches.total, 'mini-batch')}"
-            out(f"{job} is {found.state.value} again: {done} are already done.")
+            out(f"{found.job_id} is {found.state.value} again: {done} are already done.")
     return exit_codes.DONE
 
 
@@ -123,6 +125,10 @@ def _here(
     from windrow.cli import run_start
     from windrow.embedded import remembered_options
 
+    if not (folder / "jobs" / job).is_dir():
+        # Not the whole name of a job. To ask takes a master, and this command's own is started with the job's options.
+        with open_client(None, folder) as client:
+            job = client.find(job).job_id
     before = remembered_options.recall(str(folder), job)
     options = RunOptions("" if file is None else str(file))
     options.retried, options.sets = job, sets or []

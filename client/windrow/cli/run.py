@@ -302,6 +302,10 @@ class _Run:
         else:
             options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
+        if self._options.notify:
+            from windrow.cli.notify import notify
+
+            notify(self._options.notify, job, code)
         return code
 
     def _say(self, message: str) -> None:

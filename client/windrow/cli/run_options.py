@@ -36,7 +36,7 @@ VALUES = {
     "--split": "split",
     "--save": "save",
 }
-LISTS = {"--set": "sets", "--datastore": "datastores"}
+LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
 CHOICES = {"form": ("text", "json"), "environments": ("build", "own"), "kind": ("auto", "files", "table")}
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
 ONE_LINE = (
@@ -79,6 +79,7 @@ class RunOptions:
         self.strict = False
         self.tolerate = False
         self.no_progress = False
+        self.notify: list[str] = []
         self.form = "text"
         self.retried = ""
         """The job to retry (`windrow job retry`); then the job file is optional."""

@@ -27,10 +27,11 @@ FOLDED_WIDTH = 20
 """The first and the last column may be folded to this width; the others are never folded."""
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds: bool = True) -> None:
     """Print a table. A column whose name begins with `>` is aligned to the right.
 
-    An empty last column is left out. On a terminal that is too narrow, each row becomes a list of fields.
+    An empty last column is left out. On a terminal that is too narrow, each row becomes a list of fields,
+    and the first and last column may be folded before, unless `folds` is False.
     """
     if rows and not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -43,7 +44,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
         console = Console()
         natural = [max(len(row[index]) for row in (names, *rows)) for index in range(len(names))]
-        for index in (0, -1):
+        for index in (0, -1) if folds else ():
             natural[index] = min(natural[index], FOLDED_WIDTH)
         if sum(natural) + 2 * (len(natural) - 1) > console.width:
             for index, row in enumerate(rows):
@@ -53,8 +54,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for index, (name, is_right) in enumerate(zip(names, right[: len(names)], strict=True)):
-            folds = index in (0, len(names) - 1)
-            table.add_column(name, justify="right" if is_right else "left", overflow="fold", no_wrap=not folds)
+            may_fold = folds and index in (0, len(names) - 1)
+            table.add_column(name, justify="right" if is_right else "left", overflow="fold", no_wrap=not may_fold)
         for row in rows:
             table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
         console.print(table)

@@ -24,6 +24,14 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def brief_duration(seconds: float) -> str:
+    """The largest unit alone, for narrow columns: `12s`, `3min`, `2h`, `4d`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size):,}{unit}"
+    return f"{int(seconds)}s"
+
+
 def precise_duration(seconds: float) -> str:
     """Like `duration`, but short times are more precise: `12 µs`, `3.4 ms`, `0.42 s`."""
     if seconds < 0.001:

@@ -345,6 +345,15 @@ class Client:
         """The current state of a job. Raises NotFound."""
         return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
 
+    def find(self, name: str) -> Job:
+        """The job that a user means by its name, an unambiguous beginning of it, or `last`, the newest one.
+
+        All other calls take whole names. Raises NotFound, and UsageError if several names begin so.
+        """
+        from windrow.sdk.job_names import find
+
+        return find(self, name)
+
     def document(self, job_id: str) -> dict[str, Any]:
         """The effective job as it was submitted (docs/contracts.md, section 1). Raises NotFound."""
         answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))

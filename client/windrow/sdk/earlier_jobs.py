@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import NotFound
 from windrow.sdk.job import Job
+from windrow.sdk.job_names import find, only_job
 from windrow.spec.earlier_results import LAST, refuse_nothing_divided, with_results_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def taking_over(client: JobCalls, job: EffectiveJob, wanted: str) -> EffectiveJo
     Raises NotFound, UsageError.
     """
     refuse_nothing_divided(job, wanted)
-    earlier = last_of(client, job.job_file) if wanted == LAST else client.get(wanted).job_id
+    earlier = last_of(client, job.job_file) if wanted == LAST else find(client, only_job(wanted)).job_id
     return job if earlier is None else with_results_of(job, earlier)
 
 

@@ -185,6 +185,22 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 
 
+def end_line(job: Job) -> str:
+    """How a job has ended, or that it is paused, in one line."""
+    work = job.parallel
+    items, batches = work.items, work.mini_batches
+    good, bad, of = items.ok, items.failed, counted(items.total, "item")
+    if not items.total:
+        good, bad, of = batches.succeeded, batches.failed, counted(batches.total, "mini-batch")
+    counts = f"{good:,} of {of} ok" if items.total or batches.total else ""
+    failed = f"{bad:,} failed" if bad else ""
+    took = _took(job)
+    after = "" if took is None else f"after {duration(took)}"
+    why = "" if job.state.succeeded else " ".join(job.message.split())
+    told = ", ".join(filter(None, (counts, failed, after)))
+    return f"{job.job_id} is {job.state.value}" + "".join(f": {part}" for part in (told, why) if part)
+
+
 def _print_reused(job: Job) -> None:
     """Print which steps ran nothing because an earlier job had made the same outputs."""
     made: dict[str, list[str]] = {}

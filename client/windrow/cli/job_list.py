@@ -1,0 +1,192 @@
+"""`windrow job list`: one line a job."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli import exit_codes
+from windrow.cli.messages import is_colourful
+from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
+from windrow.cli.tables import local_time, out, print_json, print_table
+from windrow.common.quantities import brief_duration
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.sdk.job import Job
+
+
+class JobStateName(StrEnum):
+    """What `--only` takes: `windrow.sdk.job.JobState` without `unknown`."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    COMPLETED = "completed"
+    COMPLETED_WITH_FAILURES = "completed_with_failures"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+def _done(job: Job) -> str:
+    batches = job.mini_batches
+    return f"{100 * batches.done // batches.total}%" if batches.total else ""
+
+
+def _age(job: Job) -> str:
+    return _brief(job.create_time, datetime.now(UTC))
+
+
+def _took(job: Job) -> str:
+    return _brief(job.create_time, job.end_time or datetime.now(UTC))
+
+
+def _brief(begin: datetime | None, end: datetime) -> str:
+    return "" if begin is None else brief_duration(max(0.0, (end - begin).total_seconds()))
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Job], str]]] = {
+    "job": ("JOB", lambda job: job.job_id),
+    "state": ("STATE", lambda job: job.state.value),
+    "items": (">ITEMS", lambda job: f"{job.items.total:,}"),
+    "ok": (">OK", lambda job: f"{job.items.ok:,}"),
+    "failed": (">FAILED", lambda job: f"{job.items.failed:,}" if job.items.failed else ""),
+    "done": (">DONE", _done),
+    "age": (">AGE", _age),
+    "took": (">TOOK", _took),
+    "submitted": ("SUBMITTED", lambda job: local_time(job.create_time)),
+    "ended": ("ENDED", lambda job: local_time(job.end_time)),
+    "retries": (">RETRIES", lambda job: f"{job.retries:,}" if job.retries else ""),
+    "experiment": ("EXPERIMENT", lambda job: job.experiment_name),
+    "name": ("NAME", lambda job: job.display_name),
+}
+"""By name: the heading, as `print_table` takes it, and the cell of a job."""
+DEFAULT_COLUMNS = "job,state,failed,done,age"
+SHORTENED = ("name", "experiment", "job")
+"""The columns that are shortened on a terminal that is too narrow, in this order: never numbers, times or states."""
+SHORTENED_WIDTH = 12
+"""No column is made narrower, unless it disappears."""
+WINDOW = re.compile(r"(\d{1,9}) ?(s|m|min|h|d|w)")
+SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@guarded
+def list_jobs(
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most the newest N jobs.")
+    ] = 20,
+    only: Annotated[
+        list[JobStateName] | None,
+        typer.Option(
+            "--only", metavar="STATE", help=f"Only jobs in this state: {', '.join(JobStateName)}. Repeatable."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only jobs submitted since: 30min, 12h, 2d or 1w ago, or a date such as 2026-05-31.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="PATTERN", help="Only jobs whose name fits, for example 'digits-*'."),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option("--columns", metavar="COLUMN,…", help=f"What to show of a job, of: {', '.join(COLUMNS)}."),
+    ] = DEFAULT_COLUMNS,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """List jobs, newest first, one on a line.
+
+    On a terminal, names that do not fit end with …; any unambiguous beginning of a job's name is enough for other
+    commands.
+    """
+    chosen = _columns(columns)
+    oldest = None if since is None else _moment(since)
+    with open_client(master, state) as client:
+        found = list(islice(_fitting(client.list_jobs(), only or (), oldest, name), limit))
+        warn_read_only(client)
+    if output is OutputForm.JSON:
+        print_json([job.to_dict() for job in found])
+    elif not found and (only or since or name):
+        out("No job fits --only, --since and --name.")
+    elif not found:
+        out("This master has no jobs yet. Submit one with: windrow job create FILE")
+    else:
+        rows = [[COLUMNS[column][1](job) for column in chosen] for job in found]
+        if is_colourful(sys.stdout):
+            chosen, rows = _shortened(chosen, rows, shutil.get_terminal_size().columns)
+        print_table([COLUMNS[column][0] for column in chosen], rows, folds=False)
+    return exit_codes.DONE
+
+
+def _columns(text: str) -> list[str]:
+    """The names of columns in a list. Raises UsageError."""
+    names = [name.strip().lower() for name in text.split(",")]
+    unknown = next((name for name in names if name not in COLUMNS), None)
+    if unknown is not None:
+        raise UsageError(f"--columns: there is no column {unknown!r}. Choose from: {', '.join(COLUMNS)}.")
+    return list(dict.fromkeys(names))
+
+
+def _moment(text: str) -> datetime:
+    """The moment that `--since` means. Raises UsageError."""
+    try:
+        if found := WINDOW.fullmatch(text.strip()):
+            return datetime.now(UTC) - timedelta(seconds=int(found[1]) * SECONDS[found[2]])
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--since {text} is not a time. Write how long ago (30min, 12h, 2d, 1w), or a date (2026-05-31)."
+        ) from error
+
+
+def _fitting(
+    jobs: Iterator[Job], states: Sequence[JobStateName], oldest: datetime | None, pattern: str | None
+) -> Iterator[Job]:
+    """The jobs that the options leave, in their order. None is fetched behind the first that is too old."""
+    if oldest is not None:
+        since = oldest
+        jobs = takewhile(lambda job: job.create_time is None or job.create_time >= since, jobs)
+    for job in jobs:
+        if states and job.state.value not in states:
+            continue
+        if pattern is None or fnmatchcase(job.job_id, pattern) or fnmatchcase(job.display_name, pattern):
+            yield job
+
+
+def _shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """The table within a width, with names cut; as it is if that is not enough."""
+    names, cells = list(columns), [list(row) for row in rows]
+
+    def needed(index: int) -> int:
+        return max(len(COLUMNS[names[index]][0].lstrip(">")), *(len(row[index]) for row in cells))
+
+    def excess() -> int:
+        return sum(map(needed, range(len(names)))) + 2 * (len(names) - 1) - width
+
+    for name in SHORTENED:
+        if name not in names or excess() <= 0:
+            continue
+        index = names.index(name)
+        least = max(SHORTENED_WIDTH, len(COLUMNS[name][0]))
+        room = max(needed(index) - excess(), least)
+        for row in cells:
+            if len(row[index]) > room:
+                row[index] = f"{row[index][: room - 1]}…"
+    return (names, cells) if excess() <= 0 else (names, [list(row) for row in rows])

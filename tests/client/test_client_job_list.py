@@ -1,0 +1,103 @@
+"""`windrow job list`: which jobs, which columns, one line each."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from client_workspace import Workspace
+from windrow.cli import job_list
+from windrow.common.quantities import brief_duration
+from windrow.errors import UsageError
+from windrow.sdk.job import Job, JobState
+
+LONG = "digits-20260501-101500-ab12"
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A run that tolerated failures, and a later one that failed."""
+    workspace = Workspace(tmp_path_factory.mktemp("list"))
+    workspace.write(["a", "raise"], name=f"name: {LONG}")
+    assert workspace.run("run", "job.yml", "--no-progress", "--tolerate").returncode == 0
+    workspace.write(["raise", "raise"], name="name: broken", error_threshold=0)
+    assert workspace.run("run", "job.yml", "--no-progress").returncode == 1
+    return workspace
+
+
+def names(workspace: Workspace, *arguments: str) -> list[str]:
+    done = workspace.run("job", "list", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return [job["job_id"] for job in json.loads(done.stdout)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listed"),
+    [
+        ("", ["broken", LONG]),
+        ("--only failed", ["broken"]),
+        ("--only completed_with_failures --only failed", ["broken", LONG]),
+        ("--only running", []),
+        ("--name digits-*", [LONG]),
+        ("--name b?oken", ["broken"]),
+        ("--since 2d", ["broken", LONG]),
+        ("--since 2000-01-31", ["broken", LONG]),
+        ("--since 2999-01-31", []),
+        ("--since 1w --name dig* -n 1", [LONG]),
+    ],
+)
+def test_options_narrow_the_list(ended: Workspace, arguments: str, listed: list[str]) -> None:
+    assert names(ended, *arguments.split()) == listed
+
+
+def test_a_job_is_one_line_of_80_columns(ended: Workspace) -> None:
+    head, broken, long = ended.run("job", "list").stdout.splitlines()
+    assert head.split() == ["JOB", "STATE", "FAILED", "DONE", "AGE"]
+    assert long.split()[:4] == [LONG, "completed_with_failures", "1", "100%"]
+    assert broken.split()[:2] == ["broken", "failed"]
+    assert max(map(len, (head, broken, long))) <= 80
+
+
+def test_columns_are_chosen(ended: Workspace) -> None:
+    lines = ended.run("job", "list", "--columns", "state, job,items,took").stdout.splitlines()
+    assert lines[0].split() == ["STATE", "JOB", "ITEMS", "TOOK"]
+    assert lines[2].split()[:3] == ["completed_with_failures", LONG, "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--columns job,nope", "there is no column 'nope'"),
+        ("--since yesterday", "--since yesterday is not a time"),
+        ("--since 999999999w", "is not a time"),
+    ],
+)
+def test_mistakes_are_told(ended: Workspace, arguments: str, said: str) -> None:
+    done = ended.run("job", "list", *arguments.split())
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_an_empty_choice_is_not_an_empty_master(ended: Workspace) -> None:
+    assert ended.run("job", "list", "--only", "queued").stdout == "No job fits --only, --since and --name.\n"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, LONG), (50, "digits-20260501-1…"), (44, "digits-2026…"), (40, LONG)])
+def test_only_names_are_shortened_and_only_if_that_makes_the_list_fit(width: int, shown: str) -> None:
+    chosen, cells = ["job", "state", "age"], ["completed_with_failures", "59min"]
+    assert job_list._shortened(chosen, [[LONG, *cells]], width) == (chosen, [[shown, *cells]])
+
+
+def test_states_of_the_option_are_those_of_jobs() -> None:
+    assert {*job_list.JobStateName} == {*JobState} - {JobState.UNKNOWN}
+
+
+def test_moments_and_short_times() -> None:
+    now = datetime.now(UTC)
+    for text, ago in {"90s": 90, "5 min": 300, "2h": 7200, "2d": 172_800, "1w": 604_800}.items():
+        moment = job_list._moment(text)
+        assert now - timedelta(seconds=ago) <= moment <= datetime.now(UTC) - timedelta(seconds=ago)
+    assert [brief_duration(seconds) for seconds in (0.4, 59, 60, 7199, 86_400)] == ["0s", "59s", "1min", "1h", "1d"]
+    with pytest.raises(UsageError):
+        job_list._moment("")
+    assert job_list._age(Job("j", "", JobState.QUEUED)) == ""
