@@ -127,19 +127,19 @@ def test_the_same_command_again_is_a_new_run_with_the_same_output(trained: Path,
     assert len(json.loads(listed.stdout)) == 2
 
 
-def test_a_damaged_image_fails_its_mini_batch_and_is_told(trained: Path) -> None:
+def test_a_damaged_image_alone_fails_and_is_named(trained: Path) -> None:
     """What examples/digits/README.md says of a damaged image."""
     folder = trained / "damaged"
     shutil.copytree(trained / "digits", folder, ignore=shutil.ignore_patterns("output"))
     (folder / "images/03/0307.pgm").write_bytes(b"no image")
     run(BIN / "windrow", "run", folder / "job.yml", "--state", trained / "state-damaged", cwd=trained)
     rows = (folder / "output/digits.csv").read_text().splitlines()
-    assert len(rows) == 1797 - 50
+    assert len(rows) == 1797 - 1
     assert not [row for row in rows if row.startswith("0307.pgm")]
     failed = (folder / "output/failed_items.csv").read_text().splitlines()
-    assert len(failed) == 1 + 50
+    assert len(failed) == 1 + 1
     assert "exception" in failed[1]
-    assert any("0307.pgm" in line for line in failed)
+    assert "0307.pgm" in failed[1]
 
 
 def test_readme_names_commands_that_exist(trained: Path, tmp_path: Path) -> None:
