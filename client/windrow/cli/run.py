@@ -166,7 +166,7 @@ class _Run:
             pass  # the master has ended; report what was seen last
 
     def _load(self) -> LoadedJob:
-        from windrow.sdk.private_master import SessionAssets
+        from windrow.sdk.session_client import SessionAssets
         from windrow.spec import load_job
 
         job_file = self._options.job_file
@@ -216,7 +216,7 @@ class _Run:
     def _follow(self, session: Session, loaded: LoadedJob | None) -> tuple[Job, dict[str, Any]]:
         """Begin or continue the run, and follow it to its end, even if the master or its owner ends."""
         from windrow.embedded.session import OwnerGone
-        from windrow.sdk.private_master import connect
+        from windrow.sdk.session_client import connect
 
         seq = 0
         while True:

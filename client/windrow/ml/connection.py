@@ -109,7 +109,7 @@ class MasterConnection:
             self._closer = weakref.finalize(self, self._client.close)
             return
         from windrow.embedded.session import open_session
-        from windrow.sdk.private_master import connect
+        from windrow.sdk.session_client import connect
 
         session = open_session(
             self.state,

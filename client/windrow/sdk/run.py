@@ -13,10 +13,10 @@ from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
-from windrow.sdk.private_master import SessionAssets, connect
 from windrow.sdk.progress_bar import ProgressBar, open_bar
 from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import begin
+from windrow.sdk.session_client import SessionAssets, connect
 
 if TYPE_CHECKING:
     import pandas as pd
