@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import windrow
-from client_workspace import Workspace, served_master
+from client_workspace import Workspace, served_master, wait_until
 from windrow.cli.completion import job_and_step_names, job_names
 from windrow.errors import NotFound, UsageError
 from windrow.sdk import job_names as names
@@ -62,6 +63,9 @@ def test_results_are_taken_over_by_any_name(ended: Workspace) -> None:
 
 def test_a_run_takes_results_over_by_any_name(workspace: Workspace) -> None:
     workspace.write(["a"], name="name: first")
+    # The result of a file that is as new as the job is not taken over: it could have changed while it was read.
+    changed = (workspace.folder / "data" / "item000.txt").stat().st_ctime
+    wait_until(lambda: time.time() > changed + 2.1, "the file is old enough", 30)
     assert workspace.run("run", "job.yml").returncode == 0
     done = workspace.run("run", "job.yml", "--since", "fir", "--restart", "--format", "json")
     end = json.loads(done.stdout.splitlines()[-1])
