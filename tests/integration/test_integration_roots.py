@@ -91,7 +91,7 @@ def test_an_output_by_way_of_a_link_that_was_laid_later_is_not_written(served: S
         served.start_agent("one")
         job = client.wait(job_id, timeout_s=DEADLINE_S, check=False)
     assert job.state is JobState.FAILED
-    assert f"{place}/rows.txt leads out of the datastores" in job.message
+    assert f"{place}/rows.txt leaves the datastores" in job.message
     assert not (tmp_path / "rows.txt").exists()
 
 
