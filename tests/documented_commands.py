@@ -100,6 +100,7 @@ WATCH = "docs/how-to/watch-a-job.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
 ONE_LINE = "docs/how-to/run-without-a-job-file.md"
+NOTEBOOK = "docs/how-to/work-in-a-notebook.md"
 MAP = "docs/how-to/map-a-function.md"
 CSV = "docs/how-to/run-on-your-own-csv.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
@@ -171,11 +172,17 @@ ELSEWHERE = {
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",
     (README, "windrow run code/sizes.py texts/ -o sizes.csv"): "with the block before",
+    (README, "windrow init orders.csv --job orders.yml"): "with the blocks before",
     (CSV, "windrow run code/score.py orders.csv -o totals.csv"): "tests/integration/test_integration_one_line.py",
     (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv"): "tests/integration/test_integration_one_line.py",
     (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv --workers 4 --timeout 600 -- --threshold 0.5"): "the same",
     (ONE_LINE, "windrow run sizes.py photos/ -o sizes.csv --save job.yml"): "the same",
     (ONE_LINE, "windrow init photos/"): "the same",
+    (ONE_LINE, "from pathlib import Path"): "an example of a script; the script of the README is one, too",
+    (NOTEBOOK, "import windrow"): "tests/client/test_client_notebook.py and tests/examples/test_examples_notebook.py",
+    (NOTEBOOK, "try:"): "the same",
+    (NOTEBOOK, 'with windrow.Client(state=".windrow") as client:'): "the same",
+    (PYTHON, "try:"): "the same",
     (README, "from pathlib import Path"): "the script of the job that all others run",
     ("CONTRIBUTING.md", "make setup"): "runs this test",
     ("CONTRIBUTING.md", "@fault(7)"): "a part of tests/simulation",

@@ -181,8 +181,12 @@ def test_the_one_line_of_the_readme_saves_its_job_file(tmp_path: Path) -> None:
     (line,) = block(README, "windrow run code/sizes.py texts/ -o sizes.csv").lines
     told = run(BIN / "windrow", *line.split()[1:], "--slots", "2", cwd=tmp_path)
     assert "Completed: 100 items in 10 mini-batches, 100 rows" in told.stdout
-    shown = text.split("```\n")
-    assert any("100 files, 10 in each mini-batch" in one for one in shown)
+    for shown in ("in each mini-batch (chosen; --mini-batch-size sets it)", "Step sizes sets no threshold: any number"):
+        assert shown in text
+        assert shown in told.stdout + told.stderr
+    for line in block(README, "windrow init orders.csv --job orders.yml").lines:
+        run(BIN / "windrow", *line.split()[1:], cwd=tmp_path)
+    assert len((tmp_path / "totals.csv").read_text().splitlines()) == 1001
     run(BIN / "windrow", *line.split()[1:], "--slots", "2", "--save", "job.yml", cwd=tmp_path)
     added = ("mini_batch_error_threshold", "retry_settings")
     job = text.split("```yaml\n")[1].split("```")[0].splitlines()

@@ -261,7 +261,12 @@ def test_steps_run_on_the_nodes_of_their_pools_and_wait_for_them(fleet: Fleet) -
     assert followed.returncode == 0, followed.stdout + followed.stderr
     listed = fleet.run("node", "list").stdout
     check_words(listed, ["POOL", "cpu-cluster,other", "gpu-cluster"])
-    logs = [file.parts for file in (fleet.folder / "master-state").rglob("*.stdout.txt") if file.stat().st_size]
-    assert {(parts[-5], parts[-2]) for parts in logs} == {("prepare", "cpu1"), ("train", "gpu1")}
+
+    def logs() -> set[tuple[str, str]]:
+        files = [file for file in (fleet.folder / "master-state").rglob("*.stdout.txt") if file.stat().st_size]
+        return {(file.parts[-5], file.parts[-2]) for file in files}
+
+    # Nodes push what commands print once a second.
+    wait_until(lambda: logs() == {("prepare", "cpu1"), ("train", "gpu1")}, "each step has run in its pool")
     refused = fleet.run("agent", "--folder", "x", "--pool", "no pool")
     assert refused.returncode == 2 and "--pool no pool" in refused.stderr
