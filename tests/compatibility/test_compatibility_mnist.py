@@ -187,14 +187,14 @@ def test_images_are_identified_as_in_the_mnist_sample(
     assert "init() is called." in logged[0].read_text()
 
 
-def test_one_bad_image_leaves_out_its_mini_batch_alone(job: CompatibilityJob) -> None:
+def test_one_bad_image_is_left_out_alone(job: CompatibilityJob) -> None:
     """The sample tolerates 5 mini-batches; the 10th image is in the first one by name."""
     write_mnist(job)
     job.write("prepared/mnist/10.png", "no number")
     code, text = job.run(*ALONE, *PREPARED, file="pipeline.yml")
     assert code == 0
     rows = output_of(text).read_text().splitlines()
-    assert len(rows) == 12 - 5
-    assert not {"0.png: 0", "1.png: 3", "11.png: 33"} & set(rows)
+    assert len(rows) == 12 - 1
+    assert not [row for row in rows if row.startswith("10.png")]
     code, _ = job.run("--strict", *ALONE, *PREPARED, file="pipeline.yml")
     assert code == 3

@@ -184,8 +184,8 @@ def test_the_one_line_of_the_readme_saves_its_job_file(tmp_path: Path) -> None:
     for shown in ("in each mini-batch (chosen; --mini-batch-size sets it)", "Step sizes sets no threshold: any number"):
         assert shown in text
         assert shown in told.stdout + told.stderr
-    for line in block(README, "windrow init orders.csv --job orders.yml").lines:
-        run(BIN / "windrow", *line.split()[1:], cwd=tmp_path)
+    for of_table in block(README, "windrow init orders.csv --job orders.yml").lines:
+        run(BIN / "windrow", *of_table.split()[1:], cwd=tmp_path)
     assert len((tmp_path / "totals.csv").read_text().splitlines()) == 1001
     run(BIN / "windrow", *line.split()[1:], "--slots", "2", "--save", "job.yml", cwd=tmp_path)
     added = ("mini_batch_error_threshold", "retry_settings")

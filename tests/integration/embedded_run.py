@@ -72,9 +72,10 @@ class EmbeddedRun:
         (folder / "job.yml").write_text(JOB.format(size=size, settings=settings))
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        """Start `windrow run job.yml`."""
+        """Start `windrow run job.yml`. Failed items alone do not change its exit code."""
+        tolerant = () if "--strict" in options else ("--tolerate",)
         self.process = subprocess.Popen(
-            [WINDROW, "run", "job.yml", "--no-progress", *options],
+            [WINDROW, "run", "job.yml", "--no-progress", *tolerant, *options],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

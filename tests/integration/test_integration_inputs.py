@@ -113,7 +113,7 @@ def test_mini_batches_of_tables_that_could_not_be_loaded_are_told_as_such(make: 
 
 def test_forty_thousand_files_in_one_mini_batch(make: Make) -> None:
     run = make("def run(mini_batch):\n    return [len(mini_batch)]\n", files=40_000, size=50_000)
-    code, text = run.run("--tolerate")
+    code, text = run.run()
     assert code == 0, text
     assert run.output.read_text() == "40000\n"
     counters = check_counts(run)

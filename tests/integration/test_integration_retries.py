@@ -211,7 +211,7 @@ def test_only_what_failed_is_told_of_an_ended_job(fleet: Fleet) -> None:
     fleet.create("job", "--set", "jobs.score.mini_batch_error_threshold=0")
     fleet.run("job", "stream", "job")
     explained = " ".join(fleet.run("job", "explain", "job").stdout.split())
-    check_words(explained, ["job is failed", "score: FAILED", "RUN_EXCEPTION", "never", "windrow job retry job"])
+    check_words(explained, ["job is failed", "score: FAILED", "ValueError", "never", "windrow job retry job"])
     assert Path(fleet.folder / "code").is_dir()
 
 
