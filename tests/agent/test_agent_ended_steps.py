@@ -38,10 +38,10 @@ def ended(folder: Path, steps: int, *, broken: bool = False, unsaved: str = "") 
                 lock = Lock(os.sysconf("SC_OPEN_MAX") + 1)
                 step.environment = Held(folder, folder, "3.11", [], lock)
             all_steps.add(step)
-            all_steps.ask(step_id)
+            all_steps.ask(step_id, 1)
         await asyncio.gather(*tasks)
         for step_id in range(1, steps + 1):
-            all_steps.ask(step_id)
+            all_steps.ask(step_id, 1)
         return list(rpc.WorkRequest.FromString(outgoing.take(1 << 20)).ended_steps)
 
     return asyncio.run(scenario())

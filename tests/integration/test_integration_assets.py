@@ -127,7 +127,7 @@ def test_a_version_that_is_taken_is_refused_before_any_work(pair: Served, tmp_pa
     pair.start_master()
     with pair.client() as client:
         client.create_data("names", run.folder / "data", version=1)
-        with pytest.raises(RequestRefused, match="names:1 is there already") as caught:
+        with pytest.raises(RequestRefused, match="names:1 already exists") as caught:
             client.submit(job)
         assert caught.value.reason == "ASSET_EXISTS"
 
@@ -171,7 +171,7 @@ def test_a_served_master_registers_only_what_its_jobs_may_read(served: Served, t
             client.create_data("x", served.datastore / "inside", type="uri_file")
         with pytest.raises(RequestRefused, match="is not a type of a data asset"):
             client.create_data("x", served.datastore / "inside", type="custom_model")
-        with pytest.raises(RequestRefused, match="no version"):
+        with pytest.raises(RequestRefused, match="not a valid version"):
             client.create_data("x", served.datastore / "inside", version="latest")
         assert client.create_data("x", served.datastore / "inside").version == "1"
         named = client.create_data("y", "azureml://datastores/default/paths/inside")

@@ -111,7 +111,7 @@ def test_only_a_node_that_is_gone_is_removed(fleet: Fleet) -> None:
         check_words(refused.stderr, ["no node named nobody", "windrow node list"])
     refused = fleet.run("node", "remove", "one", "--format", "json")
     assert (refused.returncode, json.loads(refused.stdout)["reason"]) == (2, "NODE_CONNECTED")
-    check_words(json.loads(refused.stdout)["message"], ["one is here", "windrow node drain one"])
+    check_words(json.loads(refused.stdout)["message"], ["one is still connected", "windrow node drain one"])
     done(fleet, "node", "cordon", "one")
     fleet.processes["one"].kill()
     fleet.processes["one"].wait()

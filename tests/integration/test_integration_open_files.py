@@ -26,7 +26,7 @@ def test_too_few_for_ever_is_told_at_once(make: Make, limit: int, needed: int) -
     run = make(LIMIT)
     done = run_with(run, f"-n {limit}", "--slots 1")
     assert done.returncode == 2, done.stdout + done.stderr
-    check_words(done.stderr, [f"at most {limit} files", f"{needed} are needed", "ulimit -Hn"])
+    check_words(done.stderr, [f"needs {needed} open files", f"the limit is {limit}", "ulimit -Hn"])
     assert not run.state.exists()
 
 
@@ -51,4 +51,4 @@ def test_a_master_and_an_agent_tell_it_too(make: Make, role: str) -> None:
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    check_words(done.stderr, ["at most 40 files", "ulimit -Hn"])
+    check_words(done.stderr, ["the limit is 40", "ulimit -Hn"])

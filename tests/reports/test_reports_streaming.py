@@ -15,6 +15,7 @@ from windrow_master.core.records import AttemptRow, Dirty
 from windrow_master.core.states import AttemptState, Cause, Phase
 from windrow_master.reports.mini_batch_tables import PROCESSED_COLUMNS, write_processed, write_summaries
 from windrow_master.reports.script_errors import KINDS_MAX, write_script_errors
+from windrow_master.store.records import FailureRow
 from windrow_master.store.sqlite.store import SqliteStore
 
 STEP = StepId(1)
@@ -183,6 +184,11 @@ class ManyPages:
                 )
                 for n in range(500)
             ]
+
+    def failures_of(self, step_id: StepId) -> Iterator[list[FailureRow]]:
+        for number in range(self._pages):
+            first = number * 500
+            yield [FailureRow(first + n, 1, Cause.EXCEPTION, "bad", 1, 0, 0, 0, 1, NODE) for n in range(500)]
 
 
 def peak_of(pages: int, tmp_path: Path) -> int:
