@@ -221,14 +221,14 @@ def test_reports_of_an_end_that_are_written_while_the_job_runs_again_are_not_tak
         reporter = reporter_of(store, tmp_path)
         write_tables = reporter._write_tables
 
-        def slow(step_id: StepId, step_logs: Path) -> list[str]:
+        def slow(step_id: StepId, step_logs: Path, *, settled: bool) -> list[str]:
             begun.set()
-            gate.wait()
-            return write_tables(step_id, step_logs)
+            assert gate.wait(60)
+            return write_tables(step_id, step_logs, settled=settled)
 
         reporter._write_tables = slow  # type: ignore[method-assign]
         reporter.end_job(KEY)
-        await asyncio.to_thread(begun.wait)
+        assert await asyncio.to_thread(begun.wait, 60)
         commit(store, job_row(JobState.RUNNING, seq=12, generation=2), step_row(StepState.RUNNING, 4))
         reporter.running(KEY)
         reporter._look([KEY])
