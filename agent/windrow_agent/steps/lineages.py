@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 if TYPE_CHECKING:
-    from windrow_agent.steps.step import LogFile
+    from windrow_agent.workers.capture import LogFile
 
 KEPT = 1000
 

@@ -42,7 +42,7 @@ from windrow_agent.leases.pace import Pace
 from windrow_agent.steps.code_cache import CodeSums
 from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.reader import needs_fetching
-from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile
+from windrow_agent.workers.capture import LIMIT_BYTES, CapturedFile, LogFile
 from windrow_agent.workers.deadlines import Limits
 from windrow_agent.workers.process import WorkerProcess
 
@@ -65,18 +65,6 @@ class StepState(IntEnum):
 
 class BadStep(ValueError):
     """The specification of a step cannot be used."""
-
-
-@dataclass(slots=True)
-class LogFile:
-    """One log file of one worker, and its name for the master.
-
-    Not the client's `LogFile`, which is a file that the master keeps.
-    """
-
-    kind: rpc.LogKind.ValueType
-    process_number: int
-    file: CapturedFile
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 LIMIT_BYTES = 64 << 20
 """Most disk space for one file, exceeded only by what a worker writes between two checks."""
@@ -166,3 +171,15 @@ class CapturedFile:
 
     def _notice(self, count: int) -> bytes:
         return f"\n[windrow: {count} bytes of output are left out here; a file keeps {self._limit >> 20} MB]\n".encode()
+
+
+@dataclass(slots=True)
+class LogFile:
+    """One log file of one worker, and its name for the master.
+
+    Not the client's `LogFile`, which is a file that the master keeps.
+    """
+
+    kind: rpc.LogKind.ValueType
+    process_number: int
+    file: CapturedFile

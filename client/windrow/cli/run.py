@@ -11,7 +11,6 @@ from windrow.cli import exit_codes
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
-from windrow.cli.run_start import open_run_session
 from windrow.common import garbage_collector
 from windrow.common.quantities import counted
 from windrow.storage.credentials import hide_credentials
@@ -190,7 +189,7 @@ class _Run:
 
     def _opened(self) -> Session:
         if self._session is None:
-            self._session = open_run_session(self._options)
+            self._session = self._options.open_session()
         return self._session
 
     def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:

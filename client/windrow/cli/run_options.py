@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from windrow.embedded.session import Session
+
 FLAGS = {
     "--dry-run": "dry_run",
     "--restart": "restart",
@@ -88,6 +92,19 @@ class RunOptions:
     def is_script(self) -> bool:
         """Whether a script runs without a job file."""
         return self.job_file.endswith(".py")
+
+    def open_session(self) -> Session:
+        """Open the state folder of the run, with a private master and agent. Raises what `open_session` raises."""
+        from windrow.embedded.session import open_session
+
+        return open_session(
+            self.state,
+            with_agent=True,
+            python=self.python,
+            environments=self.environments,
+            slots=self.slots,
+            datastores=self.datastores,
+        )
 
     def misplaced(self) -> str:
         """An option or input that is given beside a job file, as typed; "" if there is none."""

@@ -43,7 +43,7 @@ def _run(options: RunOptions) -> int:
         from windrow.errors import WindrowError
 
         try:
-            session = open_run_session(options)
+            session = options.open_session()
         except WindrowError as raised:
             error = raised
         except KeyboardInterrupt:
@@ -55,17 +55,3 @@ def _run(options: RunOptions) -> int:
     from windrow.cli.run import run_command
 
     return run_command(options, session)
-
-
-def open_run_session(options: RunOptions) -> Session:
-    """Open the state folder of a run, with a private master and agent. Raises what `open_session` raises."""
-    from windrow.embedded.session import open_session
-
-    return open_session(
-        options.state,
-        with_agent=True,
-        python=options.python,
-        environments=options.environments,
-        slots=options.slots,
-        datastores=options.datastores,
-    )
