@@ -6,8 +6,8 @@ that recovered on retry apart. Pure; regular expressions are imported at the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from windrow.common.quantities import counted
 
@@ -37,6 +37,19 @@ _NAMES = {
     "input_misread": "input that was read unlike it was divided",
 }
 """What happened to an attempt, for causes whose messages do not name a type of error."""
+
+
+class FailedStep(Protocol):
+    """A step and what failed in it; `windrow.sdk.job.Step` has this shape."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def is_command(self) -> bool: ...
+    @property
+    def failure_kinds(self) -> Sequence[FailureKind]: ...
 
 
 class KindKey(NamedTuple):
@@ -143,3 +156,8 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     if others:
         return f"{told}; {counted(others, 'more attempt')} met it and {after}"
     return told if kind.attempts <= kind.mini_batches else f"{told}, in {attempts}"
+
+
+def cause_line(step: FailedStep, kind: FailureKind) -> str:
+    """How much failed, with what and where in the script: one clause, after the name of the step."""
+    return f"{step.name}: {headline(kind, settled=step.state == 'completed', is_command=step.is_command)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from windrow.common.failure_kinds import FailureKind, headline
+from windrow.common.failure_kinds import FailureKind, cause_line
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed
 from windrow.sdk.job import Job, JobState, Step
@@ -49,11 +49,6 @@ def main_cause(job: Job) -> tuple[Step, FailureKind] | None:
     found = [(step, kind) for step in job.steps for kind in step.failure_kinds if kind.is_permanent]
     # Kinds come in order already; sorting is stable.
     return min(found, key=lambda pair: pair[0].state != "failed", default=None)
-
-
-def cause_line(step: Step, kind: FailureKind) -> str:
-    """How much failed, with what and where in the script: one clause, after the name of the step."""
-    return f"{step.name}: {headline(kind, settled=step.state == 'completed', is_command=step.is_command)}"
 
 
 def state_option(state: str | os.PathLike[str]) -> str:

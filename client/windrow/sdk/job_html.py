@@ -2,18 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
+from windrow.common.failure_kinds import FailedStep, cause_line
 from windrow.common.quantities import counted, duration
-
-if TYPE_CHECKING:
-    from windrow.sdk.job import Job
 
 KINDS_SHOWN = 3
 MESSAGE_CHARACTERS_MAX = 300
 _SIGNS = {"completed": "✓", "completed_with_failures": "!", "failed": "✗", "cancelled": "✗", "paused": "‖"}
 _STRIPES = "repeating-linear-gradient(135deg,currentColor 0 2px,transparent 2px 5px)"
+
+
+class ShownState(Protocol):
+    """The state of a job."""
+
+    @property
+    def value(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+
+
+class ShownItems(Protocol):
+    """Numbers of items."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def ok(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+
+
+class ShownMiniBatches(Protocol):
+    """Numbers of mini-batches."""
+
+    @property
+    def total(self) -> int: ...
+    @property
+    def succeeded(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def done(self) -> int: ...
+
+
+class ShownStep(FailedStep, Protocol):
+    """A step of a job."""
+
+    @property
+    def rows(self) -> int: ...
+
+
+class ShownJob(Protocol):
+    """What is shown of a job; `windrow.Job` has this shape, and shows itself by this module."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def display_name(self) -> str: ...
+    @property
+    def state(self) -> ShownState: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def create_time(self) -> datetime | None: ...
+    @property
+    def end_time(self) -> datetime | None: ...
+    @property
+    def steps(self) -> Sequence[ShownStep]: ...
+    @property
+    def items(self) -> ShownItems: ...
+    @property
+    def mini_batches(self) -> ShownMiniBatches: ...
+    @property
+    def parallel(self) -> ShownJob: ...
 
 
 class Progress(NamedTuple):
@@ -33,7 +98,7 @@ class Progress(NamedTuple):
         return f"{self.ok:,} of {counted(self.total, self.unit)} ok{failed}"
 
 
-def progress_of(job: Job) -> Progress:
+def progress_of(job: ShownJob) -> Progress:
     """How far a job is. Steps that are not planned yet are not counted, so the total may grow."""
     items, batches = job.items, job.mini_batches
     if items.total:
@@ -42,7 +107,7 @@ def progress_of(job: Job) -> Progress:
     return Progress(unit, batches.total, batches.succeeded, batches.failed)
 
 
-def job_html(job: Job, options: str = "") -> str:
+def job_html(job: ShownJob, options: str = "") -> str:
     """The state of a job, a bar, counts, what failed, and the command that shows the report.
 
     `options`: what commands about the job need, such as ` --state folder`.
@@ -72,7 +137,7 @@ def _bar(progress: Progress) -> str:
     )
 
 
-def _counts(job: Job, progress: Progress) -> str:
+def _counts(job: ShownJob, progress: Progress) -> str:
     parts = [progress.words]
     batches = job.parallel.mini_batches
     if progress.unit == "item" and batches.total:
@@ -84,9 +149,7 @@ def _counts(job: Job, progress: Progress) -> str:
     return " · ".join(parts)
 
 
-def _failures(job: Job) -> list[str]:
-    from windrow.sdk.ending import cause_line
-
+def _failures(job: ShownJob) -> list[str]:
     kinds = [(step, kind) for step in job.steps for kind in step.failure_kinds]
     # Kinds come in order already; sorting is stable.
     kinds.sort(key=lambda pair: not pair[1].is_permanent)
