@@ -83,7 +83,8 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
     for name, value in {"HOME": str(workspace.folder), "IPYTHONDIR": str(workspace.folder / "ipython")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("WINDROW_MASTER", raising=False)
-    workspace.write(["a", "raise"], error_threshold=0)
+    # One worker: the first item is done before the second one fails the job.
+    workspace.write(["a", "raise"], error_threshold=0, workers=1)
     notebook = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_code_cell("import windrow"),
