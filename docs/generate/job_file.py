@@ -77,6 +77,10 @@ def kind(field: Field) -> str:
     match field.kind:
         case "choice":
             return ", ".join(f"`{choice}`" for choice in field.choices)
+        case "duration":
+            return "a time with its unit, such as `1s`"
+        case "rate":
+            return "a rate, such as `20/s`"
         case "size":
             return "a number, or a size such as `100kb`"
         case "text" | "node":

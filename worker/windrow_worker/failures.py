@@ -37,9 +37,11 @@ _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "i
 """Code between the host and a script that is being imported."""
 
 
-def encode_failure(cause: str, message: str, detail: str, failed: Sequence[FailedItems] = ()) -> bytes:
+def encode_failure(
+    cause: str, message: str, detail: str, failed: Sequence[FailedItems] = (), retry_after_s: float = 0.0
+) -> bytes:
     """The side document of an INIT_FAILED or FAILED frame. Lone surrogates and control characters become escapes.
-    `failed`: the items, if it is known of each that it fails.
+    `failed`: the items, if it is known of each that it fails. `retry_after_s`: how long the exception asks to wait.
     """
     line = " ".join(_cut(message, MESSAGE_CHARACTERS_MAX).split())
     document: Dict[str, Any] = {
@@ -49,6 +51,8 @@ def encode_failure(cause: str, message: str, detail: str, failed: Sequence[Faile
     }
     if failed:
         document["failed"] = _failed(failed)
+    if retry_after_s:
+        document["retry_after_s"] = retry_after_s
     return json.dumps(document, ensure_ascii=False).encode()
 
 

@@ -23,7 +23,7 @@ from io import open  # a script may replace the one in builtins
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from windrow_worker import failure_causes, failures, process, splitting
+from windrow_worker import failure_causes, failures, process, retry_after, splitting
 from windrow_worker.loading import is_row_index_exact, make_loader
 from windrow_worker.protocol import exits, frames, page
 from windrow_worker.protocol.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
@@ -246,7 +246,9 @@ class Host:
             self._leave_if_forked(error)
             report.run_us = (run_ended - run_started) // 1000
             enter(page.RETURNING, lease_id, index, items)
-            self._send_failure(started, failures.EXCEPTION, *failure_causes.run_failure(self._configuration, error))
+            message, detail = failure_causes.run_failure(self._configuration, error)
+            asked_s = retry_after.seconds_of(error)
+            self._send_failure(started, failures.EXCEPTION, message, detail, retry_after_s=asked_s)
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
@@ -287,6 +289,7 @@ class Host:
         gathered = self._rows.gather(lease_id)
         marked: List[splitting.FailedItems] = []
         first_item = item_first if self._row_index_exact else None
+        pace = splitting.Pace(order, lambda: enter(page.RETURNING, lease_id, index, items))
 
         def run_piece(first: int, count: int) -> Optional[Tuple[str, str, str]]:
             value = splitting.piece_of(loaded.value, first, count)
@@ -297,11 +300,13 @@ class Host:
                 begins = None if first_item is None else first_item + first
                 key, piece = loaded.partition_key_value, (first, count)
                 context = MiniBatchContext(index, attempt - 1, begins, key, self._loader, recipe, value, piece)
+            pace.wait(count)
             run_started = enter(page.RUNNING, lease_id, index, items, first, count)
             try:
                 result = self._script.run(value) if context is None else self._script.run(value, context)
             except BaseException as error:
                 self._leave_if_forked(error)
+                pace.delay(retry_after.seconds_of(error))
                 message, detail = failure_causes.run_failure(self._configuration, error)
                 return failures.EXCEPTION, message, detail
             finally:
@@ -398,10 +403,17 @@ class Host:
         return content
 
     def _send_failure(
-        self, started: int, cause: str, message: str, detail: str, *, failed: Sequence[splitting.FailedItems] = ()
+        self,
+        started: int,
+        cause: str,
+        message: str,
+        detail: str,
+        *,
+        failed: Sequence[splitting.FailedItems] = (),
+        retry_after_s: float = 0.0,
     ) -> None:
         self._finish_report(started)
-        side = failures.encode_failure(cause, message, detail, failed)
+        side = failures.encode_failure(cause, message, detail, failed, retry_after_s)
         self._results.send(frames.encode_frame(frames.FAILED, self._report, side=side))
         self._page.completed += 1
         self._page.enter(page.IDLE)

@@ -117,10 +117,17 @@ class ReplayHost(Host):
         process.leave(INTERRUPTED if self._was_interrupted else FAILED)
 
     def _send_failure(
-        self, started: int, cause: str, message: str, detail: str, *, failed: Sequence[FailedItems] = ()
+        self,
+        started: int,
+        cause: str,
+        message: str,
+        detail: str,
+        *,
+        failed: Sequence[FailedItems] = (),
+        retry_after_s: float = 0.0,
     ) -> None:
         error = sys.exc_info()[1]
-        super()._send_failure(started, cause, message, detail, failed=failed)
+        super()._send_failure(started, cause, message, detail, failed=failed, retry_after_s=retry_after_s)
         self._tell_failure(error, message, cause)
         self._tell_figures()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+from time import monotonic, sleep  # a script may replace those in their module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
     Failure = Tuple[str, str, str]
     """Cause, message and detail."""
+
+DELAY_MAX_S = 60.0
+"""An exception that asks for a longer wait is not obeyed while a worker is held for it."""
+
+ALIVE_S = 5.0
+"""In a wait, the page is renewed at this interval; less than any time limit for what follows `run()`."""
 
 _LENGTH = struct.Struct("<I")
 
@@ -37,15 +44,46 @@ class FailedItems:
 
 class Order:
     """How to split a mini-batch. `cuts`: where pieces begin, beside the first. `given_up`: items that are not run.
-    `runs_max`: the number of calls of `run()` after which a piece that fails is no longer halved.
+    `runs_max`: the number of calls of `run()` after which a piece that fails is no longer halved. `call_s`, `item_s`:
+    by the rate limit, the seconds from a call of `run()` to the next one, and for each of its items; 0.0 for no limit.
     """
 
-    __slots__ = ("cuts", "given_up", "runs_max")
+    __slots__ = ("call_s", "cuts", "given_up", "item_s", "runs_max")
 
-    def __init__(self, cuts: List[int], given_up: List[FailedItems], runs_max: int) -> None:
+    def __init__(
+        self, cuts: List[int], given_up: List[FailedItems], runs_max: int, call_s: float = 0.0, item_s: float = 0.0
+    ) -> None:
         self.cuts = cuts
         self.given_up = given_up
         self.runs_max = runs_max
+        self.call_s = call_s
+        self.item_s = item_s
+
+
+class Pace:
+    """When the next piece of a mini-batch may run: by the rate limit, and by what the last exception has asked for.
+
+    `alive` is called again and again during a wait, so that a wait is not taken for a piece that hangs.
+    """
+
+    def __init__(self, order: Order, alive: Callable[[], Any]) -> None:
+        self._call_s = order.call_s
+        self._item_s = order.item_s
+        self._alive = alive
+        self._due = monotonic()
+
+    def wait(self, items: int) -> None:
+        """Waits until a piece of so many items may run."""
+        left = self._due - monotonic()
+        while left > 0:
+            sleep(min(left, ALIVE_S))
+            self._alive()
+            left = self._due - monotonic()
+        self._due = max(self._due, monotonic()) + self._call_s + self._item_s * items
+
+    def delay(self, seconds: float) -> None:
+        """Lets the next piece wait at least so long."""
+        self._due = max(self._due, monotonic() + min(seconds, DELAY_MAX_S))
 
 
 def read_order(packet: Any, begin: int) -> Tuple[Order, int]:
@@ -54,7 +92,8 @@ def read_order(packet: Any, begin: int) -> Tuple[Order, int]:
     begin += _LENGTH.size
     document = json.loads(bytes(packet[begin : begin + length]))
     given_up = [FailedItems(*one) for one in document["given_up"]]
-    return Order(document["cuts"], given_up, document["runs_max"]), begin + length
+    pace = document["call_s"], document["item_s"]
+    return Order(document["cuts"], given_up, document["runs_max"], *pace), begin + length
 
 
 def pieces(order: Order, items: int) -> List[Tuple[int, int]]:

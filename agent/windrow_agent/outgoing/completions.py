@@ -41,6 +41,9 @@ _CAUSE_WORDS = {cause: word for word, cause in _ITEM_CAUSES.items()}
 
 _ITEM_MESSAGE_MAX = 1 << 10
 
+_RETRY_AFTER_S_MAX = 86_400
+"""A longer wait is not of the host's making."""
+
 _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_EXCEPTION: node.WORKER_PHASE_RUNNING,
     work.CAUSE_BAD_RETURN: node.WORKER_PHASE_RETURNING,
@@ -104,6 +107,7 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
         if result.type == FrameType.FAILED:
             completion.cause, completion.message, completion.detail = failure_of(side)
             completion.phase = _PHASES.get(completion.cause, node.WORKER_PHASE_UNSPECIFIED)
+            completion.retry_after_us = _retry_after_us(side)
         try:
             for column, count, example in side.get("misfits", ()):
                 completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
@@ -113,6 +117,13 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
         if "failed" in side:
             _add_failed_items(completion, side["failed"])
     return completion
+
+
+def _retry_after_us(side: dict[str, Any]) -> int:
+    """How long the exception of an attempt asks to wait before the next one, in µs; 0 if it does not ask."""
+    asked_s = side.get("retry_after_s", 0)
+    known = isinstance(asked_s, int | float) and 0 < asked_s <= _RETRY_AFTER_S_MAX
+    return int(asked_s * 1e6) if known else 0
 
 
 def _add_failed_items(completion: work.Completion, failed: Any) -> None:
@@ -137,7 +148,13 @@ def split_order(split: work.Split) -> bytes:
         [one.first, one.count, _CAUSE_WORDS.get(one.cause, "exception"), one.message, one.place]
         for one in split.given_up
     ]
-    document = {"cuts": list(split.cuts), "given_up": given_up, "runs_max": split.runs_max}
+    document = {
+        "cuts": list(split.cuts),
+        "given_up": given_up,
+        "runs_max": split.runs_max,
+        "call_s": split.call_s,
+        "item_s": split.item_s,
+    }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 

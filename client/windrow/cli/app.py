@@ -150,6 +150,21 @@ def run(
             "[default: 1].",
         ),
     ] = None,
+    retry_delay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With a script: so long a failed mini-batch waits for its first retry, such as 1s; twice as long for "
+            "each further one [default: not at all].",
+        ),
+    ] = None,
+    rate_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/s",
+            help="With a script: so many calls of run() may begin, such as 20/s or 500/min; or items: '20 items/s'.",
+        ),
+    ] = None,
     save: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With a script: write the equivalent job file, and run nothing."),
@@ -231,6 +246,7 @@ def run(
     options.workers, options.timeout, options.max_retries = workers, timeout, max_retries
     options.partition_keys, options.save = partition_keys, save
     options.returns, options.split = returns, split
+    options.retry_delay, options.rate_limit = retry_delay, rate_limit
     if misplaced := options.misplaced():
         raise typer.BadParameter(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "

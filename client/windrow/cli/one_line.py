@@ -88,6 +88,8 @@ def _one_line(options: RunOptions) -> OneLine:
         partition_keys=tuple(key for key in keys if key),
         returns=options.returns,
         split=options.split,
+        retry_delay=options.retry_delay,
+        rate_limit=options.rate_limit,
         arguments=tuple(options.arguments),
         slots=options.slots or options.workers or processors(),
     )

@@ -38,6 +38,8 @@ VALUES = {
     "--partition-keys": "partition_keys",
     "--returns": "returns",
     "--split": "split",
+    "--retry-delay": "retry_delay",
+    "--rate-limit": "rate_limit",
     "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
@@ -45,7 +47,7 @@ CHOICES = {"form": ("text", "json"), "environments": ("build", "own"), "kind": (
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
 ONE_LINE = (
     "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
-    "save",
+    "retry_delay", "rate_limit", "save",
 )  # fmt: skip
 """What stands in a job file, if there is one."""
 
@@ -68,6 +70,8 @@ class RunOptions:
         self.partition_keys: str | None = None
         self.returns: str | None = None
         self.split: str | None = None
+        self.retry_delay: str | None = None
+        self.rate_limit: str | None = None
         self.save: str | None = None
         self.sets: list[str] = []
         self.datastores: list[str] = []

@@ -18,7 +18,7 @@ from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
 from windrow_master.core.budgets import budget_left, count_failure
-from windrow_master.core.causes import reported_cause
+from windrow_master.core.causes import TRAITS, Budget, reported_cause
 from windrow_master.core.commands import (
     UNANSWERED,
     CompleteAttempts,
@@ -30,6 +30,7 @@ from windrow_master.core.commands import (
 from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
+from windrow_master.core.pace import RETRY_AFTER_MAX_S, retry_delay_s
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
@@ -332,7 +333,10 @@ def _after_failure(
     else:
         failures = count_failure(step, lease.mini_batch, lease.lease_id, cause)
         left = budget_left(step, failures, cause, elsewhere=has_other_node(state, step, lease.mini_batch))
+        if TRAITS[cause].budget == Budget.MAX_RETRIES:
+            delay_s = max(delay_s, retry_delay_s(step.settings.retry_delay_s, failures, lease.lease_id))
         if result is not None:
+            delay_s = max(delay_s, min(result.retry_after_us / 1e6, RETRY_AFTER_MAX_S))
             left = splits.goes_on(step, lease.mini_batch, cause, message, result, left=left)
     if left:
         step.counters.retries += 1

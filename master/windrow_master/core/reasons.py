@@ -6,6 +6,7 @@ the same order, and the first obstacle is the reason. `rpc.reason_words` puts it
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
@@ -44,6 +45,7 @@ class Code(StrEnum):
     """No node takes work."""
     NODE_FAULT = "NODE_FAULT"
     RETRY_DELAYED = "RETRY_DELAYED"
+    RATE_LIMITED = "RATE_LIMITED"
     NODES_DOUBTED = "NODES_DOUBTED"
     NODES_GAVE_UP = "NODES_GAVE_UP"
     NODES_ANSWER = "NODES_ANSWER"
@@ -109,6 +111,11 @@ class Reason(NamedTuple):
     """The pool that the step names."""
     pools: tuple[str, ...] = ()
     """The pools of the connected nodes."""
+    next_s: float | None = None
+    """The next one may begin in this time; None if that is not known."""
+    rate_per_s: float = math.inf
+    """The rate limit of the step."""
+    rate_counts_items: bool = False
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:
@@ -187,6 +194,8 @@ def _running(state: CoreState, step: Step, now: Moment) -> Reason:
         oldest=_oldest(leases, now),
         doubts=_doubts(state, step),
         given_up=_given_up(state, step),
+        rate_per_s=step.settings.rate_per_s,
+        rate_counts_items=step.settings.rate_counts_items,
     )
 
 
@@ -243,7 +252,18 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
         limit_s = step.settings.progress_update_timeout_s
         return Reason(name, Code.NODE_FAULT, step.progress.fault_message, queued=queued, limit_s=limit_s)
     if not step.ready.ready_count(now.monotonic_s):
-        return Reason(name, Code.RETRY_DELAYED, queued=queued)
+        due_s = step.ready.delayed[0][0]
+        next_s = None if math.isinf(due_s) else due_s - now.monotonic_s
+        return Reason(name, Code.RETRY_DELAYED, queued=queued, next_s=next_s)
+    if step.pace.due_s > now.monotonic_s:
+        return Reason(
+            name,
+            Code.RATE_LIMITED,
+            queued=queued,
+            next_s=step.pace.due_s - now.monotonic_s,
+            rate_per_s=step.settings.rate_per_s,
+            rate_counts_items=step.settings.rate_counts_items,
+        )
     doubts, given_up = _doubts(state, step), _given_up(state, step)
     if doubts or given_up:
         chosen = working_nodes(state, step, _serving(state.nodes.values()))

@@ -13,6 +13,7 @@ from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
+from windrow_master.core.pace import rate_left
 from windrow_master.core.pools import working_nodes
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.standing import Past
@@ -63,10 +64,13 @@ def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None
 def placement_due_s(state: CoreState, step: Step) -> float:
     """When (monotonic) time alone allows for a step what it did not at the last `pick`; inf: it will not.
 
-    A retry has waited long enough for another node, or a node has been set aside or doubted long enough.
+    A retry has waited long enough for another node, a node has been set aside or doubted long enough, or the rate limit
+    allows another call.
     """
     timing = state.timing
     moments = [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
+    if step.settings.rate_per_s < math.inf and len(step.ready.delayed) < len(step.ready):
+        moments.append(step.pace.due_s)
     for node_id in step.nodes.doubted:
         standing = step.nodes.standings[node_id]
         if standing.doubted_s is not None:
@@ -138,16 +142,19 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
     if not step.ready.ready_count(now.monotonic_s):
         _recall(state, step, places, now)
         return
-    if step.ready.retries:
-        _place_retries(state, step, places, now)
+    most = _allowed_now(step, now)
+    if step.ready.retries and most:
+        most -= _place_retries(state, step, places, now, most)
     # Trials come first: where the other nodes can hold all that is left, there would never be one.
-    _pour(step, [place for place in places if not place.is_fit and place.room > 0], now)
+    most -= _pour(step, [place for place in places if not place.is_fit and place.room > 0], now, most)
     fit = [place for place in places if place.is_fit and place.room > 0]
     ready = [place for place in fit if _is_ready(step, place.node)]
     if len(ready) < len(fit):
         # What a worker can begin at once does not wait for one that still loads its script.
-        _pour(step, [place for place in ready if place.held < place.slots], now, to_slots=True)
-    _pour(step, [place for place in fit if place.room > 0], now)
+        most -= _pour(step, [place for place in ready if place.held < place.slots], now, most, to_slots=True)
+    _pour(step, [place for place in fit if place.room > 0], now, most)
+    if most < math.inf:
+        _charge(step, [mini_batch for place in places for mini_batch in place.given], now)
     for place in places:
         if place.given:
             leases = _grant(state, step, place.node, place.given, now)
@@ -166,23 +173,61 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
         if limit is not None:
             wanted = min(wanted, limit)
         slots = max(1, node.workers.get(step_id, 1))
+        if step.settings.rate_per_s < math.inf:
+            # A lease is begun at once, so that the pace of leases is that of calls. Until a worker is ready, one waits.
+            wanted = min(wanted, slots if _is_ready(step, node) else 1)
         places.append(_Place(node, slots, held, wanted - held, limit is None))
     return places
 
 
-def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment) -> None:
-    """Give each retry to a node where it has not failed. A retry waits a while for room there, then any node will
-    do.
+def _rate_per_s(step: Step) -> float:
+    """The rate limit for leases: mini-batches that are split have their share of the step's (`pace.split_rate`)."""
+    return rate_left(step.settings.rate_per_s, step.settings.split, len(step.splits.running))
+
+
+def _allowed_now(step: Step, now: Moment) -> float:
+    """How many mini-batches the rate limit allows to begin now; inf without one."""
+    if step.settings.rate_per_s == math.inf:
+        return math.inf
+    units = step.pace.allowed(_rate_per_s(step), now.monotonic_s)
+    if units and step.settings.rate_counts_items:
+        # One that has more items than are allowed still begins: the next one waits for longer then.
+        return max(1, int(units / _mean_items(step)))
+    return units
+
+
+def _charge(step: Step, mini_batches: list[int], now: Moment) -> None:
+    """Count mini-batches that begin now for the rate limit. Those that are split set their own pace."""
+    whole = [mini_batch for mini_batch in mini_batches if mini_batch not in step.splits.running]
+    units: float = len(whole)
+    if step.settings.rate_counts_items and whole:
+        counts, mean = step.mini_batches.item_counts, _mean_items(step)
+        units = sum(counts[mini_batch] or mean for mini_batch in whole)
+    if units:
+        step.pace.charge(units, _rate_per_s(step), now.monotonic_s)
+
+
+def _mean_items(step: Step) -> float:
+    """The mean number of items of a mini-batch, as far as it is known; at least 1."""
+    counters = step.counters
+    known = counters.items_total
+    return max(1.0, known / max(1, counters.planned if any(step.mini_batches.item_counts[:1]) else counters.ended))
+
+
+def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Moment, most: float) -> int:
+    """Give each retry, at most `most`, to a node where it has not failed. A retry waits a while for room there, then
+    any node will do. Return how many were given.
     """
+    given = 0
     # Also waits for nodes that have not said yet how much they want.
     wanting = [place for place in places if place.node.capacity.get(step.step_id, 1) > 0]
     for past in sorted(step.ready.retries):
         fit = [place for place in wanting if place.is_fit] or wanting
         if not fit:
-            return
+            break
         ranks = {place.node.node_id: _rank(state, step, place.node, past) for place in fit}
         best = min(ranks.values())
-        while (waiting := step.ready.retries.get(past)) is not None:
+        while given < most and (waiting := step.ready.retries.get(past)) is not None:
             patient = now.monotonic_s - waiting[0][0] < state.timing.retry_wait_s
             able = [place for place in fit if place.room > 0 and (not patient or ranks[place.node.node_id] == best)]
             if not able:
@@ -190,6 +235,8 @@ def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Mome
             place = min(able, key=lambda place: (ranks[place.node.node_id], place.held / place.slots))
             # Evenly: not all to the first, where several have room.
             place.take(step.ready.take_retries(past, 1))
+            given += 1
+    return given
 
 
 def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bool, bool, bool]:
@@ -212,13 +259,15 @@ def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bo
     )
 
 
-def _pour(step: Step, places: list[_Place], now: Moment, *, to_slots: bool = False) -> None:
-    """Give mini-batches that may run anywhere to these nodes, so that loads become as even as their room allows.
-    `to_slots`: at most one lease for each slot.
+def _pour(step: Step, places: list[_Place], now: Moment, most: float, *, to_slots: bool = False) -> int:
+    """Give mini-batches that may run anywhere, at most `most`, to these nodes, so that loads become as even as their
+    room allows. `to_slots`: at most one lease for each slot. Return how many were given.
     """
     left = step.ready.size - step.ready.retry_count - len(step.ready.delayed)
+    if most < left:
+        left = int(most)
     if left <= 0 or not places:
-        return
+        return 0
     rooms = [min(place.room, place.slots - place.held) if to_slots else place.room for place in places]
     if left < sum(rooms):
         shares = _even_shares(
@@ -229,6 +278,7 @@ def _pour(step: Step, places: list[_Place], now: Moment, *, to_slots: bool = Fal
     for place, share in zip(places, shares, strict=True):
         if share:
             place.take(step.ready.take(share, now.monotonic_s))
+    return sum(shares)
 
 
 def _even_shares(places: list[tuple[int, int, int]], count: int) -> list[int]:

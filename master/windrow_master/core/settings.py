@@ -4,6 +4,7 @@ docs/reference/azure-ml/parallel-job.md#parallel-steps, #program-arguments, #ret
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,6 +69,12 @@ class StepSettings:
     mini_batch_error_threshold: int = -1
     allowed_failed_percent: float = 100.0
     max_retries: int = 2
+    retry_delay_s: float = 0.0
+    """The delay of the first retry of a mini-batch; it doubles with each further one (`pace`)."""
+    rate_per_s: float = math.inf
+    """The most calls of `run()`, or items given to it, a second on all nodes together; no limit if inf."""
+    rate_counts_items: bool = False
+    """`rate_per_s` counts items."""
     split: int = 0
     """How many mini-batches at a time are split to find the items that fail; none if 0."""
     returns_items: bool = True

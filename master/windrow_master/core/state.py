@@ -25,6 +25,7 @@ from windrow_master.core.ids import (
 )
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches, Tries
+from windrow_master.core.pace import Pace
 from windrow_master.core.ready import ReadyQueue
 from windrow_master.core.records import (
     AttemptRow,
@@ -71,6 +72,7 @@ class Step:
     workers: StepWorkers = field(default_factory=StepWorkers)
     nodes: StepNodes = field(default_factory=StepNodes)
     splits: StepSplits = field(default_factory=StepSplits)
+    pace: Pace = field(default_factory=Pace)
 
     def become(self, after: StepState) -> None:
         """Change the step's state. Raises IllegalTransition."""

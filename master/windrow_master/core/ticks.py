@@ -105,6 +105,7 @@ def _shift_deadlines(state: CoreState, gap_s: float, now: Moment) -> None:
         if step.workers.offered_s is not None:
             step.workers.offered_s += gap_s
         step.ready.shift(gap_s)
+        step.pace.shift(gap_s)
         for standing in step.nodes.standings.values():
             if standing.doubted_s is not None:
                 standing.doubted_s += gap_s

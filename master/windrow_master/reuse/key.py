@@ -26,6 +26,8 @@ _UNDECISIVE = frozenset(
         "tolerates_all",
         "max_retries",
         "split",
+        "retry_delay_s",
+        "rate_limit",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
         "progress_update_timeout_s",

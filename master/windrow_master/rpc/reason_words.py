@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from windrow.common.quantities import counted
+from windrow.spec.settings.pace import rate_words
 
 from windrow_master.core.reasons import Code, Reason
 
@@ -82,7 +84,16 @@ def _running(reason: Reason) -> str:
     if reason.code == Code.NO_PROGRESS:
         return f"{what}, but no result has arrived for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
     more = "" if reason.divided else "; the input is still being divided"
-    return f"{what}{more}. {oldest}{_doubts(reason)}"
+    limited = f" The rate limit allows {_rate(reason)}." if reason.rate_per_s < math.inf and reason.queued else ""
+    return f"{what}{more}. {oldest}{limited}{_doubts(reason)}"
+
+
+def _rate(reason: Reason) -> str:
+    return rate_words(reason.rate_per_s, counts_items=reason.rate_counts_items)
+
+
+def _about(seconds: float) -> str:
+    return "less than a second" if seconds < 1 else f"{seconds:.0f} s"
 
 
 def _doubts(reason: Reason) -> str:
@@ -126,7 +137,11 @@ def _waiting(reason: Reason) -> str:
         case Code.NODE_FAULT:
             return f"{waits}. The last attempt failed because of its node: {reason.message}{_limit(reason)}"
         case Code.RETRY_DELAYED:
-            return f"{waits} a moment before the next try, since their last attempts failed."
+            when = "" if reason.next_s is None else f" The next try is in {_about(reason.next_s)}."
+            return f"{waits} a moment before the next try, since their last attempts failed.{when}"
+        case Code.RATE_LIMITED:
+            following = _about(reason.next_s or 0.0)
+            return f"{waits} for the rate limit of {_rate(reason)}. The next one begins in {following}."
         case Code.NODES_DOUBTED:
             return f"{waits}.{_doubts(reason)}"
         case Code.NODES_GAVE_UP:

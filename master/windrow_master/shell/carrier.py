@@ -188,7 +188,7 @@ class Carrier:
                 )
             )
             if lease.split is not None:
-                part[-1].split.CopyFrom(split_message(lease.split))
+                part[-1].split.CopyFrom(split_message(lease.split, step.settings))
             size += len(recipe) + 32
         session.send_assignments(step.step_id, generation, part, size)
 

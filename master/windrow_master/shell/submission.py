@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import secrets
 import time
@@ -273,6 +274,9 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         mini_batch_error_threshold=step.mini_batch_error_threshold,
         allowed_failed_percent=step.allowed_failed_percent,
         max_retries=step.max_retries,
+        retry_delay_s=step.retry_delay_s,
+        rate_per_s=math.inf if step.rate_limit is None else step.rate_limit.per_s,
+        rate_counts_items=step.rate_limit is not None and step.rate_limit.counts_items,
         split=step.split_at_a_time,
         returns_items=step.rows_stand_for == "per_item",
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,

@@ -502,8 +502,15 @@ class Split(google.protobuf.message.Message):
     CUTS_FIELD_NUMBER: builtins.int
     GIVEN_UP_FIELD_NUMBER: builtins.int
     RUNS_MAX_FIELD_NUMBER: builtins.int
+    CALL_S_FIELD_NUMBER: builtins.int
+    ITEM_S_FIELD_NUMBER: builtins.int
     runs_max: builtins.int
     """After so many calls of `run()`, a piece that fails is not halved any more."""
+    call_s: builtins.float
+    """By the rate limit of the step: so long after a call of `run()` the next one may begin, in seconds, and so long for
+    each item of it. Both 0: no limit.
+    """
+    item_s: builtins.float
     @property
     def cuts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Where pieces begin, as indices into the items of the mini-batch, rising; the first begins at 0."""
@@ -518,8 +525,10 @@ class Split(google.protobuf.message.Message):
         cuts: collections.abc.Iterable[builtins.int] | None = ...,
         given_up: collections.abc.Iterable[global___FailedItems] | None = ...,
         runs_max: builtins.int = ...,
+        call_s: builtins.float = ...,
+        item_s: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cuts", b"cuts", "given_up", b"given_up", "runs_max", b"runs_max"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["call_s", b"call_s", "cuts", b"cuts", "given_up", b"given_up", "item_s", b"item_s", "runs_max", b"runs_max"]) -> None: ...
 
 global___Split = Split
 
@@ -586,6 +595,7 @@ class Completion(google.protobuf.message.Message):
     FAILED_ITEMS_FIELD_NUMBER: builtins.int
     PIECE_FIRST_FIELD_NUMBER: builtins.int
     PIECE_COUNT_FIELD_NUMBER: builtins.int
+    RETRY_AFTER_US_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     cause: global___Cause.ValueType
@@ -629,6 +639,8 @@ class Completion(google.protobuf.message.Message):
     piece_first: builtins.int
     """Of a split mini-batch over which the worker died: the piece that `run()` had. Both 0: none."""
     piece_count: builtins.int
+    retry_after_us: builtins.int
+    """For a failure: the exception asks for no other try before so long, in µs (its `retry_after`). 0: it does not."""
     @property
     def misfits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Misfit]:
         """Values that did not fit their column's pinned type."""
@@ -665,8 +677,9 @@ class Completion(google.protobuf.message.Message):
         failed_items: collections.abc.Iterable[global___FailedItems] | None = ...,
         piece_first: builtins.int = ...,
         piece_count: builtins.int = ...,
+        retry_after_us: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "retry_after_us", b"retry_after_us", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
 
 global___Completion = Completion
 

@@ -79,6 +79,8 @@ def map(
     workers: int | None = None,
     timeout: int = TIMEOUT_S,
     max_retries: int = 2,
+    retry_delay: str | None = None,
+    rate_limit: str | None = None,
     state: str | os.PathLike[str] = state_folder.DEFAULT,
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
@@ -91,7 +93,9 @@ def map(
     each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
     dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
     `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
-    `max_retries`: so often a failed item is tried again. `state`, `python`, `restart`, `on_progress`,
+    `max_retries`: so often a failed item is tried again. `retry_delay`: so long it waits before that, such as "1s",
+    doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size` is given,
+    each is a mini-batch of its own then. `state`, `python`, `restart`, `on_progress`,
     `progress`: as of `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
@@ -105,6 +109,10 @@ def map(
             "windrow.map was called while a worker of windrow.map imports this module. Put the call under "
             '`if __name__ == "__main__":`.'
         )
+    if rate_limit is not None:
+        # The function is called for each item.
+        rate_limit = rate_limit if "item" in rate_limit else rate_limit.replace("/", " items/", 1)
+        mini_batch_size = mini_batch_size or 1
     sent = send(function)
     slots = workers or len(os.sched_getaffinity(0))
     call = _Call(sent, _name(function), os.path.abspath(os.fspath(state)), output, slots)
@@ -131,6 +139,8 @@ def map(
             mini_batch_size=None if size is None else str(size),
             timeout=timeout,
             max_retries=max_retries,
+            retry_delay=retry_delay,
+            rate_limit=rate_limit,
             slots=slots,
         ),
         os.getcwd(),

@@ -29,6 +29,7 @@ from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
 from windrow.spec.settings.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
+from windrow.spec.settings.pace import DELAY_S_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN, Rate
 from windrow.spec.settings.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES, RETURNS, ROW_FORMATS
 from windrow.storage.urls import BadUrl
 
@@ -59,6 +60,8 @@ _LATER: dict[str, dict[str, Any]] = {
         "tolerates_all": False,
         "split": None,
         "returns": None,
+        "retry_delay_s": 0.0,
+        "rate_limit": None,
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
@@ -259,6 +262,8 @@ class _Reader(ValueReader):
                 "mini_batch_error_threshold": threshold,
                 "allowed_failed_percent": self._percent,
                 "max_retries": self.whole(0, INT_MAX),
+                "retry_delay_s": self._retry_delay,
+                "rate_limit": self.optional(self._rate),
                 "split": self.optional(self.whole(0, INT_MAX)),
                 "returns": self.optional(self.one_of(*RETURNS)),
                 "run_invocation_timeout_s": self.whole(1, INT_MAX),
@@ -367,6 +372,23 @@ class _Reader(ValueReader):
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 100:
             self.problems.append(f"{key}: is {str(value)[:80]}; it must be a number from 0 to 100")
             return 0.0
+        return float(value)
+
+    def _retry_delay(self, value: object, key: str) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= DELAY_S_MAX:
+            self.problems.append(f"{key}: is {str(value)[:80]}; it must be seconds from 0 to {DELAY_S_MAX:g}")
+            return 0.0
+        return float(value)
+
+    def _rate(self, value: object, key: str) -> Rate | None:
+        fields = self.fields(value, key, {"per_s": self._per_s, "counts_items": self.flag})
+        return Rate(**fields) if fields else None
+
+    def _per_s(self, value: object, key: str) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(value, int | float) or not is_number or not RATE_PER_S_MIN <= value <= RATE_PER_S_MAX:
+            self.problems.append(f"{key}: is {str(value)[:80]}; it must be from one a day to a million a second")
+            return 1.0
         return float(value)
 
     def _path(self, value: object, key: str) -> str:

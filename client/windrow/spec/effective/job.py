@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from windrow.spec.naming.expressions import references, substitute
 from windrow.spec.naming.locations import is_elsewhere
+from windrow.spec.settings.pace import Rate
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
@@ -125,6 +126,8 @@ class EffectiveStep(NamedTuple):
     `resume_from`: the job whose results are taken over, for mini-batches whose items have not changed since.
     `tolerates_all`: the job file itself switches all thresholds off; they are not off only because it sets none.
     `split`: how many mini-batches at a time are split to find the items that fail (0 for none, None for one).
+    `retry_delay_s`: the delay of the first retry of a mini-batch, doubled with each further one. `rate_limit`: of all
+    nodes together.
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None for the node's own Python.
@@ -160,6 +163,8 @@ class EffectiveStep(NamedTuple):
     allowed_failed_percent: float = 100.0
     tolerates_all: bool = False
     max_retries: int = 2
+    retry_delay_s: float = 0.0
+    rate_limit: Rate | None = None
     run_invocation_timeout_s: int = 60
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None

@@ -18,12 +18,14 @@ from windrow.spec.settings.arguments import (
     ALL_ARGUMENTS,
     REPORT_ARGUMENTS,
     SCRIPTS_TOO,
+    TOLD_IF_SCRIPTS,
     FoundArgument,
     checked_partition_keys,
     find_runtime_arguments,
     parse_partition_keys,
 )
 from windrow.spec.settings.fields import Field
+from windrow.spec.settings.pace import parse_rate
 from windrow.spec.settings.schema import RESOURCES, RETRY_SETTINGS, STEP
 
 DEFAULTS: dict[str, Any] = {
@@ -41,6 +43,8 @@ DEFAULTS: dict[str, Any] = {
     "mini_batch_error_threshold": -1,
     "allowed_failed_percent": 100.0,
     "max_retries": 2,
+    "retry_delay_s": 0.0,
+    "rate_limit": None,
     "split": None,
     "returns": None,
     "run_invocation_timeout_s": 60,
@@ -202,6 +206,12 @@ class StepSettings:
         except AlreadyReported:
             return
         except ValueError as error:
+            if found.name in TOLD_IF_SCRIPTS:
+                problems.warn(
+                    place,
+                    key,
+                    f"{means} {found.value} is read as an argument of the script alone. If Windrow is meant, {error}.",
+                )
             if found.name in SCRIPTS_TOO:
                 return
             if abbreviated and (argument.field.effect or found.name in REPORT_ARGUMENTS):
@@ -242,6 +252,8 @@ class StepSettings:
                 return
             case "allowed_failed_percent":
                 value = float(value)
+            case "rate_limit":
+                value = parse_rate(str(value))
             case "split":
                 value = {"auto": None, "off": 0}.get(str(value), value)
             case "partition_keys":

@@ -16,6 +16,7 @@ from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, PLAIN, READS, Gi
 from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
 from windrow.spec.one_line.yaml_text import flow, scalar
+from windrow.spec.settings.pace import parse_duration, parse_rate
 from windrow.spec.settings.schema import RETURNS
 from windrow.spec.tables.mltable import FILE_NAME
 
@@ -57,7 +58,7 @@ def make_job_file(
     relative to it. `before`: the text of the job file that the same command has made before. Raises UsageError.
     """
     _check_script(one, folder)
-    _check_split(one)
+    _check_arguments(one)
     suffix = _check_output(one, folder)
     given = read_inputs(one.inputs, one.kind, folder)
     _check_output_is_no_input(one, given, folder)
@@ -105,7 +106,13 @@ def make_job_file(
     lines.append(f"      entry_script: {scalar(os.path.basename(script))}")
     row_format = ROW_SUFFIXES[suffix]
     arguments = ["--append_row_format", row_format] if row_format != "text" else []
-    for name, value in (("--returns", one.returns), ("--split", one.split)):
+    ours = (
+        ("--returns", one.returns),
+        ("--split", one.split),
+        ("--retry_delay", one.retry_delay),
+        ("--rate_limit", one.rate_limit),
+    )
+    for name, value in ours:
         arguments += [name, value] if value is not None else []
     if words := shlex.join([*arguments, *one.arguments]):
         lines.append(f"      program_arguments: {scalar(words)}")
@@ -147,12 +154,21 @@ def _check_script(one: OneLine, folder: str) -> None:
         )
 
 
-def _check_split(one: OneLine) -> None:
+def _check_arguments(one: OneLine) -> None:
     """As an argument of the script, a wrong value would be the script's own."""
     if one.returns is not None and one.returns not in RETURNS:
         raise UsageError(f"--returns {one.returns}: it must be one of {', '.join(RETURNS)}.")
     if one.split is not None and one.split not in ("auto", "off") and not (one.split.isdecimal() and int(one.split)):
         raise UsageError(f"--split {one.split}: it must be off, auto, or how many mini-batches to split at a time.")
+    for option, text, parse in (
+        ("--retry-delay", one.retry_delay, parse_duration),
+        ("--rate-limit", one.rate_limit, parse_rate),
+    ):
+        try:
+            if text is not None:
+                parse(text)
+        except ValueError as error:
+            raise UsageError(f"{option} {text}: {error}.") from None
 
 
 def _check_output(one: OneLine, folder: str) -> str:

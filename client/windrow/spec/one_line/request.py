@@ -29,5 +29,7 @@ class OneLine(NamedTuple):
     partition_keys: tuple[str, ...] = ()
     returns: str | None = None
     split: str | None = None
+    retry_delay: str | None = None
+    rate_limit: str | None = None
     arguments: tuple[str, ...] = ()
     slots: int = 1

@@ -98,10 +98,15 @@ OWN: dict[str, RuntimeArgument] = {
     "exact_row_index": RuntimeArgument(Field("bool"), "exact_row_index"),
     "returns": RuntimeArgument(Field("choice", choices=RETURNS), "returns"),
     "split": RuntimeArgument(Field("int", 1, INT_MAX, choices=("auto", "off")), "split"),
+    "retry_delay": RuntimeArgument(Field("duration"), "retry_delay_s"),
+    "rate_limit": RuntimeArgument(Field("rate"), "rate_limit"),
 }
 
-SCRIPTS_TOO = frozenset(("returns", "split"))
+SCRIPTS_TOO = frozenset(("returns", "split", "retry_delay", "rate_limit"))
 """Names of ours that scripts are likely to use for themselves: one without a value that ours allows is the script's."""
+
+TOLD_IF_SCRIPTS = frozenset(("retry_delay", "rate_limit"))
+"""Of these, a value without its unit may be a slip, so that it is told that the script gets them."""
 
 ALL_ARGUMENTS: dict[str, RuntimeArgument] = {**RUNTIME_ARGUMENTS, **EXACT_ONLY, **OWN}
 

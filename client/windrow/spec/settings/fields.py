@@ -11,6 +11,8 @@ import math
 import re
 from typing import NamedTuple
 
+from windrow.spec.settings.pace import DURATION_ALLOWED, RATE_ALLOWED, parse_duration, parse_rate
+
 INT_MAX = 2**31 - 1
 TIMEOUT_S_MAX = 259_200
 """Three days; the documented maximum of every timeout."""
@@ -26,9 +28,10 @@ _FALSE = {"false", "0", "0.0"}
 class Field(NamedTuple):
     """One setting.
 
-    `kind`: `int`, `number`, `bool`, `size`, `choice` or `text` for scalars; `texts` (list of text), `map` (text to
-    text) or `node` (read by code of its own). `minimum` and `maximum` are inclusive. `effect`: empty, or why the
-    setting has no effect, for a warning. `choices` of a number: words that are allowed besides numbers.
+    `kind`: `int`, `number`, `bool`, `size`, `duration` (read as seconds), `rate` (stays text), `choice` or `text`
+    for scalars; `texts` (list of text), `map` (text to text) or `node` (read by code of its own). `minimum` and
+    `maximum` are inclusive. `effect`: empty, or why the setting has no effect, for a warning. `choices` of a number:
+    words that are allowed besides numbers.
     """
 
     kind: str
@@ -55,6 +58,10 @@ class Field(NamedTuple):
                 return "true or false"
             case "size":
                 return "a whole number, optionally followed directly by kb, mb or gb, such as 10 or 100kb"
+            case "duration":
+                return DURATION_ALLOWED
+            case "rate":
+                return RATE_ALLOWED
             case "choice":
                 return "one of " + ", ".join(self.choices)
             case "texts":
@@ -100,6 +107,11 @@ def parse_value(field: Field, value: str | int | float | bool | None) -> int | f
             found = None if isinstance(value, (bool, float)) else _SIZE.fullmatch(text)
             if found and (size := int(found[1]) * _SIZE_UNITS[(found[2] or "").casefold()]) <= SIZE_MAX:
                 return size
+        case "duration":
+            return parse_duration(text)
+        case "rate":
+            parse_rate(text)
+            return text
         case "choice":
             for choice in field.choices:
                 if choice.casefold() == text.casefold():
