@@ -102,6 +102,7 @@ API_KEY = "docs/how-to/use-an-api-key.md"
 ONE_LINE = "docs/how-to/run-without-a-job-file.md"
 NOTEBOOK = "docs/how-to/work-in-a-notebook.md"
 MAP = "docs/how-to/map-a-function.md"
+SERVICE = "docs/how-to/call-a-service.md"
 CSV = "docs/how-to/run-on-your-own-csv.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
 GPUS = "docs/how-to/run-on-gpus.md"
@@ -168,6 +169,20 @@ ELSEWHERE = {
         "an agent that goes on; tests/agent has variables that are passed through"
     ),
     (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
+    (
+        SERVICE,
+        "windrow run score.py reviews.csv -o scores.csv --mini-batch-size 1 --rate-limit 20/s --retry-delay 1s "
+        "--max-retries 5",
+    ): "tests/examples/test_examples_http_service.py has the same options",
+    (SERVICE, "class Busy(Exception):"): "a part of a script; tests/worker/test_worker_retry_after.py",
+    (
+        "examples/http-service/README.md",
+        "python examples/http-service/server.py --rate 10",
+    ): "tests/examples/test_examples_http_service.py runs all commands of that page",
+    (
+        "examples/http-service/README.md",
+        "windrow run examples/http-service/job.yml",
+    ): "the same",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",

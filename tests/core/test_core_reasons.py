@@ -198,7 +198,7 @@ def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> 
 
 def test_each_code_is_put_into_words() -> None:
     for code in Code:
-        assert words_of(Reason("s", code, "why", limit_s=1.0)), code
+        assert words_of(Reason("s", code, "why", limit_s=1.0, rate_per_s=20.0)), code
 
 
 def test_asking_changes_nothing() -> None:

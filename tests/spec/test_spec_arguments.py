@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec_workspace import Workspace, unhurried
 from windrow.spec import EffectiveJob, EffectiveStep, LiteralInput, LoadedJob, Problem, resolve_arguments
+from windrow.spec.effective.document import DocumentError
 from windrow.spec.effective.job import Rows
 from windrow.spec.naming.expressions import split_arguments
 from windrow.spec.settings.arguments import EXACT_ONLY, RUNTIME_ARGUMENTS, find_runtime_arguments, full_name
+from windrow.spec.settings.pace import Rate, rate_words
 
 
 def with_arguments(arguments: str, more: str = "") -> str:
@@ -362,3 +364,50 @@ def test_arguments_about_logs_have_the_documented_defaults_and_leave_earlier_doc
 def test_a_script_is_not_handed_what_is_about_logs_unasked(workspace: Workspace) -> None:
     workspace.write("src/score.py", "parser.add_argument('--resource_monitor_interval')\ndef run(b): return b\n")
     assert load(workspace, "--epochs 3").job.steps[0].arguments == ("--epochs", "3")
+
+
+@pytest.mark.parametrize(
+    ("text", "per_s", "counts_items", "words"),
+    [
+        ("20/s", 20.0, False, "20 calls of run() per second"),
+        ("1/min", 1 / 60, False, "1 call of run() per minute"),
+        ("5000/h", 5000 / 3600, False, "1.39 calls of run() per second"),
+        ("'0.5/s'", 0.5, False, "30 calls of run() per minute"),
+        ("'20 items/s'", 20.0, True, "20 items per second"),
+        ("20items/s", 20.0, True, "20 items per second"),
+    ],
+)
+def test_a_rate_limit_is_of_calls_or_of_items(
+    workspace: Workspace, text: str, per_s: float, counts_items: bool, words: str
+) -> None:
+    loaded = load(workspace, f"--rate_limit {text} --retry_delay 500ms")
+    step = loaded.job.steps[0]
+    assert step.rate_limit == Rate(pytest.approx(per_s), counts_items)
+    assert step.retry_delay_s == 0.5
+    assert rate_words(step.rate_limit.per_s, counts_items=counts_items) == words
+    again = EffectiveJob.from_json(workspace.effective(loaded).to_json()).steps[0]
+    assert again._replace(code_digest="") == step._replace(code_digest="")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--rate_limit 20", "--retry_delay 5", "--rate_limit 0/s", "--rate_limit 2000000/s"],
+)
+def test_a_pace_without_a_unit_is_the_scripts_own_and_that_is_told(workspace: Workspace, arguments: str) -> None:
+    loaded = load(workspace, arguments)
+    step = loaded.job.steps[0]
+    assert (step.rate_limit, step.retry_delay_s) == (None, 0.0)
+    assert step.arguments == tuple(arguments.split())
+    (warning,) = [str(found) for found in loaded.warnings if arguments in str(found)]
+    assert "is read as an argument of the script alone. If Windrow is meant, it must be" in warning
+
+
+def test_a_document_with_a_damaged_pace_is_refused(workspace: Workspace) -> None:
+    document = json.loads(workspace.effective(load(workspace, "--rate_limit 20/s")).to_json())
+    for found in (20, {"per_s": 0, "counts_items": False}, {"per_s": True, "counts_items": False}, {"per_s": 20.0}):
+        document["steps"][0]["rate_limit"] = found
+        with pytest.raises(DocumentError, match="rate_limit"):
+            EffectiveJob.from_json(json.dumps(document))
+    document["steps"][0] = {**document["steps"][0], "rate_limit": None, "retry_delay_s": 61}
+    with pytest.raises(DocumentError, match="retry_delay_s: is 61"):
+        EffectiveJob.from_json(json.dumps(document))

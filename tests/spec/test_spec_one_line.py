@@ -122,13 +122,14 @@ def test_tables_are_read_as_their_suffix_says(folder: Path) -> None:
 def test_options_are_settings(folder: Path) -> None:
     one = one_line(
         "photos", output="o.txt", mini_batch_size="7", workers=3, timeout=9, max_retries=0, arguments=("--a", "b c"),
-        returns="any", split="off",
+        returns="any", split="off", retry_delay="2s", rate_limit="20 items/s",
     )  # fmt: skip
     step = step_of(folder, one)
     assert (step.mini_batch_size, step.max_concurrency_per_instance) == (7, 3)
     assert (step.run_invocation_timeout_s, step.max_retries) == (9, 0)
     assert (step.arguments, step.rows.format) == (("--a", "b c"), "text")
     assert (step.returns, step.split) == ("any", 0)
+    assert (step.retry_delay_s, step.rate_limit) == (2.0, (20.0, True))
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "19"), (2, "9"), (8, "2"), (100, "1")])
@@ -213,6 +214,8 @@ def test_names_of_any_kind(folder: Path, name: str) -> None:
         (one_line("*s*", "a.csv"), "is a list of files and a.csv is a table"),
         (one_line("photos", split="some"), "--split some: it must be off"),
         (one_line("photos", split="0"), "--split 0: it must be off"),
+        (one_line("photos", rate_limit="20"), "--rate-limit 20: it must be a number of calls of run() per s"),
+        (one_line("photos", retry_delay="5"), "--retry-delay 5: it must be a time from 0s to 60s"),
         (one_line("photos", returns="rows"), "--returns rows: it must be one of per_item"),
         (OneLine("nope.py", ("photos",), "a.csv"), "There is no script nope.py"),
         (OneLine("empty.py", ("photos",), "a.csv"), "empty.py has no function run()"),

@@ -150,6 +150,7 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
         "inputs": {name: _plain_input(given) for name, given in step.inputs.items()},
         "outputs": {name: _written(output._asdict(), "output") for name, output in step.outputs.items()},
         **({"environment": step.environment._asdict()} if step.environment is not None else {}),
+        **({"rate_limit": step.rate_limit._asdict()} if step.rate_limit is not None else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
 

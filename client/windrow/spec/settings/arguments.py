@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
+from windrow.spec.settings.fields import INT_MAX, Field, parse_value, threshold, timeout
 from windrow.spec.settings.schema import RETURNS, ROW_FORMATS
 
 
@@ -141,6 +141,17 @@ def full_name(written: str) -> str | None:
     return matches[0] if written and len(matches) == 1 and matches[0] in RUNTIME_ARGUMENTS else None
 
 
+def _is_scripts(found: FoundArgument) -> bool:
+    """Whether an argument with a name of ours is the script's own, by its value."""
+    if found.name not in SCRIPTS_TOO or (found.value and "${{" in found.value):
+        return False
+    try:
+        parse_value(OWN[found.name].field, found.value)
+    except ValueError:
+        return True
+    return False
+
+
 _READ_BY_SCRIPT = re.compile(rb"""["']--([a-z0-9_]+)["']""")
 
 
@@ -155,7 +166,11 @@ def for_script(script: bytes, arguments: Sequence[str]) -> list[str]:
     No script that was written for Azure ML knows them, and one that refuses unknown arguments must run.
     """
     named = quoted_options(script)
-    own = [found for found in find_runtime_arguments(arguments) if found.name in OWN and found.name not in named]
+    own = [
+        found
+        for found in find_runtime_arguments(arguments)
+        if found.name in OWN and found.name not in named and not _is_scripts(found)
+    ]
     left = list(arguments)
     for found in own:
         words = [f"{found.written}={found.value}"] if found.value is not None else [found.written]
