@@ -263,8 +263,11 @@ def test_what_would_be_taken_over_is_what_the_run_takes_over(workspace: Workspac
     taken = {"job": document["since"], "mini_batches": 2, "items": 4}
     assert division["taken_over"] == taken
     assert (division["mini_batches"], division["items"]) == (4, 8)
-    assert [first["taken_over"] for first in division["first"]] == [True, True, False]
+    assert [first["taken_over"] for first in division["first"]] == [False, True, True]
     assert (setting["value"], setting["origin"]["kind"]) == (document["since"], "--since")
+    assert step["notes"] == []
+    (changed,) = plan(workspace, "job.yml", "--since", "last", "--set", "jobs.score.task.code=./broken")["steps"]
+    assert any("has changed since: the code. A run asks what happens" in note for note in changed["notes"])
     text = workspace.run("run", "--dry-run", "job.yml", "--since", "last").stdout
     assert "2 mini-batches with 4 items; 2 mini-batches with 4 items would run" in text
     done = workspace.run("run", "job.yml", "--since", "last", "--format", "json")

@@ -98,13 +98,16 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     assert code == 0, text
     assert run.take_ran() == dict.fromkeys(("f00000", "f00001", "f00004", "f00005", "f00008", "new"), 1)
     expected = {f"f{at:05} {at}" for at in (1, 2, 3, 4, 6, 7, 8)} | {"f00000 changed", "f00005 mended", "new new"}
-    assert len(run.rows()) == 10 and set(run.rows()) == expected
-    assert "are taken over: 4 files; 6 are new" in text
+    assert len(run.rows()) == 10 and run.rows() == sorted(expected), "in the order of the input"
+    assert (
+        "are taken over: 4 of 10 files. The other 6 files run: 1 new, 1 changed since, 2 without a result there, "
+        "2 in a mini-batch that is no longer the same."
+    ) in text
     assert "10 items in 5 mini-batches (2 taken over)" in text
     code, text = run.run("--since", "last")
     assert code == 0, text
     assert run.take_ran() == {} and set(run.rows()) == expected
-    assert "are taken over: 10 files; 0 are new" in text and "items/s" not in text
+    assert "are taken over: 10 of 10 files." in text and "items/s" not in text
     second, third = run.job_ids()[-2:]
     told = json.loads(run.windrow("job", "show", second, "--format", "json"))["steps"][0]
     assert (told["items"]["ok"], told["items"]["taken_over"], told["mini_batches"]["taken_over"]) == (10, 4, 2)
@@ -126,11 +129,15 @@ def test_repaired_code_finishes_what_another_job_left(run: SinceRun) -> None:
     script = run.folder / "code" / "entry.py"
     script.write_text(script.read_text().replace('if text == "bad"', 'if text == "worse"'))
     job.write_text(job.read_text().replace("entry.py", f"entry.py\n      program_arguments: --resume_from {before}"))
-    code, text = run.run()
+    code, text = run.run("--code-change", "mix")
     assert code == 0, text
+    assert (
+        f"results of job {before} stay as they are, although this has changed since: the code: entry.py (changed)."
+        in text
+    )
     again = run.take_ran()
     assert {"f00004", "f00005"} <= again.keys()
-    assert f"are taken over: {10 - len(again)} files" in text and len(again) < 10
+    assert f"are taken over: {10 - len(again)} of 10 files" in text and len(again) < 10
     assert sorted(run.rows()) == [f"f{at:05} {'bad' if at == 5 else at}" for at in range(10)]
 
 
@@ -152,6 +159,75 @@ def test_a_repaired_job_file_goes_on_with_what_the_job_has_taken_over(run: Since
     again = run.take_ran()
     assert "new" in again and not again.keys() & {"f00000", "f00001", "f00002", "f00003", "f00006"}
     assert sorted(run.rows()) == [f"f{at:05} {'fine' if at == 5 else at}" for at in range(10)] + ["new bad"]
+
+
+def rewrite_script(run: SinceRun) -> None:
+    """Other code, and as many rows."""
+    script = run.folder / "code" / "entry.py"
+    script.write_text(script.read_text().replace('name + " " + text', 'name + " " + text + "!"'))
+
+
+def test_changed_code_asks_what_happens_to_the_rows_that_it_did_not_make(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    (before,) = run.job_ids()
+    rewrite_script(run)
+    run.take_ran()
+    code, text = run.run("--since", "last")
+    assert code == 2 and run.take_ran() == {} and run.job_ids() == [before]
+    assert f"results of job {before}, but what made them has changed since: the code: entry.py (changed)." in text
+    assert "with --code-change rerun everything runs again, with --code-change mix" in text
+    code, text = run.run("--since", "last", "--code-change", "mix")
+    assert code == 0, text
+    assert run.take_ran().keys() == {"f00004", "f00005"}
+    assert run.rows() == [f"f{at:05} {at}{'!' * (at == 4)}" for at in range(10) if at != 5]
+    code, text = run.run("--since", before, "--code-change", "rerun")
+    assert code == 0, text
+    assert len(run.take_ran()) == 10 and all(row.endswith("!") for row in run.rows()) and len(run.rows()) == 9
+
+
+def test_rows_that_were_mixed_once_are_told_ever_after(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    rewrite_script(run)
+    assert run.run("--since", "last", "--code-change", "mix")[0] == 0
+    mixed = run.job_ids()[-1]
+    for _ in range(2):
+        code, text = run.run("--since", "last")
+        assert code == 0, text
+        assert f"may be of other code or settings, since job {mixed} was made with --code-change mix." in text
+
+
+def test_changed_settings_count_as_changed_code_unless_they_decide_no_row(run: SinceRun) -> None:
+    job = run.folder / "job.yml"
+    plain = job.read_text()
+
+    def with_arguments(words: str) -> None:
+        job.write_text(plain.replace("entry.py", f"entry.py\n      program_arguments: {words}"))
+
+    with_arguments("--cut 5 --run_max_try 3")
+    assert run.run()[0] == 0
+    with_arguments("--cut 5 --run_max_try 2")
+    code, text = run.run("--since", "last")
+    assert code == 0 and "are taken over: 8 of 10 files" in text, text
+    with_arguments("--cut 7")
+    code, text = run.run("--since", "last")
+    assert code == 2 and "has changed since: arguments: --cut 5 is now --cut 7." in text
+
+
+def test_a_run_that_was_to_run_all_of_it_again_continues(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    rewrite_script(run)
+    run.gate.touch()
+    run.write("f00009", "wait")
+    run.take_ran()
+    command = ("--since", "last", "--code-change", "rerun", "--slots", "1")
+    run.start(*command)
+    wait_until(lambda: "f00009" in {path.name for path in run.ran.iterdir()}, "the last file is running")
+    run.kill("master", "cli", "agent")
+    run.finish()
+    run.gate.unlink()
+    code, text = run.run(*command)
+    assert code == 0 and "ontinu" in text, text
+    assert len(run.job_ids()) == 2 and len(run.rows()) == 9
 
 
 def test_masters_killed_in_the_middle_lose_and_double_nothing(tmp_path: Path) -> None:

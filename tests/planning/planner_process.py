@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 HEAD = struct.Struct("<II")
 RECORD = struct.Struct("<QIQII")
+EARLIER = struct.Struct("<QIQIIB")
 END_S = 240.0
 
 
@@ -231,9 +232,10 @@ def plan(
 def earlier_of(step: Path, found: Plan, *, failed: tuple[int, ...] = (), began: float | None = None) -> dict[str, Any]:
     """What a planner is told of a step that ended: all of its mini-batches have a result but for some."""
     index = b"".join(
-        RECORD.pack(number, one.item_count, one.recipe_offset, one.recipe_length, one.recipe_crc32)
+        EARLIER.pack(
+            number, one.item_count, one.recipe_offset, one.recipe_length, one.recipe_crc32, number not in failed
+        )
         for number, one in enumerate(found.mini_batches)
-        if number not in failed
     )
     (step / "index").write_bytes(index)
     return {

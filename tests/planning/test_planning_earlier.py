@@ -12,6 +12,8 @@ import pytest
 from planner_process import Planner, earlier_of, names, plan
 from windrow.transfer.data_archive import DataArchive
 from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.planning.earlier.file_clocks import LOCAL_MARGIN_S, MARGIN_S, FileClocks
+from windrow_master.planning.earlier.why import Why
 from windrow_master.uploaded_data import UploadedData
 
 
@@ -30,10 +32,15 @@ def test_of_a_folder_only_what_is_new_has_changed_or_had_no_result_is_divided_ag
     (data / "f0").unlink()
     write(data, f5b="new")
     second = plan(tmp_path / "second", data, size=2, earlier=given)
-    assert names(second) == [[b"f2", b"f3"], [b"f4", b"f5"], [b"f8", b"f9"], [b"f1", b"f5b"], [b"f6", b"f7"]]
-    assert [one.before for one in second.mini_batches] == [1, 2, 4, -1, -1]
-    assert [one.item_first for one in second.mini_batches] == [0, 2, 4, 6, 8]
-    assert "Results of job before are taken over: 6 files; 4 are new" in second.warnings[-1]
+    assert names(second) == [
+        [b"f1"], [b"f2", b"f3"], [b"f4", b"f5"], [b"f5b", b"f6"], [b"f7"], [b"f8", b"f9"],
+    ]  # fmt: skip
+    assert [one.before for one in second.mini_batches] == [-1, 1, 2, -1, -1, 4]
+    assert [one.item_first for one in second.mini_batches] == [0, 1, 3, 5, 7, 8]
+    assert second.warnings[-1] == (
+        "Results of job before are taken over: 6 of 10 files. The other 4 files run: 1 new, 2 without a result there, "
+        "1 in a mini-batch that is no longer the same."
+    )
 
 
 def test_a_file_that_has_changed_since_runs_again_with_its_mini_batch(tmp_path: Path) -> None:
@@ -48,6 +55,60 @@ def test_a_file_that_has_changed_since_runs_again_with_its_mini_batch(tmp_path: 
     os.utime(data / "f3", (0, 0))
     third = plan(tmp_path / "third", data, size=2, earlier=old)
     assert [one.before for one in third.mini_batches] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_mini_batches_come_in_the_order_of_their_first_files(tmp_path: Path, size: int) -> None:
+    data = tmp_path / "data"
+    write(data, **{f"f{at:03}": "x" for at in range(0, 300, 3)})
+    first = plan(tmp_path / "first", data, size=size)
+    given = earlier_of(tmp_path / "first", first, failed=(2, 7, 8))
+    write(data, **{f"f{at:03}": "x" for at in range(0, 300, 7)}, **{f"a{at}": "x" for at in range(5)})
+    for at in (3, 150, 297):
+        (data / f"f{at:03}").unlink(missing_ok=True)
+    second = plan(tmp_path / "second", data, size=size, earlier=given)
+    begins = [one[0] for one in names(second)]
+    assert begins == sorted(begins)
+    assert sorted(name for one in names(second) for name in one) == sorted(os.fsencode(p.name) for p in data.iterdir())
+    assert sum(one.before >= 0 for one in second.mini_batches) > len(first.mini_batches) / 4
+    firsts = [one.item_first for one in second.mini_batches]
+    counts = [one.item_count for one in second.mini_batches]
+    assert firsts == [sum(counts[:at]) for at in range(len(counts))]
+
+
+def test_what_was_decided_stays_when_its_first_file_has_gone_before_its_turn(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write(data, **{f"f{at:03}": "x" for at in range(100)})
+    given = earlier_of(tmp_path / "first", plan(tmp_path / "first", data, size=2), failed=(0,))
+    planner = Planner(tmp_path / "step", data, size=2, earlier=given)
+    said = planner.message()
+    assert said is not None and not said[0]["to"]["done"]
+    planner.close(kill=True)
+    for at in (60, 62, 98):
+        (data / f"f{at:03}").unlink()
+    again = plan(tmp_path / "step", data, size=2, checkpoint=said[0]["to"], earlier=given)
+    both = [*said[1], *again.mini_batches]
+    assert [one.before for one in both] == [-1, *range(1, 50)]
+
+
+def test_a_file_that_was_just_written_counts_as_unchanged_on_a_disk_with_a_fine_clock(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    device = tmp_path.stat().st_dev
+    line = f"1 2 {os.major(device)}:{os.minor(device)} / /data rw,relatime shared:1 - %s /dev/vda rw\n"
+    path = tmp_path / "file"
+    path.write_text("x")
+    status = path.stat()
+    changed = status.st_ctime_ns / 1e9
+    for kind, margin in (("ext4", LOCAL_MARGIN_S), ("nfs4", MARGIN_S), ("fuse.sshfs", MARGIN_S)):
+        mounts.write_text(line % kind)
+        for began, expected in (
+            (changed + margin + 0.01, None),
+            (changed + margin - 0.01, Why.UNSURE),
+            (changed - 0.01, Why.CHANGED),
+        ):
+            assert FileClocks(began, str(mounts)).change_of(status) == expected, (kind, began - changed)
+    # No mount is known: no clock is.
+    assert FileClocks(changed + 1, str(tmp_path / "none")).change_of(status) == Why.UNSURE
 
 
 def swap(one: Path, other: Path) -> None:
@@ -233,9 +294,9 @@ def test_of_two_uploads_files_with_the_same_content_are_the_same(tmp_path: Path)
     second = plan(tmp_path / "second", now, size=2, earlier=given)
     taken = [(one.before, one.item_count) for one in second.mini_batches if one.before >= 0]
     assert taken == [(2, 2), (4, 2)]
-    assert names(second)[:2] == [[b"f2", b"f3"], [b"f6", b"f7"]]
-    assert sorted(name for one in names(second)[2:] for name in one) == [
-        b"f0", b"f1", b"f10", b"f11", b"f5", b"f8", b"f9", b"g",
+    # The lists of names are sorted, in each part and as a whole.
+    assert names(second) == [
+        [b"f0", b"f1"], [b"f10", b"f11"], [b"f2", b"f3"], [b"f5"], [b"f6", b"f7"], [b"f8", b"f9"], [b"g"],
     ]  # fmt: skip
     assert second.reader["root"] == str(now)
     # The very same upload once more.

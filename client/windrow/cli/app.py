@@ -28,6 +28,8 @@ from windrow.cli import state as state_commands
 from windrow.cli.messages import report
 from windrow.cli.options import (
     APP_SETTINGS,
+    CodeChange,
+    CodeChangeChoice,
     Environments,
     EnvironmentsChoice,
     Kind,
@@ -212,6 +214,7 @@ def run(
         ),
     ] = False,
     since: Since = "",
+    code_change: CodeChange = CodeChangeChoice.ASK,
     exact_row_index: Annotated[
         bool,
         typer.Option(
@@ -261,6 +264,7 @@ def run(
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.tolerate, options.notify = tolerate, notify or []
     options.exact_row_index, options.dry_run, options.since = exact_row_index, dry_run, since
+    options.code_change = code_change.value
     options.form = form.value
     return run_start.run(options)
 

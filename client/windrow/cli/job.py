@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.code_change import asker
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
@@ -17,6 +18,8 @@ from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
+    CodeChange,
+    CodeChangeChoice,
     JobName,
     JobOrStep,
     Master,
@@ -58,6 +61,7 @@ def create(
         int, typer.Option(metavar="N", help="Jobs with a higher priority go first.", min=-1000, max=1000)
     ] = 0,
     since: Since = "",
+    code_change: CodeChange = CodeChangeChoice.ASK,
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
@@ -89,7 +93,14 @@ def create(
             )
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
             job = client.submit(
-                file, sets=sets or (), name=name, priority=priority, since=since, on_upload=display.show
+                file,
+                sets=sets or (),
+                name=name,
+                priority=priority,
+                since=since,
+                code_change=code_change.value,
+                on_upload=display.show,
+                on_code_change=asker(quiet=output is OutputForm.JSON),
             )
         for warning in job.warnings if output is OutputForm.TEXT else ():
             out(f"warning: {warning}")

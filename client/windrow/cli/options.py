@@ -33,6 +33,14 @@ APP_SETTINGS: dict[str, Any] = {
 """Of every typer application of `windrow`."""
 
 
+class CodeChangeChoice(str, Enum):  # noqa: UP042  the same
+    """What happens if the code has changed since the job whose results are taken over."""
+
+    ASK = "ask"
+    RERUN = "rerun"
+    MIX = "mix"
+
+
 class OutputForm(str, Enum):  # noqa: UP042  typer shows the values of a plain str Enum
     """The form of a command's output."""
 
@@ -90,6 +98,14 @@ Since = Annotated[
         help="Take over the results of an earlier job: its name, a beginning of it, or last for the newest of this "
         "file. Only mini-batches that are new, changed or without a result run.",
         autocompletion=completion.job_names,
+    ),
+]
+CodeChange = Annotated[
+    CodeChangeChoice,
+    typer.Option(
+        "--code-change",
+        help="If the code or settings of the job of --since were others: ask (without a terminal: refuse), rerun all, "
+        "or mix its results with new ones.",
     ),
 ]
 Tolerate = Annotated[

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
+from windrow.cli.code_change import asker
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
@@ -248,6 +249,8 @@ class _Run:
                 restart=options.restart,
                 keep_rows=options.keep_rows,
                 since=options.since,
+                code_change=options.code_change,
+                ask=asker(quiet=options.form == "json"),
             )
         self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)

@@ -23,6 +23,7 @@ FLAGS = {
 }
 VALUES = {
     "--since": "since",
+    "--code-change": "code_change",
     "--state": "state",
     "--python": "python",
     "--environments": "environments",
@@ -43,7 +44,12 @@ VALUES = {
     "--save": "save",
 }
 LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
-CHOICES = {"form": ("text", "json"), "environments": ("build", "own"), "kind": ("auto", "files", "table")}
+CHOICES = {
+    "form": ("text", "json"),
+    "environments": ("build", "own"),
+    "kind": ("auto", "files", "table"),
+    "code_change": ("ask", "rerun", "mix"),
+}
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
 ONE_LINE = (
     "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
@@ -81,6 +87,7 @@ class RunOptions:
         self.slots: int | None = None
         self.dry_run = False
         self.since = ""
+        self.code_change = "ask"
         self.restart = False
         self.keep_rows = False
         self.exact_row_index = False

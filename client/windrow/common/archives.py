@@ -148,6 +148,22 @@ def unpack_code(
     return sums
 
 
+def contents(archive: str | os.PathLike[str], *, what: str) -> dict[bytes, bytes]:
+    """The sha256 of each file of an archive, by its name. Raises ArchiveError, OSError."""
+    found = {}
+    with Path(archive).open("rb") as file:
+        try:
+            for member in _members(file, 0, what):
+                digest, left, at = hashlib.sha256(), member.size, member.offset
+                while left and (chunk := os.pread(file.fileno(), min(left, _CHUNK), at)):
+                    digest.update(chunk)
+                    left, at = left - len(chunk), at + len(chunk)
+                found[member.name] = digest.digest()
+        except ValueError as error:
+            raise ArchiveError(f"the {what} {archive} is damaged or not a Windrow archive: {error}") from error
+    return found
+
+
 def _unpack_members(
     members: Iterator[Member],
     file: BinaryIO,

@@ -225,7 +225,9 @@ class Client:
         priority: int = 0,
         weight: int = 1,
         since: str = "",
+        code_change: str = "ask",
         on_upload: OnUpload = lambda moment: None,
+        on_code_change: Callable[[str], str] = lambda told: "ask",
     ) -> Job:
         """Submit a job file, or what `windrow.spec.load_job` made of one; return the accepted job.
 
@@ -233,14 +235,19 @@ class Client:
         data at relative paths is uploaded unless the master sees the same folder. `on_upload` is called with the
         progress. Outputs at relative paths that the master cannot write to stay with it until `download` fetches them.
         `since`: an earlier job (`last`: the newest of this file) whose results are taken over for unchanged items.
+        `code_change`: what happens if its code or settings were others: "rerun" all, "mix" its results with new ones,
+        or "ask" `on_code_change`, which is told what has changed and returns one of these; "ask" again is a refusal.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
+        from windrow.sdk.code_change import checked, submit_as_chosen
+
+        choice = checked(code_change)
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
         if since:
             from windrow.sdk.earlier_jobs import taking_over
 
             effective = taking_over(self, effective, since)
-        return self.submit_effective(effective)
+        return submit_as_chosen(self.submit_effective, effective, choice, on_code_change)
 
     def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
         """Read and check a job file against the datastores and registry of this master. Nothing is submitted.

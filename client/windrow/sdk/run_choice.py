@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.common.quantities import counted
 from windrow.embedded import unreported_run
 from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
 from windrow.rpc.errors import JOB_EXISTS
+from windrow.sdk.code_change import ASK, RERUN, Ask, submit_as_chosen, without_results
 from windrow.sdk.earlier_jobs import with_job_files
 from windrow.sdk.job import Job, JobState
 from windrow.sdk.results import rows_files
@@ -49,14 +51,18 @@ def begin(
     restart: bool = False,
     keep_rows: bool = False,
     since: str = "",
+    code_change: str = ASK,
+    ask: Ask = lambda told: ASK,
 ) -> Begun:
     """Continue the unfinished run of this job file in a state folder, or submit a new one.
 
     Until `unreported_run.forget`, its end counts as unreported. `restart`: cancel the unfinished run and begin a new
     one. `keep_rows`: continue the unfinished run as it was started, although the job file or its code has changed.
-    `since`: see `windrow.spec.earlier_results`. Raises RunChanged, and what `Client.submit` raises.
+    `since`: see `windrow.spec.earlier_results`. `code_change`, `ask`: see `windrow.sdk.code_change`. Raises RunChanged,
+    and what `Client.submit` raises.
     """
-    begun = _choose(client, loaded, folder, since, restart=restart, keep_rows=keep_rows)
+    choice = _Choice(since, code_change, ask)
+    begun = _choose(client, loaded, folder, choice, restart=restart, keep_rows=keep_rows)
     unreported_run.remember(folder, begun.job.job_id)
     return begun
 
@@ -74,15 +80,29 @@ def retry(client: Client, job_id: str, loaded: LoadedJob | None, folder: str) ->
     return Begun(job, True, tuple(others))
 
 
-def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, restart: bool, keep_rows: bool) -> Begun:
+class _Choice(NamedTuple):
+    """Whose results are taken over, and what happens if what made them has changed."""
+
+    since: str
+    code_change: str
+    ask: Ask
+
+
+def _choose(
+    client: Client, loaded: LoadedJob, folder: str, choice: _Choice, *, restart: bool, keep_rows: bool
+) -> Begun:
     jobs = list(client.list_jobs())
     # Results of other runs beside the code must not make another run of an unfinished one.
     written = [out.path for job in jobs for step in job.steps for out in step.outputs]
     effective = client.upload_code(loaded, written=written)
-    if since:
+    if choice.since:
         from windrow.sdk.earlier_jobs import taking_over
 
-        effective = taking_over(client, effective, since)
+        effective = taking_over(client, effective, choice.since)
+    # What was refused once, and runs again as a whole, takes over nothing.
+    digests = {effective.run_digest}
+    if choice.code_change == RERUN:
+        digests.add(without_results(effective).run_digest)
     unfinished = [job for job in jobs if not job.state.ended]
     same_file, others = _split(client, unfinished, effective.job_file)
     going = [job for job in same_file if job.state is not JobState.CANCELLING]
@@ -91,7 +111,7 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
             client.cancel(job.job_id)
             client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S, check=False, progress=False)
     else:
-        equal = [job for job in going if job.run_digest == effective.run_digest]
+        equal = [job for job in going if job.run_digest in digests]
         if equal or (going and keep_rows):
             chosen = (equal or going)[0]
             return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
@@ -105,7 +125,9 @@ def _choose(client: Client, loaded: LoadedJob, folder: str, since: str, *, resta
                 f"--keep-rows: {effective.job_file} has no unfinished run to continue. Leave out --keep-rows to start "
                 "a new one."
             )
-    return Begun(_submit_new(client, effective), False, tuple(others))
+    submit = partial(_submit_new, client)
+    begun = submit_as_chosen(submit, effective, choice.code_change, choice.ask)
+    return Begun(begun, False, tuple(others))
 
 
 def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:

@@ -19,6 +19,7 @@ from array import array
 from typing import Any
 
 from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierRecipes
+from windrow_master.planning.earlier.why import reasons_in_words
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.plan_files.checkpoint import Checkpoint
 from windrow_master.planning.plan_files.places_seen import PlacesNoted
@@ -121,15 +122,24 @@ class Emitter:
         """Whether the current input has no mini-batch so far."""
         return self._input_mini_batches == 0
 
-    def add(self, items: int, offset: int, length: int, crc32: int, position: Any, rank: int | None = None) -> None:
+    def add(
+        self,
+        items: int,
+        offset: int,
+        length: int,
+        crc32: int,
+        position: Any,
+        rank: int | None = None,
+        before: int = NONE,
+    ) -> None:
         """Add the mini-batch whose recipe is `length` bytes at `offset`, already written.
 
         `crc32`: of the recipe as it was written, not as the file holds it now. `position`: where planning continues
         after it. `items`: 0 if not known before loading. `rank`: higher ranks run sooner; either all mini-batches of a
-        step have a rank, or none has.
+        step have a rank, or none has. `before`: the mini-batch of an earlier job whose result is taken over.
         """
         self._make_room()
-        self._add(items, offset, length, crc32, position, rank, NONE)
+        self._add(items, offset, length, crc32, position, rank, before)
 
     def add_recipe(self, items: int, recipe: bytes, position: Any, rank: int | None = None) -> None:
         """Write the recipe of a mini-batch and add it; groups sent before do not contain any of it."""
@@ -138,12 +148,6 @@ class Emitter:
         before = self._find(recipe)
         offset = self._plan_files.recipes.append(recipe)
         self._add(items, offset, len(recipe), zlib.crc32(recipe), position, rank, before)
-
-    def add_earlier(self, items: int, recipe: bytes, position: Any, before: int) -> None:
-        """As `add_recipe`, for a list of names whose result is taken over; a NUL is written after it."""
-        self._make_room()
-        offset = self._plan_files.recipes.append(recipe + b"\0")
-        self._add(items, offset, len(recipe), zlib.crc32(recipe), position, None, before)
 
     def _find(self, recipe: bytes) -> int:
         if self._earlier is None:
@@ -183,9 +187,10 @@ class Emitter:
     def finish(self) -> None:
         """Send the last group."""
         if self._recipes_known is not None and self._is_first:
+            whys = reasons_in_words(self._recipes_known.whys, "mini-batch")
             self.warn(
                 f"Results of job {self._recipes_known.job_id} are taken over: {self._taken_over:,} of "
-                f"{self._mini_batches:,} mini-batches. The others are new, have changed, or have no result there."
+                f"{self._mini_batches:,} mini-batches. {whys}".rstrip()
             )
         self._send(done=True)
 

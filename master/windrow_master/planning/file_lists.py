@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow_master.planning.earlier.earlier import NONE, EarlierJob
+from windrow.common.quantities import counted
+
+from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierMiniBatch, digest_of
+from windrow_master.planning.earlier.why import Why, reasons_in_words
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.inputs import about
@@ -53,8 +57,6 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, plan_files: Pla
     reader = _reader(lists, entries, root)
     emitter.set_reader(reader)
     taking_over = TakenOver(lists, root, reader, request, plan_files, emitter)
-    if taking_over.run():
-        start = None
     frontier = None if start is None else start.position["frontier"]
     size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
     begin, first = max(_next_of(start), taking_over.recipes_bytes), 0
@@ -67,6 +69,7 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, plan_files: Pla
                 begin = _plan_one(one, first, root, size, begin, start, plan_files, emitter, taking_over)
             start = frontier = None
         first = behind
+    taking_over.emit_rest(begin)
     emitter.finish()
 
 
@@ -75,14 +78,27 @@ def in_recipes(names: list[bytes], entry: AnyEntry, root: bytes) -> list[bytes]:
     return names if root else [os.path.join(entry.folder, name) for name in names]
 
 
+class _Taken(NamedTuple):
+    """A mini-batch that is taken over: its first file and their number, its recipe, and the earlier mini-batch."""
+
+    first: bytes
+    items: int
+    offset: int
+    length: int
+    crc32: int
+    before: int
+
+
 class TakenOver:
-    """Mini-batches of an earlier job whose files are all in these lists and unchanged. They come first.
+    """Mini-batches of an earlier job whose files are all in these lists and unchanged.
 
     Not the core's `TakenOver`, which is the outcome of one.
 
-    The rest of the lists is divided after them. `recipes_bytes`: where they end in the recipes; `names`: their files. A
-    file is taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What
-    an earlier planner took over stays taken over, whatever this planner is asked.
+    Each has the place of its first file among those that run, so that rows come in the order of the input. Which are
+    taken over is decided before the lists are divided, and written down at the beginning of `recipes`: each recipe in
+    the order of these places, followed by two NULs. `recipes_bytes`: where they end; `names`: their files. A file is
+    taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What an
+    earlier planner took over stays taken over, whatever this planner is asked; what it divided is not taken over later.
     """
 
     def __init__(
@@ -98,61 +114,99 @@ class TakenOver:
         self._root = root
         self._reader = reader
         self._earlier = request.earlier
-        self._start = request.checkpoint
         self._plan_files = plan_files
         self._emitter = emitter
         self.recipes_bytes = 0
         self.names: set[bytes] = set()
+        self._found: list[_Taken] = []
+        self._places: dict[bytes, int] = {}
+        self._emitted = 0
+        if request.checkpoint is not None:
+            position = request.checkpoint.position["frontier"]
+            self.recipes_bytes, self._emitted = position.get("taken", 0), position.get("emitted", 0)
+        elif self._earlier is not None:
+            self._decide(self._earlier)
+        self._read_back()
 
-    def run(self) -> bool:
-        """Emit them. Return whether dividing the rest has yet to begin. Raises PlanningError."""
-        done = 0
-        if self._start is not None:
-            position = self._start.position["frontier"]
-            if "earlier" not in position:
-                self.recipes_bytes = position.get("taken", 0)
-                self._note_names()
-                return False
-            done = position["earlier"]
-            self.recipes_bytes = self._start.recipes_bytes
-        if self._earlier is not None:
-            self._take_over(self._earlier, done)
-        # At the end, not one by one: millions of names are not held twice.
-        self._note_names()
-        return True
+    @property
+    def progress(self) -> dict[str, int]:
+        """The part of the frontier that is about this."""
+        return {"taken": self.recipes_bytes, "emitted": self._emitted} if self.recipes_bytes else {}
 
-    def _take_over(self, earlier: EarlierJob, done: int) -> None:
-        """Emit those after the first `done` of the index."""
+    def place_of(self, name: bytes) -> int | None:
+        """The number of the mini-batch that begins with this file and is still to be emitted."""
+        found = self._places.get(name)
+        return found if found is not None and found >= self._emitted else None
+
+    def emit(self, number: int, position: int, frontier: dict[str, Any]) -> None:
+        """Emit one of them, after those before it whose first file has gone since this was decided.
+
+        `position`: where the names begin that are not in a mini-batch. `frontier`: how far the lists are walked then.
+        """
+        while self._emitted <= number:
+            one = self._found[self._emitted]
+            self._emitter.add(one.items, one.offset, one.length, one.crc32, position, before=one.before)
+            self._emitted += 1
+            # Not before: a group that is sent by `add` does not hold this mini-batch.
+            walked = frontier if self._emitted > number else self._emitter.frontier
+            self._emitter.frontier = {**(walked or {}), **self.progress}
+
+    def emit_rest(self, position: int) -> None:
+        """Emit those whose first files have gone since this was decided."""
+        if self._emitted < len(self._found):
+            self.emit(len(self._found) - 1, position, self._emitter.frontier or {})
+
+    def _decide(self, earlier: EarlierJob) -> None:
+        """Choose them, and write them down. Raises PlanningError, OSError."""
         uploaded = earlier.unchanged_names(self._reader)
         why = self._why_nothing(earlier, uploaded=uploaded is not None)
         if why:
             self._emitter.warn(f"Nothing of job {earlier.job_id} is taken over: {why}. All files run.")
             return
-        there, doubled, left = self._listed_once()
-        if uploaded is not None:
-            there = {name for name in uploaded if name in there}
-        self._note_names()
-        there -= self.names
-        for number, one in enumerate(earlier.mini_batches(done), done):
+        firsts = {_first_of(one.recipe) for one in earlier.mini_batches()}
+        left, doubled, places, count = self._listed(firsts)
+        unchanged = None if uploaded is None else {name for name in uploaded if name in left}
+        whys = Counter({Why.LISTED_TWICE: doubled} if doubled else {})
+        chosen: list[tuple[int, int, int, int]] = []
+        taken = 0
+        for one in earlier.mini_batches():
             names = one.recipe.split(b"\0")
-            if (
-                one.mini_batch != NONE
-                and all(name in there and (uploaded is not None or self._is_unchanged(name, earlier)) for name in names)
-                and len(set(names)) == len(names)
-            ):
-                there.difference_update(names)
-                end = self._plan_files.recipes.length + len(one.recipe) + 1
-                self._emitter.add_earlier(len(names), one.recipe, end, one.mini_batch)
-                self.recipes_bytes = end
-            self._emitter.frontier = {"entry": -1, "earlier": number + 1}
+            changes = [self._change_of(name, one, left, unchanged, earlier) for name in names]
+            if not any(changes) and left.issuperset(names) and len(set(names)) == len(names):
+                chosen.append((places[names[0]], one.offset, len(one.recipe), zlib.crc32(one.recipe)))
+                taken += len(names)
+            else:
+                whys.update(change or Why.BESIDE for name, change in zip(names, changes, strict=True) if name in left)
+            left.difference_update(names)
+        if left:
+            whys[Why.NEW] += len(left)
+        chosen.sort()
+        for recipe in earlier.recipes_at([place[1:] for place in chosen]):
+            self._plan_files.recipes.append(recipe + b"\0\0")
+            self.recipes_bytes += len(recipe) + 2
         if trouble := earlier.trouble():
             self._emitter.warn(trouble)
-        taken = self._emitter.items
-        self._emitter.warn(
-            f"Results of job {earlier.job_id} are taken over: {taken:,} files; {left - taken:,} are new, have "
-            f"changed, {f'are listed more than once ({doubled:,}), ' if doubled else ''}have no result there, or were "
-            "in a mini-batch with one of these: their rows come after those that are taken over."
-        )
+        told = f"Results of job {earlier.job_id} are taken over: {taken:,} of {counted(count, 'file')}."
+        self._emitter.warn(f"{told} {reasons_in_words(whys, 'file')}".rstrip())
+
+    def _change_of(
+        self,
+        name: bytes,
+        one: EarlierMiniBatch,
+        left: set[bytes],
+        unchanged: set[bytes] | None,
+        earlier: EarlierJob,
+    ) -> Why | None:
+        """Why a file of an earlier mini-batch runs; None if nothing speaks against taking it over."""
+        if not one.is_good:
+            return Why.NO_RESULT
+        if name not in left:
+            return None
+        if unchanged is not None:
+            return None if name in unchanged else Why.CHANGED
+        path = os.path.join(self._root, name)
+        # In a store, the stamp in the name shows a change.
+        return earlier.change_of(path) if path.startswith(b"/") else None
 
     def _why_nothing(self, earlier: EarlierJob, *, uploaded: bool) -> str:
         """Why nothing is taken over; "" if something may be. `uploaded`: both lists are of uploads, and alike."""
@@ -164,29 +218,49 @@ class TakenOver:
             return "its MLTable file names other files"
         return "its files were elsewhere"
 
-    def _listed_once(self) -> tuple[set[bytes], int, int]:
-        """Names that are listed once; the number of names listed more often, and of all entries."""
-        once, more, count = set[bytes](), set[bytes](), 0
-        for name in (name for one in self._lists for entry in one.entries for name in self._listed(entry)):
-            count += 1
+    def _listed(self, wanted: set[bytes]) -> tuple[set[bytes], int, dict[bytes, int], int]:
+        """Names that are listed once; the number of entries with a name that is listed more often; the place in the
+        lists of each name that is wanted; the number of all entries.
+        """
+        once, more, places, count, doubled = set[bytes](), set[bytes](), dict[bytes, int](), 0, 0
+        for name in (name for one in self._lists for entry in one.entries for name in self._names_of(entry)):
             if name in once:
                 more.add(name)
+                doubled += 1
             else:
                 once.add(name)
-        return once - more if more else once, len(more), count
+            if name in wanted:
+                places.setdefault(name, count)
+            count += 1
+        return once - more if more else once, doubled + len(more), places, count
 
-    def _listed(self, entry: AnyEntry) -> Iterator[bytes]:
+    def _names_of(self, entry: AnyEntry) -> Iterator[bytes]:
         for chunk in entry.names(lambda text: None, self._emitter.places.note):
             yield from in_recipes(chunk, entry, self._root)
 
-    def _is_unchanged(self, name: bytes, earlier: EarlierJob) -> bool:
-        path = os.path.join(self._root, name)
-        # In a store, the stamp in the name shows a change.
-        return not path.startswith(b"/") or earlier.is_unchanged(path)
-
-    def _note_names(self) -> None:
+    def _read_back(self) -> None:
+        """Read what was decided, by this planner or by one before it."""
         text = self._plan_files.recipes.read(0, self.recipes_bytes)
-        self.names = set(text[:-1].split(b"\0")) if text else set()
+        numbers: dict[bytes, int] = {}
+        if text and self._earlier is not None:
+            for one in self._earlier.mini_batches():
+                if one.is_good:
+                    numbers.setdefault(digest_of(one.recipe), one.mini_batch)
+        offset = 0
+        for recipe in text.split(b"\0\0")[:-1]:
+            names = recipe.split(b"\0")
+            # The earlier job may have gone since: then it runs.
+            before = numbers.get(digest_of(recipe), NONE)
+            self._found.append(_Taken(names[0], len(names), offset, len(recipe), zlib.crc32(recipe), before))
+            self.names.update(names)
+            offset += len(recipe) + 2
+        self._places = {one.first: number for number, one in enumerate(self._found)}
+        if self._found and self._emitter.frontier is None:
+            self._emitter.frontier = {"entry": 0, "name": "", **self.progress}
+
+
+def _first_of(recipe: bytes) -> bytes:
+    return recipe.partition(b"\0")[0]
 
 
 def _reader(lists: Sequence[FileList], entries: Sequence[AnyEntry], root: bytes) -> dict[str, Any]:
@@ -229,6 +303,12 @@ def _plan_one(
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end, crc = 0, begin, 0
     for names in _runs(one, first, root, begin, start, plan_files, emitter, taking_over):
+        if isinstance(names, _Met):
+            if have:
+                emitter.add(have, begin, end - begin - 1, crc, end)
+                begin, have = end, 0
+            taking_over.emit(names.number, end, names.frontier)
+            continue
         at = 0
         while at < len(names):
             part = names[at : at + size - have]
@@ -258,6 +338,13 @@ def reader_of_files(root: bytes, entries: Sequence[AnyEntry], *, copies: bool) -
     return reader
 
 
+class _Met(NamedTuple):
+    """The walk has come to the first file of a mini-batch that is taken over. `frontier`: behind that file."""
+
+    number: int
+    frontier: dict[str, Any]
+
+
 def _runs(
     one: FileList,
     first: int,
@@ -267,8 +354,8 @@ def _runs(
     plan_files: PlanFiles,
     emitter: Emitter,
     taking_over: TakenOver,
-) -> Iterator[list[bytes]]:
-    """Names in order from `begin` on; each chunk is written before it is yielded."""
+) -> Iterator[list[bytes] | _Met]:
+    """Names in order from `begin` on, each group written before it is yielded; what is taken over, in its place."""
     steps = one.steps
     frontier: dict[str, Any] | None = None if start is None else start.position["frontier"]
     if start is not None and begin < start.recipes_bytes:
@@ -287,10 +374,46 @@ def _runs(
                 more = {"seen": steps.seen}
             names = in_recipes(names, entry, root)
             if taking_over.names:
-                names = [name for name in names if name not in taking_over.names]
-                more["taken"] = taking_over.recipes_bytes
+                yield from _around_taken(chunk, names, index, plan_files, emitter, taking_over)
+                continue
             if names:
                 plan_files.recipes.append(b"\0".join(names) + b"\0")
             emitter.frontier = {"entry": index, "name": os.fsdecode(chunk[-1]), **more}
             if names:
                 yield names
+
+
+def _around_taken(
+    listed: list[bytes],
+    names: list[bytes],
+    index: int,
+    plan_files: PlanFiles,
+    emitter: Emitter,
+    taking_over: TakenOver,
+) -> Iterator[list[bytes] | _Met]:
+    """The names of a chunk that run, and what is taken over, in their order. `listed`: the names as the entry has
+    them.
+    """
+    running: list[bytes] = []
+
+    def walked(behind: bytes) -> dict[str, Any]:
+        return {"entry": index, "name": os.fsdecode(behind), **taking_over.progress}
+
+    def written(behind: bytes) -> Iterator[list[bytes]]:
+        emitted = running.copy()
+        running.clear()
+        if emitted:
+            plan_files.recipes.append(b"\0".join(emitted) + b"\0")
+        emitter.frontier = walked(behind)
+        if emitted:
+            yield emitted
+
+    for at, name in enumerate(names):
+        number = taking_over.place_of(name)
+        if number is not None:
+            if running:
+                yield from written(listed[at - 1])
+            yield _Met(number, walked(listed[at]))
+        elif name not in taking_over.names:
+            running.append(name)
+    yield from written(listed[-1])

@@ -32,14 +32,14 @@ class NothingToResume(Exception):
 
 
 class Index(NamedTuple):
-    """A file that lists the mini-batches that may be taken over, for one planner (`EarlierJobs.write_index`)."""
+    """A file that lists the mini-batches of the earlier step, for one planner (`EarlierJobs.write_index`)."""
 
     path: Path
     crc32: int
 
 
 class EarlierStep(NamedTuple):
-    """The step whose results are taken over. `files`: its files.
+    """The step whose results are taken over. `files`: its files. `settings`: as the job was submitted.
 
     `began`: a time before it looked at any of its input. The start time of the step will not do: it is that of its
     first run, and the step may have taken over results before.
@@ -50,6 +50,7 @@ class EarlierStep(NamedTuple):
     generation: int
     row: StepRow
     files: StepFiles
+    settings: EffectiveStep
     uploads: dict[str, str] | None
     """What `UploadedData.for_planner` returned; None if the master keeps no uploads."""
 
@@ -108,19 +109,40 @@ class EarlierJobs:
             before, row = self._counterpart(job, before)
         _check_alike(step, before, job.job_id)
         files = self._files.step(job.job_id, row.step_id)
-        return EarlierStep(job.job_id, job.create_time, job.generation, row, files, self._uploads)
+        return EarlierStep(job.job_id, job.create_time, job.generation, row, files, before, self._uploads)
+
+    def mixed(self, job_id: str) -> str:
+        """The newest job that has taken over results of other code or settings, among this one and those whose results
+        it took over, directly or through others; "" if there is none. Raises StateError.
+        """
+        seen: set[str] = set()
+        waiting = [job_id]
+        while waiting:
+            row = self._reader.job_by_id(waiting.pop(0))
+            if row is None or row.job_id in seen:
+                continue
+            seen.add(row.job_id)
+            job = EffectiveJob.from_json(row.document)
+            if job.resume_changed:
+                return row.job_id
+            waiting += [step.resume_from for step in job.steps if step.resume_from is not None]
+        return ""
 
     def write_index(self, earlier: EarlierStep, path: Path) -> Index:
-        """List the mini-batches that may be taken over, in their order. Raises OSError, StateError."""
+        """List the mini-batches, in their order, with those that may be taken over. Raises OSError, StateError."""
         checksum = 0
         with path.open("wb") as file:
             for page in self._reader.mini_batches_of(earlier.row.step_id):
                 records = b"".join(
                     RECORD.pack(
-                        row.mini_batch, row.items_counted, row.recipe_offset, row.recipe_length, row.recipe_crc32
+                        row.mini_batch,
+                        row.items_counted,
+                        row.recipe_offset,
+                        row.recipe_length,
+                        row.recipe_crc32,
+                        row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted,
                     )
                     for row in page
-                    if row.state == MiniBatchState.SUCCEEDED and row.ok_count >= row.items_counted
                 )
                 file.write(records)
                 checksum = crc32(records, checksum)

@@ -31,6 +31,7 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
+from windrow_master.shell.changes import changes
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import in_thread
@@ -93,12 +94,7 @@ class Submissions:
                 await in_thread(self._assets.refuse_taken, job.steps)
             except AssetRefused as error:
                 raise SubmissionInvalid(error.reason, str(error)) from error
-        if self._earlier is not None:
-            for step in (step for step in job.steps if step.resume_from is not None):
-                try:
-                    await in_thread(self._earlier.find, step)
-                except NothingToResume as error:
-                    raise SubmissionInvalid("JOB_INVALID", str(error)) from error
+        changed = await in_thread(self._check_earlier, job)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
@@ -112,9 +108,42 @@ class Submissions:
             steps=tuple(map(step_settings, job.steps)),
             priority=job.priority,
             weight=job.weight,
-            warnings=tuple(job.warnings),
+            warnings=(*job.warnings, *changed),
             continue_on_step_failure=job.continue_on_step_failure,
         )
+
+    def _check_earlier(self, job: EffectiveJob) -> list[str]:
+        """Check that the results that steps take over are there, and are what the steps would make now. Return what is
+        to be told of those that are not, where the job allows it. Raises SubmissionInvalid, OSError, StateError.
+        """
+        told = []
+        for step in job.steps if self._earlier is not None else ():
+            assert self._earlier is not None
+            try:
+                earlier = self._earlier.find(step)
+            except NothingToResume as error:
+                raise SubmissionInvalid("JOB_INVALID", str(error)) from error
+            changed = [] if earlier is None else changes(earlier.settings, step, self._artifacts.path)
+            if earlier is not None and not job.resume_changed and (mixed := self._earlier.mixed(earlier.job_id)):
+                told.append(
+                    f"Step {step.name!r}: some results of job {earlier.job_id} may be of other code or settings, since "
+                    f"job {mixed} was made with --code-change mix."
+                )
+            if earlier is None or not changed:
+                continue
+            what = "; ".join(changed)
+            if not job.resume_changed:
+                raise SubmissionInvalid(
+                    "CODE_CHANGED",
+                    f"Step {step.name!r} would take over results of job {earlier.job_id}, but what made them has "
+                    f"changed since: {what}. Choose what happens: with --code-change rerun everything runs again, with "
+                    "--code-change mix those results stay as they are, beside those of the rest.",
+                )
+            told.append(
+                f"Step {step.name!r}: results of job {earlier.job_id} stay as they are, although this has changed "
+                f"since: {what}."
+            )
+        return told
 
     async def check(self, document: bytes) -> EffectiveJob:
         """Parse and check a document. Raises SubmissionInvalid."""

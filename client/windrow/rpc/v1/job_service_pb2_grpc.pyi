@@ -27,7 +27,8 @@ class JobServiceStub:
     ]
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
-    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name.
+    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
     """
 
     GetJob: grpc.UnaryUnaryMultiCallable[
@@ -157,7 +158,8 @@ class JobServiceAsyncStub:
     ]
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
-    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name.
+    ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
     """
 
     GetJob: grpc.aio.UnaryUnaryMultiCallable[
@@ -289,7 +291,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.SubmitJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.SubmitJobResponse]]:
         """Submits a job. The same request_id again returns the first answer.
         INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
-        ALREADY_EXISTS, reason JOB_EXISTS: another job has this name.
+        ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
+        earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
         """
 
     @abc.abstractmethod

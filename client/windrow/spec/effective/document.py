@@ -38,7 +38,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 
 _LATER: dict[str, dict[str, Any]] = {
-    "job": {"continue_on_step_failure": False, "fetch": {}},
+    "job": {"continue_on_step_failure": False, "fetch": {}, "resume_changed": False},
     "step": {
         "command": None,
         "compute": "",
@@ -84,6 +84,7 @@ _LABELS = (
     "weight",
     "warnings",
     "fetch",
+    "resume_changed",
     "run_digest",
 )
 
@@ -219,6 +220,7 @@ class _Reader(ValueReader):
             "outputs": self.map_of(self._pipeline_output, NAME),
             "continue_on_step_failure": self.flag,
             "fetch": self.map_of(self.text),
+            "resume_changed": self.flag,
         }
         whole = {**_LATER["job"], **value}
         fields = self.fields(whole, "", {**readers, "format": _unread, "run_digest": _unread})

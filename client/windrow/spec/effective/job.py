@@ -255,6 +255,7 @@ class EffectiveJob(NamedTuple):
 
     `continue_on_step_failure`: a failed step ends only the steps that wait for it.
     Reference: docs/reference/azure-ml/parallel-job.md#pipelines.
+    `resume_changed`: results of an earlier job may be taken over although code or settings have changed since.
     `fetch`: by `<step>.<output>`, the path below the job file's folder to which a client downloads an output that the
     master keeps for it (`windrow.transfer.fetch_places`).
     """
@@ -272,6 +273,7 @@ class EffectiveJob(NamedTuple):
     outputs: Mapping[str, PipelineOutput] = _EMPTY
     continue_on_step_failure: bool = False
     fetch: Mapping[str, str] = _EMPTY
+    resume_changed: bool = False
 
     @property
     def run_digest(self) -> str:

@@ -3,7 +3,7 @@
 Both steps have to read their input alike, and no file of the mini-batch may have changed since the earlier step began.
 For a local file, its ctime (which nobody can set back) decides, if its path still leads to the same file
 (`plan_files.places_seen`); in a store, the stamp in the recipe; for data that a client uploaded, the lists made of it
-(`uploads`).
+(`uploads`). What is not taken over has a reason (`Why`), which is counted for the user.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -20,26 +21,31 @@ from zlib import crc32
 from windrow.storage.recipe_files import local_files
 
 from windrow_master.files.step_damage import StepDamaged
+from windrow_master.planning.earlier.file_clocks import FileClocks
 from windrow_master.planning.earlier.uploads import Uploads
+from windrow_master.planning.earlier.why import Why
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.plan_files.places_seen import PlacesKnown
 
 NONE = -1
 """Stands for the number of an earlier mini-batch when there is none."""
-RECORD = struct.Struct("<QIQII")
-"""A record of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32."""
+_NOT_GOOD = -2
+RECORD = struct.Struct("<QIQIIB")
+"""A record of the index: mini_batch, items, recipe_offset, recipe_length, recipe_crc32, whether each item has a
+result."""
 _READ_BYTES = RECORD.size * 5000
-MARGIN_S = 2.0
-"""A file that changed this shortly before the earlier step began counts as changed: file systems have coarse clocks,
-and a share has the clock of another machine."""
 
 
 class EarlierMiniBatch(NamedTuple):
-    """A mini-batch of the earlier step. `items`: as counted then."""
+    """A mini-batch of the earlier step. `items`: as counted then. `offset`: of its recipe. `is_good`: each item has a
+    result.
+    """
 
     mini_batch: int
     items: int
     recipe: bytes
+    offset: int = 0
+    is_good: bool = True
 
 
 class EarlierJob:
@@ -56,7 +62,7 @@ class EarlierJob:
         self._places = PlacesKnown(given["places"])
         self._uploads = None if given["uploads"] is None else Uploads(given["uploads"])
         self._damaged = 0
-        self._unchanged_before_ns = int((given["began"] - MARGIN_S) * 1e9)
+        self._clocks = FileClocks(given["began"])
 
     def reads_alike(self, reader: dict[str, Any] | None) -> bool:
         """Whether recipes mean the same to this step's reader (None for the one that an earlier planner pinned)."""
@@ -85,30 +91,42 @@ class EarlierJob:
             return None
         return EarlierRecipes(self, self._reader, None if names is None else frozenset(names))
 
-    def mini_batches(self, first: int = 0) -> Iterator[EarlierMiniBatch]:
-        """The earlier mini-batches that have a result, in order, without the first `first` of them. Raises OSError,
-        PlanningError.
+    def mini_batches(self) -> Iterator[EarlierMiniBatch]:
+        """The earlier mini-batches, in order. Raises OSError, PlanningError.
 
-        A mini-batch whose recipe is damaged or gone counts as without a result: it runs again.
+        One whose recipe is damaged or gone is left out: it runs again.
         """
         self._verify_index()
         self._damaged = 0
         try:
             recipes = os.open(self._recipes, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            self._damaged = os.stat(self._index).st_size // RECORD.size - first
+            self._damaged = os.stat(self._index).st_size // RECORD.size
             return
         try:
             with open(self._index, "rb") as index:
-                index.seek(first * RECORD.size)
                 while records := index.read(_READ_BYTES):
-                    for mini_batch, items, offset, length, crc in RECORD.iter_unpack(records):
+                    for mini_batch, items, offset, length, crc, is_good in RECORD.iter_unpack(records):
                         recipe = os.pread(recipes, length, offset)
                         if len(recipe) == length and crc32(recipe) == crc:
-                            yield EarlierMiniBatch(mini_batch, items, recipe)
+                            yield EarlierMiniBatch(mini_batch, items, recipe, offset, bool(is_good))
                         else:
                             self._damaged += 1
-                            yield EarlierMiniBatch(NONE, 0, b"")
+        finally:
+            os.close(recipes)
+
+    def recipes_at(self, places: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
+        """Recipes that `mini_batches` has given before, by offset, length and crc32; without those that are damaged
+        since. Raises OSError.
+        """
+        if not places:
+            return
+        recipes = os.open(self._recipes, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for offset, length, crc in places:
+                recipe = os.pread(recipes, length, offset)
+                if crc32(recipe) == crc:
+                    yield recipe
         finally:
             os.close(recipes)
 
@@ -130,8 +148,10 @@ class EarlierJob:
         if found != self._index_crc32:
             raise PlanningError(str(StepDamaged(self._index, "it fails its checksum")), SYSTEM_ERROR)
 
-    def is_unchanged(self, path: bytes) -> bool:
-        """Whether a path leads to the same local file as when the earlier step began, unchanged since."""
+    def change_of(self, path: bytes) -> Why | None:
+        """What has happened to a local file since the earlier step began; None if its path leads to the same file,
+        which is unchanged.
+        """
         try:
             status = os.lstat(path)
             # Within a folder, another file can take this name only by a change that its own ctime shows.
@@ -139,10 +159,13 @@ class EarlierJob:
             if stat.S_ISLNK(status.st_mode):
                 status, place = os.stat(path), path
         except OSError:
-            return False
-        if status.st_ctime_ns < self._unchanged_before_ns and self._places.is_same(place):
-            return True
-        return self._uploads is not None and self._uploads.is_intact(path)
+            return Why.CHANGED
+        change = self._clocks.change_of(status)
+        if change is None and not self._places.is_same(place):
+            change = Why.MOVED
+        if change is not None and self._uploads is not None and self._uploads.is_intact(path):
+            return None
+        return change
 
 
 class EarlierRecipes:
@@ -157,24 +180,33 @@ class EarlierRecipes:
         self.job_id = earlier.job_id
         self._earlier = earlier
         self._reader = reader
-        self._known = {_digest(one.recipe): one.mini_batch for one in earlier.mini_batches() if one.recipe}
-        self._unchanged: dict[bytes, bool] = {}
+        self._known = {
+            digest_of(one.recipe): one.mini_batch if one.is_good else _NOT_GOOD for one in earlier.mini_batches()
+        }
+        self._changes: dict[bytes, Why | None] = {}
+        self.whys: Counter[Why] = Counter()
+        """Why mini-batches were not found, since the beginning."""
 
     def find(self, recipe: bytes) -> int:
         """The number of the mini-batch; NONE if there is none, or its files have changed."""
-        found = self._known.get(_digest(recipe), NONE)
-        if found == NONE:
-            return NONE
+        found = self._known.get(digest_of(recipe), NONE)
+        why = Why.NEW if found == NONE else Why.NO_RESULT if found == _NOT_GOOD else self._change_of_files(recipe)
+        if why is None:
+            return found
+        self.whys[why] += 1
+        return NONE
+
+    def _change_of_files(self, recipe: bytes) -> Why | None:
         if self._names is not None:
-            return found if self._names.issuperset(recipe.split(b"\0")) else NONE
-        return found if all(map(self._is_unchanged, local_files(self._reader, recipe))) else NONE
+            return None if self._names.issuperset(recipe.split(b"\0")) else Why.CHANGED
+        return next(filter(None, map(self._change_of, local_files(self._reader, recipe))), None)
 
-    def _is_unchanged(self, path: bytes) -> bool:
-        known = self._unchanged.get(path)
-        if known is None:
-            known = self._unchanged[path] = self._earlier.is_unchanged(path)
-        return known
+    def _change_of(self, path: bytes) -> Why | None:
+        if path not in self._changes:
+            self._changes[path] = self._earlier.change_of(path)
+        return self._changes[path]
 
 
-def _digest(recipe: bytes) -> bytes:
+def digest_of(recipe: bytes) -> bytes:
+    """What a recipe is known by."""
     return blake2b(recipe, digest_size=16).digest()

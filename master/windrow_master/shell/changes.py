@@ -1,0 +1,85 @@
+"""What has changed between a step and the earlier one whose results it takes over: code, and settings that decide rows.
+
+How the input is divided, and how failures are handled, changes no result that is taken over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from windrow.common.archives import ArchiveError, contents
+from windrow.common.quantities import counted
+from windrow.spec.effective.job import EffectiveStep
+from windrow.spec.settings.arguments import find_runtime_arguments
+
+FILES_SHOWN = 5
+
+ArchiveOf: TypeAlias = Callable[[str], Path | None]
+"""The archive of a code folder, by its digest; None if it is not here."""
+
+
+def changes(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> list[str]:
+    """Each change in a few words; empty if the results are those that the step would have now. Raises OSError."""
+    return [*_code(before, step, archive_of), *_settings(before, step)]
+
+
+def _code(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> Iterator[str]:
+    if before.code_digest == step.code_digest:
+        return
+    old, new = archive_of(before.code_digest), archive_of(step.code_digest)
+    if old is None or new is None:
+        yield "the code"
+        return
+    try:
+        then, now = contents(old, what="code"), contents(new, what="code")
+    except ArchiveError:
+        yield "the code"
+        return
+    told = []
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            how = "new" if name not in then else "gone" if name not in now else "changed"
+            told.append(f"{os.fsdecode(name)} ({how})")
+    more = f" and {counted(len(told) - FILES_SHOWN, 'more file')}" if len(told) > FILES_SHOWN else ""
+    # Archives of equal files may differ in a mode.
+    yield f"the code: {', '.join(told[:FILES_SHOWN])}{more}" if told else "the code: which of its files are executable"
+
+
+def _settings(before: EffectiveStep, step: EffectiveStep) -> Iterator[str]:
+    compared: list[tuple[str, Any, Any]] = [
+        ("entry_script", before.entry_script, step.entry_script),
+        ("arguments", _of_script(before.arguments), _of_script(step.arguments)),
+        ("environment", before.environment, step.environment),
+    ]
+    variables = {**before.environment_variables, **step.environment_variables}
+    for name in sorted(variables):
+        if before.environment_variables.get(name) != step.environment_variables.get(name):
+            # Its value may be a secret.
+            yield f"the environment variable {name}"
+    for what, old, new in compared:
+        if old != new:
+            yield f"{what}: {_shown(old)} is now {_shown(new)}"
+    for name in sorted(step.inputs.keys() | before.inputs.keys()):
+        divided = name in step.input_data or name in before.input_data
+        if not divided and before.inputs.get(name) != step.inputs.get(name):
+            yield f"the input {name}"
+
+
+def _of_script(arguments: Sequence[str]) -> list[str]:
+    """The arguments without those of the runtime, which decide no row."""
+    left = list(arguments)
+    for found in find_runtime_arguments(arguments):
+        if found.written in left:
+            at = left.index(found.written)
+            del left[at : at + (1 if found.value is None else 2)]
+        elif (whole := f"{found.written}={found.value}") in left:
+            left.remove(whole)
+    return left
+
+
+def _shown(value: object) -> str:
+    text = " ".join(value) if isinstance(value, list) else str(value)
+    return (text if len(text) <= 80 else f"{text[:79]}…") or "none"
