@@ -187,11 +187,6 @@ ELSEWHERE = {
         SINCE,
         "windrow run job.yml --since last --code-change rerun",
     ): "tests/integration/test_integration_since.py",
-    (
-        SINCE,
-        "Results of job photos-20261120-020000-1f2a are taken over: 481 of 501 files. The other 20 files run: 1 new, "
-        "1 changed since, 18 in a mini-batch that is no longer the same.",
-    ): "what a command prints",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",
