@@ -97,6 +97,7 @@ SINCE = "docs/how-to/run-only-what-is-new.md"
 REUSE = "docs/how-to/reuse-results.md"
 RETRY = "docs/how-to/retry-a-job.md"
 WATCH = "docs/how-to/watch-a-job.md"
+ROWS = "docs/how-to/look-at-rows.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
 API_KEY = "docs/how-to/use-an-api-key.md"
 ONE_LINE = "docs/how-to/run-without-a-job-file.md"
@@ -187,6 +188,9 @@ ELSEWHERE = {
         SINCE,
         "windrow run job.yml --since last --code-change rerun",
     ): "tests/integration/test_integration_since.py",
+    (ROWS, "windrow job rows last"): "tests/integration/test_integration_rows.py",
+    (ROWS, 'windrow job query last "select digit, count(*) from rows group by digit"'): "the same",
+    (ROWS, "import windrow"): "the same",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",

@@ -13,6 +13,8 @@ from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.job_list import list_jobs
+from windrow.cli.job_query import query
+from windrow.cli.job_rows import rows
 from windrow.cli.job_stream import stream_job
 from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
@@ -153,6 +155,12 @@ def show(job: JobName, master: Master = None, state: State = None, output: Outpu
         out("")
         print_summary(found, document, options=master_options(master, state), here=client.is_here)
     return exit_codes.DONE
+
+
+app.command("rows", epilog="Example: windrow job rows last --follow")(rows)
+
+
+app.command("query", epilog='Example: windrow job query last "select count(*) from rows"')(query)
 
 
 app.command("explain", epilog="Example: windrow job explain digits-20260501-101500-ab12")(explain)

@@ -15,6 +15,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from windrow.sdk.asset import Asset, Registry
+    from windrow.sdk.committed_rows import CommittedRows
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
     from windrow.spec import EffectiveJob, LoadedJob
@@ -543,6 +545,49 @@ class Client:
         """
         place, chunks = self._read_rows(job_id, output)
         return read_frame(chunks, place, read_csv)
+
+    def committed_rows(
+        self, job_id: str, step: str | None = None, *, as_committed: bool = False, follow: bool = False
+    ) -> Iterator[str]:
+        """The rows of a job that are committed, without line ends, also while it runs.
+
+        They come in the order of the output, as far as that is whole: up to the first mini-batch without an outcome.
+        `as_committed`: all that are there. `follow`: go on until the step has ended; each row comes once, also if the
+        master is restarted meanwhile. `step`: by default the only one that gathers rows. Rows of Parquet come as JSON
+        objects. Raises NotFound, UsageError.
+
+        Example:
+            for row in client.committed_rows("digits-20260501-101500-ab12", follow=True):
+                print(row)
+        """
+        rows = self.open_rows(job_id, step, as_committed=as_committed)
+        for found in rows.follow() if follow else rows.read():
+            yield from rows.rows(found)
+
+    def query(self, job_id: str, sql: str, step: str | None = None) -> pd.DataFrame:
+        """The answer to an SQL query over the committed rows of a job, also while it runs.
+
+        The table `rows` holds those of `step`, by default of the only one that gathers rows; each such step has a table
+        of its name. DuckDB answers it. Raises NotFound, UsageError.
+
+        Example:
+            client.query("digits-20260501-101500-ab12", "select digit, count(*) from rows group by digit")
+        """
+        import pandas as pd
+
+        from windrow.sdk.row_query import RowQuery, query_rows
+
+        with RowQuery() as database:
+            open_rows = partial(self.open_rows, job_id, as_committed=True)
+            answer, _ = query_rows(open_rows, self.document(job_id), job_id, step, database, sql)
+            return pd.DataFrame([row for page in answer.pages for row in page], columns=answer.columns)
+
+    def open_rows(self, job_id: str, step: str | None = None, *, as_committed: bool = False) -> CommittedRows:
+        """As `committed_rows`, by mini-batch, with the header and how far the rows are committed."""
+        from windrow.sdk.committed_rows import CommittedRows, rows_step
+
+        found = rows_step(job_id, self.document(job_id), step)
+        return CommittedRows(self.connection, self._stub, job_id, found, as_committed=as_committed)
 
     def download(
         self,

@@ -162,7 +162,7 @@ def rows_of(chunks: Iterable[bytes], place: RowsFile) -> Iterator[str]:
     if encoding:
         content = io.TextIOWrapper(io.BufferedReader(_Chunks(chunks), 1 << 20), encoding, "replace", newline="\n")
         return (line.removesuffix("\n") for line in content)
-    return _records_of(lines_of(chunks)) if place.format == "csv" else lines_of(chunks)
+    return records_of(lines_of(chunks)) if place.format == "csv" else lines_of(chunks)
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[str]:
         yield os.fsdecode(rest)
 
 
-def _records_of(lines: Iterable[str]) -> Iterator[str]:
+def records_of(lines: Iterable[str]) -> Iterator[str]:
     """Join lines of CSV while a quote is open."""
     record: list[str] = []
     quotes = 0

@@ -29,6 +29,7 @@ from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
+from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
@@ -60,7 +61,7 @@ def watch_interval_s(took_s: float) -> float:
     return min(max(WATCH_INTERVAL_S, WATCH_REST * took_s), WATCH_INTERVAL_MAX_S)
 
 
-class JobService(MiniBatchCalls, NodeCalls):
+class JobService(MiniBatchCalls, RowCalls, NodeCalls):
     """Turns calls into commands for the writer, and rows into messages.
 
     Not the `JobService` of `windrow.ml`, which is a setting of Azure ML.

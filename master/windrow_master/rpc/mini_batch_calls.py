@@ -61,7 +61,7 @@ class MiniBatchCalls:
         """Return a page of the mini-batches of a job."""
         _, steps = await self._job(request.job_id, context)
         if request.step_name:
-            steps = [await _step(request.job_id, steps, request.step_name, context)]
+            steps = [await step_named(request.job_id, steps, request.step_name, context)]
         wanted = Wanted(
             frozenset(state - 1 for state in request.states),
             0 if request.short_of_results else int(request.cause) or None,
@@ -152,7 +152,7 @@ class MiniBatchCalls:
         if not request.step_name and len(steps) == 1:
             step = steps[0]
         else:
-            step = await _step(request.job_id, steps, request.step_name, context)
+            step = await step_named(request.job_id, steps, request.step_name, context)
         index = request.mini_batch_index
         rows = await in_thread(self._jobs.reader.mini_batches_at, step.step_id, [index] if index < 1 << 32 else [])
         if not rows:
@@ -286,7 +286,8 @@ class MiniBatchCalls:
             return recipes.read(RecipePlace(row.mini_batch, row.recipe_offset, row.recipe_length, row.recipe_crc32))
 
 
-async def _step(job_id: str, steps: list[StepRow], name: str, context: Context) -> StepRow:
+async def step_named(job_id: str, steps: list[StepRow], name: str, context: Context) -> StepRow:
+    """The step of this name. Ends the call if there is none."""
     found = next((step for step in steps if step.name == name), None)
     if found is None:
         names = ", ".join(step.name for step in steps)

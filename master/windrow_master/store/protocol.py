@@ -74,8 +74,10 @@ class StoreReader(Protocol):
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         """The steps of a job, by ordinal."""
 
-    def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
-        """All mini-batches of a step, in output order."""
+    def mini_batches_of(
+        self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0
+    ) -> Iterator[list[MiniBatchRow]]:
+        """All mini-batches of a step from `first` on, in output order."""
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
         """The mini-batches with these indices, as far as they exist, by index."""
@@ -104,8 +106,10 @@ class StoreReader(Protocol):
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         """All stored attempts of a step, in order of lease id, without their texts."""
 
-    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
-        """The committed rows of a step, in output order. Mini-batches without rows are left out."""
+    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0) -> Iterator[list[CommittedRange]]:
+        """The committed rows of a step's mini-batches from `first` on, in output order. Mini-batches without rows are
+        left out.
+        """
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:
         """All stored attempts of a step, in order of lease id."""

@@ -484,6 +484,131 @@ class ReadLogResponse(google.protobuf.message.Message):
 global___ReadLogResponse = ReadLogResponse
 
 @typing.final
+class ReadRowsRequest(google.protobuf.message.Message):
+    """Which rows."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
+    AS_COMMITTED_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    SEEN_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Their job."""
+    step_name: builtins.str
+    """Its step."""
+    as_committed: builtins.bool
+    """Also rows of mini-batches behind one that has no outcome yet."""
+    first: builtins.int
+    """The first mini-batch wanted."""
+    seen: builtins.bytes
+    """Mini-batches not wanted, a bit each: bit n % 8 of byte n / 8."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step_name: builtins.str = ...,
+        as_committed: builtins.bool = ...,
+        first: builtins.int = ...,
+        seen: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["as_committed", b"as_committed", "first", b"first", "job_id", b"job_id", "seen", b"seen", "step_name", b"step_name"]) -> None: ...
+
+global___ReadRowsRequest = ReadRowsRequest
+
+@typing.final
+class ReadRowsResponse(google.protobuf.message.Message):
+    """Rows of some mini-batches, or the end."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: builtins.int
+    RANGES_FIELD_NUMBER: builtins.int
+    CONTENT_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    header: builtins.bytes
+    """What stands before all rows, as in Completion; the same in each message, and empty until rows are committed."""
+    content: builtins.bytes
+    """Their rows, one range behind the other. Those of a long range continue in the next messages."""
+    @property
+    def ranges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RowsRange]:
+        """The mini-batches whose rows begin in this message, in the order of the output."""
+
+    @property
+    def end(self) -> global___RowsEnd:
+        """Nothing more is there now."""
+
+    def __init__(
+        self,
+        *,
+        header: builtins.bytes = ...,
+        ranges: collections.abc.Iterable[global___RowsRange] | None = ...,
+        content: builtins.bytes = ...,
+        end: global___RowsEnd | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end", b"end"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "end", b"end", "header", b"header", "ranges", b"ranges"]) -> None: ...
+
+global___ReadRowsResponse = ReadRowsResponse
+
+@typing.final
+class RowsRange(google.protobuf.message.Message):
+    """The rows of one mini-batch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MINI_BATCH_FIELD_NUMBER: builtins.int
+    ROW_COUNT_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    mini_batch: builtins.int
+    """The mini-batch."""
+    row_count: builtins.int
+    """How many rows."""
+    length: builtins.int
+    """How many bytes."""
+    def __init__(
+        self,
+        *,
+        mini_batch: builtins.int = ...,
+        row_count: builtins.int = ...,
+        length: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["length", b"length", "mini_batch", b"mini_batch", "row_count", b"row_count"]) -> None: ...
+
+global___RowsRange = RowsRange
+
+@typing.final
+class RowsEnd(google.protobuf.message.Message):
+    """How far the rows of a step are committed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NEXT_FIELD_NUMBER: builtins.int
+    BEHIND_FIELD_NUMBER: builtins.int
+    PLANNED_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
+    next: builtins.int
+    """All mini-batches before this one have their outcome."""
+    behind: builtins.int
+    """Mini-batches behind it that have theirs."""
+    planned: builtins.int
+    """Mini-batches that are planned so far."""
+    complete: builtins.bool
+    """Nothing more comes: the step has ended."""
+    def __init__(
+        self,
+        *,
+        next: builtins.int = ...,
+        behind: builtins.int = ...,
+        planned: builtins.int = ...,
+        complete: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["behind", b"behind", "complete", b"complete", "next", b"next", "planned", b"planned"]) -> None: ...
+
+global___RowsEnd = RowsEnd
+
+@typing.final
 class DownloadOutputRequest(google.protobuf.message.Message):
     """Which output."""
 

@@ -85,6 +85,11 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.FromString,
                 _registered_method=True)
+        self.ReadRows = channel.unary_stream(
+                '/windrow.rpc.v1.JobService/ReadRows',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsResponse.FromString,
+                _registered_method=True)
         self.ListMiniBatches = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/ListMiniBatches',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListMiniBatchesRequest.SerializeToString,
@@ -210,6 +215,15 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadRows(self, request, context):
+        """The committed rows of a step, also while it runs: what is there now, once, in chunks of about 1 MiB; then an end.
+        NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN; FAILED_PRECONDITION, reason ROWS_ELSEWHERE: they are another job's;
+        DATA_LOSS, reason STATE_DAMAGED: they fail their checksum.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMiniBatches(self, request, context):
         """Mini-batches of a job, a page at a time; as they are now. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN.
         """
@@ -329,6 +343,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.DownloadOutput,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.SerializeToString,
+            ),
+            'ReadRows': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadRows,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsResponse.SerializeToString,
             ),
             'ListMiniBatches': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMiniBatches,
@@ -647,6 +666,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/DownloadOutput',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/ReadRows',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -87,6 +87,15 @@ class JobServiceStub:
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
 
+    ReadRows: grpc.UnaryStreamMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ReadRowsRequest,
+        windrow.rpc.v1.job_service_pb2.ReadRowsResponse,
+    ]
+    """The committed rows of a step, also while it runs: what is there now, once, in chunks of about 1 MiB; then an end.
+    NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN; FAILED_PRECONDITION, reason ROWS_ELSEWHERE: they are another job's;
+    DATA_LOSS, reason STATE_DAMAGED: they fail their checksum.
+    """
+
     ListMiniBatches: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
         windrow.rpc.v1.job_service_pb2.ListMiniBatchesResponse,
@@ -217,6 +226,15 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
     """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    ReadRows: grpc.aio.UnaryStreamMultiCallable[
+        windrow.rpc.v1.job_service_pb2.ReadRowsRequest,
+        windrow.rpc.v1.job_service_pb2.ReadRowsResponse,
+    ]
+    """The committed rows of a step, also while it runs: what is there now, once, in chunks of about 1 MiB; then an end.
+    NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN; FAILED_PRECONDITION, reason ROWS_ELSEWHERE: they are another job's;
+    DATA_LOSS, reason STATE_DAMAGED: they fail their checksum.
+    """
 
     ListMiniBatches: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListMiniBatchesRequest,
@@ -368,6 +386,17 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse]]:
         """An output: its files one after another, in chunks of at most 1 MiB."""
+
+    @abc.abstractmethod
+    def ReadRows(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.ReadRowsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.ReadRowsResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.ReadRowsResponse]]:
+        """The committed rows of a step, also while it runs: what is there now, once, in chunks of about 1 MiB; then an end.
+        NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN; FAILED_PRECONDITION, reason ROWS_ELSEWHERE: they are another job's;
+        DATA_LOSS, reason STATE_DAMAGED: they fail their checksum.
+        """
 
     @abc.abstractmethod
     def ListMiniBatches(

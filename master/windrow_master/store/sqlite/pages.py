@@ -41,10 +41,14 @@ class Pages:
         self._database = database
         self._classified = classified
 
-    def _mini_batch_pages(self, columns: Sequence[str], kept: str, step_id: StepId, page_rows: int) -> Iterator[Page]:
-        """`kept`: the condition for wanted rows. All rows are read and verified, so that none can be missing."""
+    def _mini_batch_pages(
+        self, columns: Sequence[str], kept: str, step_id: StepId, page_rows: int, begin: int = 0
+    ) -> Iterator[Page]:
+        """`kept`: the condition for wanted rows. From mini-batch `begin` on, all rows are read and verified, so that
+        none can be missing.
+        """
         first, stop = mini_batch_key(step_id, 0), mini_batch_key(StepId(step_id + 1), 0)
-        after, count = first - 1, page_rows
+        after, count = first + begin - 1, page_rows
         query = (
             f"SELECT json_group_array(json_array({_names(columns)})) FILTER (WHERE kept), count(*), max(k), "
             f"min(CASE WHEN held THEN NULL ELSE k END), (SELECT counters FROM step WHERE step_id = ?) FROM ("

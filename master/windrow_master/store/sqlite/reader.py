@@ -126,8 +126,10 @@ class SqliteReader(Pages):
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         return steps_of_job(self._rows(STEPS_OF_JOB, (job_key,)))
 
-    def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
-        for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "1", step_id, page_rows):
+    def mini_batches_of(
+        self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0
+    ) -> Iterator[list[MiniBatchRow]]:
+        for page in self._mini_batch_pages(MINI_BATCH_COLUMNS, "1", step_id, page_rows, first):
             yield typed(MiniBatchRow, page)
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
@@ -224,8 +226,8 @@ class SqliteReader(Pages):
         for page in self._attempt_pages(FIGURE_COLUMNS, step_id, page_rows):
             yield typed(AttemptFigures, page)
 
-    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
-        for page in self._mini_batch_pages(RANGE_COLUMNS, "segment_id IS NOT NULL", step_id, page_rows):
+    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0) -> Iterator[list[CommittedRange]]:
+        for page in self._mini_batch_pages(RANGE_COLUMNS, "segment_id IS NOT NULL", step_id, page_rows, first):
             yield typed(CommittedRange, page)
 
     def attempts_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptRow]]:

@@ -51,8 +51,10 @@ class PlainReader(StoreReader):
         steps = (step for step in self._tables.steps.values() if step.job_key == job_key)
         return sorted(steps, key=lambda step: step.ordinal)
 
-    def mini_batches_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[MiniBatchRow]]:
-        return _pages((_told(index, row) for index, row in self._mini_batches(step_id)), page_rows)
+    def mini_batches_of(
+        self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0
+    ) -> Iterator[list[MiniBatchRow]]:
+        return _pages((_told(index, row) for index, row in self._mini_batches(step_id) if index >= first), page_rows)
 
     def mini_batches_at(self, step_id: StepId, indices: Sequence[int]) -> list[MiniBatchRow]:
         return [_told(index, row) for index, row in self._mini_batches(step_id) if index in indices]
@@ -98,12 +100,12 @@ class PlainReader(StoreReader):
         figures = (AttemptFigures(*(getattr(row, name) for name in names)) for row in self._attempts(step_id))
         return _pages(figures, page_rows)
 
-    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[CommittedRange]]:
+    def ranges_of(self, step_id: StepId, page_rows: int = PAGE_ROWS, first: int = 0) -> Iterator[list[CommittedRange]]:
         return _pages(
             (
                 CommittedRange(index, LeaseId(row.lease_id), row.items_counted, row.ok_count, row.row_count, *row.range)
                 for index, row in self._mini_batches(step_id)
-                if row.range is not None
+                if row.range is not None and index >= first
             ),
             page_rows,
         )
