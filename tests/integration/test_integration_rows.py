@@ -95,26 +95,22 @@ def test_rows_that_are_followed_come_once_while_master_and_agent_are_killed(
         run.close_gate(gate)
     run.start("--slots", "2")
     wait_until(lambda: run.committed() >= 2, "the first rows")
-    follower = subprocess.Popen(
-        [WINDROW, "job", "rows", "last", "--follow", *order],
-        cwd=run.folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert follower.stdout is not None
-    lines = [follower.stdout.readline() for _ in range(3)]
-    run.kill("master")
-    run.open_gate(4)
-    wait_until(lambda: run.committed() >= 8, "rows of the next master")
-    run.kill("agent")
-    run.open_gate(20)
-    assert run.finish()[0] == 0
-    # Not `communicate`, which passes over what `readline` has buffered.
-    rest = follower.stdout.read()
-    assert follower.stderr is not None and follower.wait(60) == 0, follower.stderr.read()
-    rows = [int(row["number"]) for row in csv.DictReader([*lines, *rest.splitlines(True)])]
+    command = [WINDROW, "job", "rows", "last", "--follow", *order]
+    with subprocess.Popen(
+        command, cwd=run.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as follower:
+        assert follower.stdout is not None
+        lines = [follower.stdout.readline() for _ in range(3)]
+        run.kill("master")
+        run.open_gate(4)
+        wait_until(lambda: run.committed() >= 8, "rows of the next master")
+        run.kill("agent")
+        run.open_gate(20)
+        assert run.finish()[0] == 0
+        # Not `communicate`, which passes over what `readline` has buffered.
+        lines += follower.stdout.readlines()
+        assert follower.wait(60) == 0
+    rows = [int(row["number"]) for row in csv.DictReader(lines)]
     assert sorted(rows) == WITHOUT_13 and (order or rows == WITHOUT_13)
 
 
