@@ -208,6 +208,29 @@ def test_the_debugger_stands_where_it_was_raised(ended: Workspace) -> None:
     assert terminal.end() == 1
 
 
+def test_the_debugger_stands_in_the_last_frame_of_the_users_own_code(ended: Workspace, tmp_path: Path) -> None:
+    """The error rises in a library, three frames below a helper of the script."""
+    (tmp_path / "helper.py").write_text(
+        "import json\ndef read(words):\n    mine = 'here'\n    return json.loads(words)\n"
+    )
+    (tmp_path / "score.py").write_text(
+        "import helper\ndef run(mini_batch):\n    outer = 'outer'\n    return [helper.read('{')]\n"
+    )
+    terminal = Terminal(ended, "mb", "replay", "replayed", "0", "--code", str(tmp_path), "--pdb")
+    terminal.wait_for("(Pdb) ")
+    assert "last frame of your own code; 3 frames of libraries lie deeper" in terminal.seen
+    terminal.type("p mine + '!'\n")
+    terminal.wait_for("'here!'")
+    terminal.type("d\n")
+    terminal.wait_for("json/__init__.py")
+    terminal.type("u\n")
+    terminal.type("u\n")
+    terminal.type("p outer + '!'\n")
+    terminal.wait_for("'outer!'")
+    terminal.type("q\n")
+    assert terminal.end() == 1
+
+
 def test_a_breakpoint_of_the_script_stops_there(ended: Workspace, tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text("def run(mini_batch):\n    word = 'here'\n    breakpoint()\n    return [word]\n")
     terminal = Terminal(ended, "mb", "replay", "replayed", "0", "--code", str(tmp_path))

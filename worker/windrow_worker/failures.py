@@ -97,10 +97,30 @@ def _place(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not (_is_ours(path) or path.startswith(_LIBRARY) or any(part in path for part in _INSTALLED)):
+        if _is_own(path):
             found = f"{os.path.basename(path)}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return found
+
+
+def own_depth(trace: TracebackType) -> Tuple[int, int]:
+    """Which frame of a traceback is the innermost one of the script or of its own modules, counted from 0, and how many
+    frames there are. -1 if none is."""
+    found, count = -1, 0
+    step = trace  # type: Optional[TracebackType]
+    while step is not None:
+        if _is_own(step.tb_frame.f_code.co_filename):
+            found = count
+        count += 1
+        step = step.tb_next
+    return found, count
+
+
+def _is_own(path: str) -> bool:
+    """Whether the file is the script's or one of its own modules, and not the host's or a library's. Compiled libraries
+    name their files without a folder (`index.pyx`)."""
+    library = path.startswith(_LIBRARY) or any(part in path for part in _INSTALLED) or not os.path.isabs(path)
+    return not (library or _is_ours(path))
 
 
 def passed_through(error: BaseException, file: str) -> bool:

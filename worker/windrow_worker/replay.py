@@ -20,6 +20,7 @@ from windrow_worker.splitting import piece_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, Dict, Iterator, List, NoReturn, Sequence, Tuple, Union
 
     from windrow_worker.loaded import Loaded, Loader
@@ -188,7 +189,6 @@ class ReplayHost(Host):
             sys.stderr.write(failures.traceback_of(error))
         _say(f"{cause}: {message}")
         if self._wishes.get("pdb") and trace is not None and not self._was_interrupted:
-            _say("The debugger is where it was raised: w shows the stack, u and d go up and down, q quits.")
             _debug(trace)
 
     def _tell_figures(self) -> None:
@@ -240,12 +240,33 @@ def _say(text: str) -> None:
     process.warn(text)
 
 
-def _debug(trace: Any) -> None:
+def _debug(trace: TracebackType) -> None:
+    """Python's debugger, in the innermost frame of the script's own code."""
     import pdb
 
+    own, count = failures.own_depth(trace)
+    deeper = count - 1 - own if own >= 0 else 0
+
+    class Debugger(pdb.Pdb):
+        """Begins `deeper` frames above the innermost one."""
+
+        def get_stack(self, f: Any, t: Any) -> Tuple[List[Tuple[Any, int]], int]:
+            stack, at = super().get_stack(f, t)
+            return stack, max(0, at - deeper)
+
+    if deeper:
+        frames = "1 frame of a library lies" if deeper == 1 else f"{deeper} frames of libraries lie"
+        _say(
+            f"The debugger is in the last frame of your own code; {frames} deeper (d goes there). w shows the stack, "
+            "u and d go up and down, q quits."
+        )
+    else:
+        _say("The debugger is where it was raised: w shows the stack, u and d go up and down, q quits.")
     sys.stdin, sys.stdout = sys.__stdin__, sys.__stdout__
     try:
-        pdb.post_mortem(trace)
+        debugger = Debugger()
+        debugger.reset()
+        debugger.interaction(None, trace)
     except (EOFError, SystemExit):
         pass
 

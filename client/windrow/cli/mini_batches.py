@@ -166,7 +166,12 @@ def replay(
             help="Run only this item of the mini-batch, counted from 0 (column `number` of failed_items.csv).",
         ),
     ] = None,
-    pdb: Annotated[bool, typer.Option("--pdb", help="Stop in Python's debugger where run() or init() raises.")] = False,
+    pdb: Annotated[
+        bool,
+        typer.Option(
+            "--pdb", help="Stop in Python's debugger, in the last frame of your code, if run() or init() raises."
+        ),
+    ] = False,
     python: Annotated[
         str | None,
         typer.Option(
