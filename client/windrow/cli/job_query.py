@@ -45,7 +45,7 @@ def query(
     state: State = None,
     form: Annotated[QueryForm, typer.Option("--format", help="csv, or json: one JSON object a line.")] = QueryForm.TEXT,
 ) -> int:
-    """Answer an SQL query over the rows of a job that are committed, also while it runs.
+    """Query a job's committed rows by SQL, also while it runs.
 
     rows is the table of the step, and each step that gathers rows has a table of its name. Columns of text without a
     header are column0, column1 and so on; lines has each line as it is.

@@ -35,7 +35,7 @@ def rows(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Print the rows of a job that are committed, also while it runs.
+    """Print a job's committed rows, also while it runs.
 
     They come in the order of the output, up to the first mini-batch that is not done. A CSV begins with its header;
     rows of Parquet are JSON objects. With --format json, each row is one: of text, {"row": "..."}.
