@@ -166,6 +166,11 @@ def test_a_query_reads_nothing_but_the_rows(tmp_path: Path) -> None:
         job_id = client.find("last").job_id
         with pytest.raises(UsageError, match="Binder Error"):
             client.query(job_id, "select nothing from rows")
+        with pytest.raises(UsageError, match="has no statement"):
+            client.query(job_id, "")
+        late = "select case when i = 500000 then cast('x' || i as int) end from range(1000000) t(i)"
+        with pytest.raises(UsageError, match="Conversion Error"):
+            client.query(job_id, late)
         # The table of the step has its name, too; an empty answer has its columns.
         frame = client.query(job_id, "select * from score where number > 99")
         assert list(frame.columns) == ["number", "text"] and frame.empty

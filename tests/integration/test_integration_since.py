@@ -6,11 +6,14 @@ import contextlib
 import json
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from embedded_run import EmbeddedRun, check_counts, wait_until
 from opened_store import open_store
+from windrow import run as windrow_run
+from windrow.errors import RequestRefused, UsageError
 from windrow.spec import EffectiveJob
 from windrow_command import windrow
 from windrow_master.files.state_files import StateFiles
@@ -183,6 +186,22 @@ def test_changed_code_asks_what_happens_to_the_rows_that_it_did_not_make(run: Si
     code, text = run.run("--since", before, "--code-change", "rerun")
     assert code == 0, text
     assert len(run.take_ran()) == 10 and all(row.endswith("!") for row in run.rows()) and len(run.rows()) == 9
+
+
+def test_a_run_from_python_takes_over_results_too(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    rewrite_script(run)
+    run.take_ran()
+    own = partial(
+        windrow_run, run.folder / "job.yml", state=run.state, environments="own", since="last", progress=False
+    )
+    with pytest.raises(RequestRefused, match=r"changed since: the code: entry\.py") as refused:
+        own()
+    assert refused.value.reason == "CODE_CHANGED" and run.take_ran() == {}
+    with pytest.raises(UsageError, match="must be one of ask, rerun, mix"):
+        own(code_change="maybe")
+    assert own(code_change="mix").succeeded
+    assert run.take_ran().keys() == {"f00004", "f00005"}
 
 
 def test_rows_that_were_mixed_once_are_told_ever_after(run: SinceRun) -> None:

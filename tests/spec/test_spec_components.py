@@ -257,7 +257,8 @@ def test_a_dumped_pipeline_means_what_the_original_meant(workspace: Workspace) -
     assert (second.mini_batch_size, second.depends_on) == (None, ("score",))
     keys = {warning.key for warning in loaded.warnings}
     assert first.compute == "cpu"
-    assert keys == {"jobs.score.task.environment.image", "jobs.score.outputs.scores"}
+    assert keys == {"jobs.score.outputs.scores"}
+    assert [note.key for note in loaded.notes] == ["jobs.score.task.environment.image"]
 
 
 def test_a_pipeline_output_missing_from_a_hand_written_file_is_an_error(workspace: Workspace) -> None:

@@ -189,8 +189,6 @@ def test_an_error_points_at_the_value(workspace: Workspace) -> None:
         ("resources: {instance_type: big}", "", "jobs.score.resources.instance_type", "big"),
         (TASK + "  environment: azureml:e:1", "", "jobs.score.task.environment", "--python"),
         (TASK + "  environment: {image: x}", "", "jobs.score.task.environment.image", "--python"),
-        (TASK + "  environment: {image: x, conda_file: {dependencies: []}}", "", "jobs.score.task.environment.image",
-         "workers do not run in containers"),
         ("mini_batch_size: 10kb", "", "jobs.score.mini_batch_size", "10240 files"),
         ("output_data: ${{outputs.scores}}", "", "jobs.score.output_data", "append_row_to"),
         ("tags: {owner: me, preview: ''}", "", "jobs.score.tags", "use the pipeline's tags"),
@@ -203,6 +201,13 @@ def test_what_is_unknown_or_has_no_effect_is_a_warning_by_name(
     assert warning.key == key
     assert said in warning.message
     assert warning.line > 0
+
+
+def test_an_image_beside_its_libraries_is_a_note(workspace: Workspace) -> None:
+    loaded = workspace.loaded(TASK + "  environment: {image: x, conda_file: {dependencies: []}}")
+    (note,) = loaded.notes
+    assert note.key == "jobs.score.task.environment.image" and "workers do not run in containers" in note.message
+    assert not loaded.warnings and not loaded.job.warnings
 
 
 def test_the_smallest_job_has_no_warning_and_false_settings_are_no_news(workspace: Workspace) -> None:

@@ -210,5 +210,7 @@ def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) 
         return code
     for warning in loaded.warnings:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+    for note in loaded.notes:
+        say(f"note: {note}")
     print_plan(document, where=where)
     return code

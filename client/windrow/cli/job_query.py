@@ -43,7 +43,7 @@ def query(
     ] = None,
     master: Master = None,
     state: State = None,
-    form: Annotated[QueryForm, typer.Option("--format", help="csv, or json: one JSON object a line.")] = QueryForm.TEXT,
+    form: Annotated[QueryForm, typer.Option("--format", help="json: one object a line.")] = QueryForm.TEXT,
 ) -> int:
     """Query a job's committed rows by SQL, also while it runs.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from windrow.embedded.session import Session
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
+    from windrow.spec.reading.problems import Problem
 
 
 LOOK_PATIENCE_S = 1.0
@@ -69,6 +70,7 @@ class _Run:
         self._job: Job | None = None
         self._document: dict[str, Any] | None = None
         self._warned: set[str] = set()
+        self._notes: tuple[Problem, ...] = ()
         self._told = ""
 
     @property
@@ -186,6 +188,7 @@ class _Run:
         for warning in loaded.warnings:
             self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
             self._warned.add(str(warning))
+        self._notes = loaded.notes
         return loaded
 
     def _opened(self) -> Session:
@@ -194,17 +197,15 @@ class _Run:
         return self._session
 
     def _tell_environments(self, session: Session, loaded: LoadedJob) -> None:
-        """Warn of steps that ask for an environment and do not get one."""
+        """Tell of steps that ask for an environment and do not get one."""
         if session.builds_environments:
             return
         names = [step.name for step in loaded.job.steps if step.environment is not None]
         if names:
             why = "--python" if self._options.python else "--environments own"
             python = session.interpreter or "the Python of the process that serves this state folder"
-            self._say(
-                f"{coloured('warning:', YELLOW, sys.stderr)} {why}: no environment is built for "
-                f"{', '.join(names)}; scripts run in {python}."
-            )
+            # It was asked for, so it is no warning.
+            self._say(f"{why}: no environment is built for {', '.join(names)}; scripts run in {python}.")
 
     def _remember_options(self, session: Session, job_id: str) -> None:
         from windrow.embedded import remembered_options
@@ -304,6 +305,8 @@ class _Run:
         else:
             options = master_options(None, Path(self._options.state))
             summary.print_summary(job, document, options=options, here=True)
+            for note in self._notes:
+                say(f"note: {note}")
         if self._options.notify:
             from windrow.cli.notify import notify
 

@@ -99,12 +99,18 @@ class RowQuery:
         try:
             found = self._database.execute(sql)
         except duckdb.Error as error:
-            raise UsageError(f"DuckDB cannot answer that: {str(error).strip()}") from error
+            raise _refused(error) from error
+        if found is None:
+            raise UsageError('The query has no statement. Give one, such as "select * from rows".')
         columns = [column[0] for column in found.description or ()]
 
         def pages() -> Iterator[list[tuple[Any, ...]]]:
-            while page := found.fetchmany(page_rows):
-                yield page
+            # Rows are computed as they are fetched, so a value may fail behind those that have been given away.
+            try:
+                while page := found.fetchmany(page_rows):
+                    yield page
+            except duckdb.Error as error:
+                raise _refused(error) from error
 
         return Answer(columns, pages())
 
@@ -196,6 +202,10 @@ def query_rows(
             told = database.add(open_rows(step), names)
             progress = told if step == chosen or progress is None else progress
     return database.ask(sql), progress
+
+
+def _refused(error: Exception) -> UsageError:
+    return UsageError(f"DuckDB cannot answer that: {str(error).strip()}")
 
 
 def _quoted(name: str) -> str:

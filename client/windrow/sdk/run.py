@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.embedded import state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
+from windrow.sdk.code_change import checked
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.progress_bar import ProgressBar, open_bar
 from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
-from windrow.sdk.run_choice import begin
+from windrow.sdk.run_choice import Begun, begin
 from windrow.sdk.session_client import SessionAssets, connect
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from windrow.sdk.client import Client
     from windrow.spec import LoadedJob
 
 READ_BYTES = 1 << 20
@@ -87,6 +90,8 @@ def run(
     datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
     keep_rows: bool = False,
+    since: str = "",
+    code_change: str = "ask",
     on_progress: Callable[[Job], None] = lambda job: None,
     check: bool = True,
     progress: bool = True,
@@ -96,7 +101,8 @@ def run(
     It does what `windrow run` does: it continues an unfinished equal run of the folder `state`,
     and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
     ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
-    by name, a folder or an address in storage. `on_progress`: called at each change. `check`: raise JobFailed if the
+    by name, a folder or an address in storage. `since`, `code_change`: as of `Client.submit`; "ask" refuses a run whose
+    code has changed. `on_progress`: called at each change. `check`: raise JobFailed if the
     job fails or is cancelled; if False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a
     card in a notebook. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError,
     MasterFailed.
@@ -125,7 +131,8 @@ def run(
             assets.close()
         if session.interpreter:
             check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        ended = _follow(session, loaded, restart, keep_rows, on_progress, bar)
+        choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since, code_change=checked(code_change))
+        ended = _follow(session, loaded, choose, on_progress, bar)
     finally:
         bar.end()
         session.close()
@@ -137,8 +144,7 @@ def run(
 def _follow(
     session: Session,
     loaded: LoadedJob,
-    restart: bool,
-    keep_rows: bool,
+    choose: Callable[[Client, LoadedJob, str], Begun],
     on_progress: Callable[[Job], None],
     bar: ProgressBar,
 ) -> Run:
@@ -147,7 +153,7 @@ def _follow(
         client = connect(session)
         try:
             if not job_id:
-                job_id = begin(client, loaded, session.folder, restart=restart, keep_rows=keep_rows).job.job_id
+                job_id = choose(client, loaded, session.folder).job.job_id
             for job in client.progress(job_id, after_seq=seq):
                 seq = job.seq
                 bar.show(job)

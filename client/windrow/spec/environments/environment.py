@@ -146,7 +146,9 @@ def _inline(node: Mapping, key: str, context: Context) -> Environment | None:
             context.problems.warn(node, key, f"{_NO_LIST}.")
         return None
     if image is not None and not is_null(image):
-        context.problems.warn(
+        # Nearly every job file of Azure ML names an image, and its libraries are in conda_file.
+        tell = context.problems.note if what == "image" else context.problems.warn
+        tell(
             image,
             f"{key}.{what}",
             f"{named}has no effect: workers do not run in containers. What its image would bring has to be in "

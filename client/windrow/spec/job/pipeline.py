@@ -50,7 +50,8 @@ _UNPACKED = "0" * 64
 class LoadedJob(NamedTuple):
     """A job file, read and checked; its code is still in folders.
 
-    `code_folders` maps step names to absolute folders; `warnings` are what the user should know; `origins` says for
+    `code_folders` maps step names to absolute folders; `warnings` are what the user should know, and
+    `notes` what is told at the end, or on request; `origins` says for
     `jobs.<step>.<setting>` (by effective names) where each setting comes from. `libraries` are those that the Python of
     the scripts needs for the table a step reads. `own_inputs` and `own_outputs` are those at relative paths, which are
     this machine's, by step and name; each with the key that tells a user which it is. `codes`: where the steps name
@@ -65,6 +66,7 @@ class LoadedJob(NamedTuple):
     own_inputs: dict[tuple[str, str], str]
     own_outputs: dict[tuple[str, str], str]
     codes: tuple[StepCode, ...] = ()
+    notes: tuple[Problem, ...] = ()
 
     def with_exact_row_index(self) -> LoadedJob:
         """The job with the records of all its tables counted while they are divided."""
@@ -133,9 +135,8 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
             if (key := f"jobs.{step.name}.outputs.{name}") in context.own_outputs:
                 own_outputs[step.name, name] = context.problems.as_spelled(key)
     warnings = tuple(context.problems.warnings)
-    return LoadedJob(
-        job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, tuple(context.codes)
-    )
+    codes, notes = tuple(context.codes), tuple(context.problems.notes)
+    return LoadedJob(job, code_folders, warnings, context.origins, libraries, own_inputs, own_outputs, codes, notes)
 
 
 def build_effective(

@@ -73,6 +73,7 @@ class Problems:
     def __init__(self) -> None:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
+        self.notes: list[Problem] = []
         self.spelled: dict[str, str] = {}
         """The user's spelling of keys that are read by another name (v1, nested pipelines), by prefix."""
 
@@ -83,6 +84,10 @@ class Problems:
     def warn(self, place: Place | Node, key: str, message: str) -> None:
         """Notes a setting that is accepted but has no effect, or not the one that a reader expects."""
         _note(self.warnings, place, self.as_spelled(key), message)
+
+    def note(self, place: Place | Node, key: str, message: str) -> None:
+        """Notes what a reader may want to know, although the job does what they expect."""
+        _note(self.notes, place, self.as_spelled(key), message)
 
     def raise_errors(self) -> None:
         """Raises `JobFileError` if there is an error."""
