@@ -8,13 +8,10 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli import exit_codes, one_line
+from windrow.cli import exit_codes
 from windrow.cli.options import Kind, guarded
 from windrow.cli.tables import out
 from windrow.errors import UsageError
-from windrow.spec.one_line.inputs import read_inputs
-from windrow.spec.one_line.job_file import make_job_file
-from windrow.spec.one_line.request import SCRIPT_SUFFIX, OneLine
 
 FILES_SCRIPT = '''\
 from pathlib import Path
@@ -59,6 +56,12 @@ def init(
     kind: Annotated[Kind, typer.Option("--as", help="What run() gets [default: by the inputs' suffixes].")] = Kind.AUTO,
 ) -> int:
     """Write a script and a job file for your data, which run as they are. Existing files are never replaced."""
+    # Here, since all commands import this module, and these read YAML.
+    from windrow.cli import one_line
+    from windrow.spec.one_line.inputs import read_inputs
+    from windrow.spec.one_line.job_file import make_job_file
+    from windrow.spec.one_line.request import SCRIPT_SUFFIX, OneLine
+
     for name in (script, job):
         if Path(name).exists():
             raise UsageError(f"{name} exists already. Name another file with --script or --job, or remove it.")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any, Final
 
 from windrow.job_page.drawing import legend, line, rect, short, size, span, svg, text
+from windrow.job_page.status_words import DONE, status_cell, status_words
 
 PANEL: Final = 348
 PANEL_LEFT: Final = 4
@@ -27,7 +27,7 @@ def durations(figures: dict[str, Any]) -> str:
     by_status = figures["durations"]
     if not by_status:
         return '<p class="quiet">No attempt has ended yet.</p>'
-    statuses = sorted(by_status, key=lambda status: (status != "RUN_DONE", -by_status[status]["whole"]["count"]))
+    statuses = sorted(by_status, key=lambda status: (status != DONE, -by_status[status]["whole"]["count"]))
     colours = {status: _colour(number, status) for number, status in enumerate(statuses)}
     panels = []
     for measure, name in (
@@ -40,7 +40,7 @@ def durations(figures: dict[str, Any]) -> str:
             f"<figure><figcaption>{name}</figcaption>{_histogram(bins, colours, _time_words, _TIME_MARKS)}</figure>"
         )
     rows = "".join(
-        f'<tr><th scope="row"><i class="swatch {colours[status]}"></i>{escape(status)}</th>'
+        f'<tr><th scope="row"><i class="swatch {colours[status]}"></i>{status_cell(status)}</th>'
         f'<td class="n">{by_status[status]["whole"]["count"]:,}</td>'
         + "".join(
             f'<td class="n">{span(by_status[status][measure][name] / 1e6)}</td>'
@@ -51,13 +51,13 @@ def durations(figures: dict[str, Any]) -> str:
         for status in statuses
     )
     head = (
-        '<thead><tr><th rowspan="2">status</th><th rowspan="2" class="n">attempts</th>'
+        '<thead><tr><th rowspan="2">ended</th><th rowspan="2" class="n">attempts</th>'
         '<th colspan="4" class="over">run()</th><th colspan="4" class="over">whole attempt</th></tr><tr>'
         + '<th class="n">median</th><th class="n">90 %</th><th class="n">99 %</th><th class="n">longest</th>' * 2
         + "</tr></thead>"
     )
     return (
-        legend([(colours[status], status) for status in statuses])
+        legend([(colours[status], status_words(status)) for status in statuses])
         + f'<div class="panels">{"".join(panels)}</div>'
         + f'<div class="wide"><table>{head}<tbody>{rows}</tbody></table></div>'
     )
@@ -150,6 +150,6 @@ def _log_axis(
 
 
 def _colour(number: int, status: str) -> str:
-    if status == "RUN_DONE":
+    if status == DONE:
         return "useful"
     return f"bad{min(number, 6)}"

@@ -9,6 +9,7 @@ from typing import Any
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted
 from windrow.job_page.drawing import KIND_NAMES, share, shown_kinds, size, span
+from windrow.job_page.status_words import DONE, status_cell
 
 Commands = Callable[[str], str]
 """Completes a command such as `mb show JOB 17` with the options that reach the same master."""
@@ -54,9 +55,8 @@ def _card(
         commands += [command(f"mb show {{job}} {first}"), command(f"mb replay {{job}} {first}{pdb}")]
     begun = [] if of_start or step["is_command"] else [f"mini-batch {kind.mini_batch_index}"]
     place = escape(", ".join(filter(None, (*begun, where))))
-    about = " &middot; ".join(
-        filter(None, (escape(kind.status), escape(kind.error_category), f"first: {place}" if place else ""))
-    )
+    status = status_cell(kind.status) if kind.status else ""
+    about = " &middot; ".join(filter(None, (status, escape(kind.error_category), f"first: {place}" if place else "")))
     cause = "short return" if kind.cause == SHORT_RETURN else kind.error or kind.cause
     return (
         f'<article class="card"><h4><span class="cause">{escape(cause)}</span> '
@@ -77,20 +77,20 @@ def slowest(step: dict[str, Any], name_of: Callable[[int], str], command: Comman
         f'<tr><th scope="row" class="n">{row["mini_batch"]}</th>'
         f'<td class="n">{span(row["elapsed_us"] / 1e6)}</td><td class="bar">{_bar(row, longest)}</td>'
         f'<td class="n">{span(row["run_us"] / 1e6)}</td><td class="n">{row["items"]:,}</td>'
-        f'<td class="n">{size(row["peak_rss_kib"] * 1024)}</td><td>{escape(row["status"])}</td>'
+        f'<td class="n">{size(row["peak_rss_kib"] * 1024)}</td><td>{status_cell(row["status"])}</td>'
         f"<td>{escape(row['node'])} process{row['process_number']:03d}</td></tr>"
         for row in rows
     )
     example = command(f"mb show {{job}} {name_of(rows[0]['mini_batch'])}")
     return (
         '<div class="wide"><table><thead><tr><th class="n">mini-batch</th><th class="n">took</th><th class="bar"></th>'
-        '<th class="n">in run()</th><th class="n">items</th><th class="n">memory</th><th>status</th><th>worker</th>'
+        '<th class="n">in run()</th><th class="n">items</th><th class="n">memory</th><th>ended</th><th>worker</th>'
         f'</tr></thead><tbody>{body}</tbody></table></div><pre class="commands">{escape(example)}</pre>'
     )
 
 
 def _bar(row: dict[str, Any], longest: int) -> str:
-    kind = "useful" if row["status"] == "RUN_DONE" else "retried"
+    kind = "useful" if row["status"] == DONE else "retried"
     run, rest = 100 * row["run_us"] / longest, 100 * max(0, row["elapsed_us"] - row["run_us"]) / longest
     return (
         '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'

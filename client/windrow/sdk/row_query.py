@@ -83,10 +83,19 @@ class RowQuery:
         with path.open("wb") as file:
             for found in reading.read():
                 file.write(found.content)
-        self._database.execute(
-            f"CREATE TABLE {LINES} AS SELECT column0 AS line FROM read_csv({_text(path)}, header=false, delim=chr(1), "
-            "quote='', escape='', columns={'column0': 'VARCHAR'}, auto_detect=false, max_line_size=16777216)"
-        )
+        import duckdb
+
+        try:
+            self._database.execute(
+                f"CREATE TABLE {LINES} AS SELECT column0 AS line FROM read_csv({_text(path)}, header=false, "
+                "delim=chr(1), quote='', escape='', columns={'column0': 'VARCHAR'}, auto_detect=false, "
+                "max_line_size=16777216)"
+            )
+        except duckdb.Error as error:
+            raise UsageError(
+                f"The rows of step {reading.step.name} are no lines of UTF-8 of at most 16 MB ({_line_of(error)}). "
+                "`windrow job rows` prints them as they are."
+            ) from error
 
     def ask(self, sql: str, page_rows: int = 1000) -> Answer:
         """The answer to one statement, which may read nothing but these tables. Raises UsageError for what DuckDB
