@@ -180,7 +180,7 @@ def test_a_table_is_scored_as_in_the_iris_sample(job: CompatibilityJob, place: s
     assert output_of(printed).read_text() == expected_flowers()
     assert job.counters()["items_ok"] == 74
     assert job.counters()["planned"] == mini_batches_of(table)
-    told = [line for line in printed.splitlines() if line.startswith("warning: ")]
+    told = [line for line in printed.splitlines() if line.startswith("note: ")]
     assert any("jobs.batch_prediction.task.environment" in line and "no effect" in line for line in told), told
 
 

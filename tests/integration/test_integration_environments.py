@@ -55,7 +55,7 @@ def test_a_run_builds_what_its_job_file_lists(tmp_path: Path, monkeypatch: pytes
 
     # Told to use its own Python, it says which steps that concerns. The script finds no such version there, or none.
     _, text = run.run("--environments", "own", "--restart")
-    assert "warning: --environments own: no environment is built for score" in text
+    assert "--environments own: no environment is built for score" in text
 
     job.write_text(job.read_text().replace("2.0.0", "99.0"))
     code, text = run.run("--restart")
