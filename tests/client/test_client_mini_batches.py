@@ -111,7 +111,7 @@ def test_a_mini_batch_is_shown_whole(ended: Workspace) -> None:
     assert done.returncode == 0, done.stderr
     text = done.stdout
     assert str(ended.folder / "data" / "item002.txt") in text
-    assert text.count("RUN_EXCEPTION (UserError)") == 2
+    assert text.count("exception in run() (UserError)") == 2
     assert text.count("ValueError: this item is bad: item002.txt") >= 4
     assert text.count("Traceback (most recent call last):") == 2
     assert "windrow mb replay ended 2 " in text
@@ -138,6 +138,23 @@ def test_the_sdk_tells_the_same(ended: Workspace) -> None:
         with pytest.raises(UsageError):
             list(client.mini_batches("ended", state="done"))
         assert client.report("ended")["job"]["state"] == "completed_with_failures"
+
+
+def test_the_items_that_failed_are_shown_with_the_command_that_runs_the_first_of_them_alone(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.write(["a", "b", "raise", "c"], name="name: split", mini_batch_size=4)
+    assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
+    bad = str(workspace.folder / "data" / "item002.txt")
+    text = workspace.run("mb", "show", "split", "0").stdout
+    failed = text.partition("Failed items:\n")[2].splitlines()
+    assert failed[0].startswith(f"  {bad}: run() raised ValueError: this item is bad: item002.txt")
+    assert failed[1] == "To run only the first of them: windrow mb replay split 0 --item 2"
+    assert workspace.run(*failed[1].partition("windrow ")[2].split()).returncode == 1
+    (told,) = json.loads(workspace.run("mb", "show", "split", "0", "--format", "json").stdout)["failed_items"]
+    assert (told["item"], told["number"], told["cause"]) == (bad, 2, "exception")
+    with windrow.Client(state=workspace.state) as client:
+        (one,) = client.mini_batch("split", 0).failed_items
+        assert one._asdict() == told
 
 
 class Page(HTMLParser):
@@ -222,7 +239,7 @@ def test_a_run_is_looked_at_while_it_runs(tmp_path: Path) -> None:
         assert len(set(running)) == 2 and 0 not in running
         assert [one["mini_batch_index"] for one in listed(workspace, "--only", "succeeded", job="live")] == [0]
         shown = workspace.run("mb", "show", "live", str(running[0])).stdout
-        assert "Attempt 1: LEASED" in shown
+        assert "Attempt 1: running" in shown
         assert re.search(r"now +running", shown)
 
         def with_running() -> dict[str, Any] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from windrow.job_page.status_words import status_cell, status_words
+from windrow.common.status_words import status_words
+from windrow.job_page.status_cell import status_cell
 from windrow_master.core.states import AttemptState, Cause, Phase
 from windrow_master.core.statuses import status_of
 

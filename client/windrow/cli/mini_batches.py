@@ -14,6 +14,7 @@ from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobOrStep, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.common.quantities import counted, precise_duration, size
+from windrow.common.status_words import status_words
 from windrow.errors import UsageError
 from windrow.sdk.job_names import with_step
 from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
@@ -288,6 +289,8 @@ def _print_details(
     left = len(found.items) - ITEMS_SHOWN + found.items_left_out
     if left > 0:
         out(f"  … and {left:,} more (--format json lists the first 1,000)")
+    if found.failed_items:
+        _print_failed_items(found, replay, is_command=is_command)
     recipe = found.recipe
     if not recipe.startswith('{"files"') and recipe != "{}":
         out(f"Recipe: {recipe if len(recipe) <= 2000 else recipe[:2000] + '…'}")
@@ -309,6 +312,23 @@ def _print_details(
     out(f"To run it again: {replay}   ({pdb}--code DIR: with repaired code)")
 
 
+def _print_failed_items(found: MiniBatchDetails, replay: str, *, is_command: bool) -> None:
+    """The items that failed, each kind of message once; and the command that runs only the first of them."""
+    out("")
+    out("Failed items:")
+    before = ""
+    for one in found.failed_items[:ITEMS_SHOWN]:
+        why = one.message or one.cause
+        out(f"  {one.item}{f': {why}' if why != before else ': as the one before'}")
+        before = why
+    left = len(found.failed_items) - ITEMS_SHOWN + found.failed_items_left_out
+    if left > 0:
+        out(f"  … and {left:,} more (failed_items.csv lists them all)")
+    first = next((one.number for one in found.failed_items if one.number is not None), None)
+    if first is not None and not is_command:
+        out(f"To run only the first of them: {replay} --item {first}")
+
+
 def _items_line(one: MiniBatch) -> str:
     if not one.item_count and one.state != "succeeded":
         return "counted when they are loaded"
@@ -319,7 +339,7 @@ def _items_line(one: MiniBatch) -> str:
 def _print_attempt(number: int, attempt: Attempt) -> None:
     counts = ", its outcome counts" if attempt.counts else ""
     category = f" ({attempt.error_category})" if attempt.error_category else ""
-    out(f"Attempt {number}: {attempt.status}{category}{counts}")
+    out(f"Attempt {number}: {status_words(attempt.status)}{category}{counts}")
     where = f"{attempt.node_id} {attempt.process_name}".strip()
     fields = [("  on", where), ("  began", local_time(attempt.start_time))]
     if attempt.state == "running":

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from windrow.common.status_words import DONE, status_words
 from windrow.job_page.drawing import legend, line, rect, short, size, span, svg, text
-from windrow.job_page.status_words import DONE, status_cell, status_words
+from windrow.job_page.status_cell import status_cell
 
 PANEL: Final = 348
 PANEL_LEFT: Final = 4

@@ -8,8 +8,9 @@ from typing import Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted
+from windrow.common.status_words import DONE
 from windrow.job_page.drawing import KIND_NAMES, share, shown_kinds, size, span
-from windrow.job_page.status_words import DONE, status_cell
+from windrow.job_page.status_cell import status_cell
 
 Commands = Callable[[str], str]
 """Completes a command such as `mb show JOB 17` with the options that reach the same master."""

@@ -95,6 +95,19 @@ class MiniBatch(NamedTuple):
         return {**self._asdict(), "last_attempt": last}
 
 
+class FailedItem(NamedTuple):
+    """An item that is not ok, or several of a mini-batch if it is not known which."""
+
+    item: str
+    """Its path, or its place in a table."""
+    number: int | None
+    """Counted from 0 in its mini-batch; None if this is not about a single, known item."""
+    cause: str
+    """One of CAUSES, or no_result."""
+    message: str
+    """What happened, in one line."""
+
+
 class MiniBatchDetails(NamedTuple):
     """A mini-batch with everything that is known about it."""
 
@@ -108,6 +121,9 @@ class MiniBatchDetails(NamedTuple):
     """Values of its partition keys, as a JSON object; empty where the input has none."""
     recipe: str
     """The read instructions for a worker, as JSON."""
+    failed_items: tuple[FailedItem, ...]
+    """Its items that are not ok, as in failed_items.csv; the first 1,000. They are known once it has ended."""
+    failed_items_left_out: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -120,6 +136,8 @@ class MiniBatchDetails(NamedTuple):
             "items_left_out": self.items_left_out,
             "partition": json.loads(self.partition) if self.partition else None,
             "recipe": json.loads(self.recipe),
+            "failed_items": [one._asdict() for one in self.failed_items],
+            "failed_items_left_out": self.failed_items_left_out,
         }
 
 
@@ -175,6 +193,16 @@ def details_from_message(message: job_service_pb2.GetMiniBatchResponse) -> MiniB
         items_left_out=message.items_left_out,
         partition=message.partition,
         recipe=message.recipe,
+        failed_items=tuple(
+            FailedItem(
+                item=one.item,
+                number=one.number if one.HasField("number") else None,
+                cause=_named(CAUSES, one.cause) if one.cause else NO_RESULT,
+                message=one.message,
+            )
+            for one in message.failed_items
+        ),
+        failed_items_left_out=message.failed_items_left_out,
     )
 
 

@@ -7,7 +7,7 @@ import csv
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +58,8 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
                     more: list[str] = []
                     if describe.partition is not None:
                         more.append("" if recipe is None else describe.partition(recipe))
-                    items = [_UNKNOWN] if recipe is None else _items(failure, describe.items(recipe))
-                    numbers = _numbers(failure, len(items))
-                    writer.writerows([item, *rest, number, *more] for item, number in zip(items, numbers, strict=True))
+                    items = [(_UNKNOWN, None)] if recipe is None else named_items(failure, describe.items(recipe))
+                    writer.writerows([item, *rest, number, *more] for item, number in items)
                     count += len(items)
             file.flush()
             os.fsync(file.fileno())
@@ -133,8 +132,24 @@ def _tell(error: StepDamaged) -> None:
     say(logging.ERROR, "the names of some failed items are lost", where=error.where, what=error.what)
 
 
+def named_items(failure: FailureRow, names: list[str]) -> list[tuple[str, int | None]]:
+    """The failed items in words, each with its number in its mini-batch, from 0.
+
+    Args:
+        failure: Items of one mini-batch.
+        names: Its items in words, as `describe_items` gives them.
+
+    Returns:
+        The number is None for a text that is not about a single, known item: a count of items if it is not known
+        which of the mini-batch they are, a range of records.
+    """
+    found = _items(failure, names)
+    if failure.cause and len(found) == failure.item_count:
+        return list(zip(found, range(failure.first, failure.first + len(found)), strict=True))
+    return [(item, None) for item in found]
+
+
 def _items(failure: FailureRow, names: list[str]) -> list[str]:
-    """The names of the failed items; a count instead if it is not known which of the mini-batch they are."""
     if failure.place:
         return [failure.place]
     if failure.item_count == failure.items:
@@ -147,10 +162,3 @@ def _items(failure: FailureRow, names: list[str]) -> list[str]:
         return [f"{names[0]}, {records}"]
     of = names[0] if len(names) == 1 else f"mini-batch {failure.mini_batch}"
     return [f"{failure.item_count} of the {failure.items} items of {of}"]
-
-
-def _numbers(failure: FailureRow, lines: int) -> Sequence[object]:
-    """The number of each item in its mini-batch, from 0; "" for a line that is not about a single, known one."""
-    if failure.cause and lines == failure.item_count:
-        return range(failure.first, failure.first + lines)
-    return [""] * lines

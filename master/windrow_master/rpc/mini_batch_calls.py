@@ -21,6 +21,7 @@ from windrow_master.files.recipes import RecipePlace, Recipes
 from windrow_master.files.state_files import StateFiles
 from windrow_master.files.step_damage import StepDamaged
 from windrow_master.jobs import Jobs
+from windrow_master.reports.failed_items import named_items
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
 from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
@@ -250,6 +251,18 @@ class MiniBatchCalls:
         response.items_left_out = max(0, len(items) - ITEMS_MAX)
         response.partition = describe_partition(reader, recipe)
         response.recipe = recipe_json(reader, recipe)
+        failed = [
+            pb.FailedItem(
+                item=item,
+                number=number,
+                cause=failure.cause,  # type: ignore[arg-type]
+                message=failure.message,
+            )
+            for failure in self._jobs.reader.failures_at(step.step_id, row.mini_batch)
+            for item, number in named_items(failure, items)
+        ]
+        response.failed_items.extend(failed[:ITEMS_MAX])
+        response.failed_items_left_out = max(0, len(failed) - ITEMS_MAX)
         return response
 
     def _replayed(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> pb.GetReplayResponse:

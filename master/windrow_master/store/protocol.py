@@ -141,6 +141,9 @@ class StoreReader(Protocol):
         """All items of a step that are not ok, by mini-batch, with what the mini-batch and its attempts say about
         them."""
 
+    def failures_at(self, step_id: StepId, mini_batch: int) -> list[FailureRow]:
+        """Those of one mini-batch."""
+
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         """Events of a job (None for those without one), oldest first, with their numbers; only those above `after`."""
 

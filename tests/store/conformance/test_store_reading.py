@@ -117,6 +117,8 @@ def test_failures_are_listed_with_their_tries_and_their_node(harness: StoreHarne
         (tried_twice, 7, Cause.EXCEPTION, "raised", 2, "last"),
         (never_run, 7, Cause.CANCELLED, "cancelled", 0, ""),
     ]
+    for mini_batch in (short, tried_twice, never_run, 0):
+        assert store.reader().failures_at(STEP, mini_batch) == [row for row in found if row.mini_batch == mini_batch]
     rows = {row.mini_batch: row for page in store.reader().mini_batches_of(STEP) for row in page}
     for row in found:
         counted = rows[row.mini_batch]

@@ -794,12 +794,16 @@ class GetMiniBatchResponse(google.protobuf.message.Message):
     ITEMS_LEFT_OUT_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     RECIPE_FIELD_NUMBER: builtins.int
+    FAILED_ITEMS_FIELD_NUMBER: builtins.int
+    FAILED_ITEMS_LEFT_OUT_FIELD_NUMBER: builtins.int
     items_left_out: builtins.int
     """Items in words beyond those."""
     partition: builtins.str
     """Values of its partition keys, as a JSON object; empty if the input has none."""
     recipe: builtins.str
     """What a worker has to read, as JSON; if it is longer than 256 KiB, only the beginning of its lists."""
+    failed_items_left_out: builtins.int
+    """Failed items beyond those."""
     @property
     def mini_batch(self) -> windrow.rpc.v1.mini_batch_pb2.MiniBatch:
         """Its current state."""
@@ -812,6 +816,10 @@ class GetMiniBatchResponse(google.protobuf.message.Message):
     def items(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Its items in words: one text per file or table range; the first 1,000."""
 
+    @property
+    def failed_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedItem]:
+        """Its items that are not ok, as in failed_items.csv; the first 1,000. They are known once it has ended."""
+
     def __init__(
         self,
         *,
@@ -821,11 +829,45 @@ class GetMiniBatchResponse(google.protobuf.message.Message):
         items_left_out: builtins.int = ...,
         partition: builtins.str = ...,
         recipe: builtins.str = ...,
+        failed_items: collections.abc.Iterable[global___FailedItem] | None = ...,
+        failed_items_left_out: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["mini_batch", b"mini_batch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "items", b"items", "items_left_out", b"items_left_out", "mini_batch", b"mini_batch", "partition", b"partition", "recipe", b"recipe"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "failed_items", b"failed_items", "failed_items_left_out", b"failed_items_left_out", "items", b"items", "items_left_out", b"items_left_out", "mini_batch", b"mini_batch", "partition", b"partition", "recipe", b"recipe"]) -> None: ...
 
 global___GetMiniBatchResponse = GetMiniBatchResponse
+
+@typing.final
+class FailedItem(google.protobuf.message.Message):
+    """An item that is not ok, or several of a mini-batch if it is not known which."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITEM_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    item: builtins.str
+    """In words: its path, or its place in a table."""
+    number: builtins.int
+    """Counted from 0 in its mini-batch; not set if this is not about a single, known item."""
+    cause: windrow.rpc.v1.work_pb2.Cause.ValueType
+    """Why."""
+    message: builtins.str
+    """What happened, in one line."""
+    def __init__(
+        self,
+        *,
+        item: builtins.str = ...,
+        number: builtins.int | None = ...,
+        cause: windrow.rpc.v1.work_pb2.Cause.ValueType = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_number", b"_number", "number", b"number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_number", b"_number", "cause", b"cause", "item", b"item", "message", b"message", "number", b"number"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
+
+global___FailedItem = FailedItem
 
 @typing.final
 class GetReplayRequest(google.protobuf.message.Message):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
-from windrow_master.core.ids import StepId, mini_batch_key
+from windrow_master.core.ids import MINI_BATCH_SHIFT, StepId, mini_batch_key
 from windrow_master.core.states import StepState
 from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.store.errors import StoreBroken
@@ -97,27 +97,35 @@ class Pages:
                 raise damaged_attempt((lease_id,))
 
     def _item_outcome_pages(
-        self, columns: Sequence[str], source: str, step_id: StepId, page_rows: int, held: str = "1"
+        self,
+        columns: Sequence[str],
+        source: str,
+        step_id: StepId,
+        page_rows: int,
+        held: str = "1",
+        only: int | None = None,
     ) -> Iterator[Page]:
-        """`held`: a condition beyond the check values of the rows of item_outcome.
+        """`held`: a condition beyond the check values of the rows of item_outcome. `only`: of this mini-batch.
 
         Once the step has ended, there must be as many items as it has counted, because a damaged index hides rows
         silently.
         """
-        mini_batch, after, items, count = -1, -1, 0, page_rows
+        last = (1 << MINI_BATCH_SHIFT) - 1 if only is None else only
+        mini_batch, after, items, count = (-1 if only is None else only), -1, 0, page_rows
         query = paged(
             (*columns, "o.item_count", "o.message", "o.place", "o.message_crc32", "o.mini_batch", "o.id"),
-            f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) ORDER BY o.mini_batch, o.id LIMIT ?",
+            f"FROM {source} WHERE o.step_id = ? AND (o.mini_batch, o.id) > (?, ?) AND o.mini_batch <= ? "
+            "ORDER BY o.mini_batch, o.id LIMIT ?",
             f"({ITEM_OUTCOMES.holds('o')} AND {held})",
             "o.id",
         )
         while count == page_rows:
-            page = self._page("item_outcome", query, (step_id, mini_batch, after, page_rows))
+            page = self._page("item_outcome", query, (step_id, mini_batch, after, last, page_rows))
             for *_, item_count, message, place, crc32, _, number in page:
                 if item_crc(message, place) != crc32:
                     raise damaged_row("item_outcome", f"id {number}")
                 items += item_count
-            if (count := len(page)) < page_rows:
+            if (count := len(page)) < page_rows and only is None:
                 self._check_items_failed(step_id, items)
             if page:
                 yield [row[:-6] for row in page]

@@ -99,7 +99,8 @@ FAILURE_COLUMNS = (
     *("o.mini_batch", "o.item_count", "o.cause", "o.message", "m.items_counted", "m.recipe_offset"),
     *("m.recipe_length", "m.recipe_crc32", TRIES, LAST_NODE, "o.item_first - m.item_first", "o.place"),
 )
-
+_FAILURES = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
+_FAILURES_HELD = f"{MINI_BATCHES.holds('m')} AND {ATTEMPTS_HELD}"
 
 _MESSAGE_AT = AttemptRow._fields.index("message")
 
@@ -325,10 +326,12 @@ class SqliteReader(Pages):
             yield typed(ItemOutcomeRow, page)
 
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
-        joined = f"item_outcome AS o JOIN mini_batch AS m ON m.key = o.step_id << {MINI_BATCH_SHIFT} | o.mini_batch"
-        held = f"{MINI_BATCHES.holds('m')} AND {ATTEMPTS_HELD}"
-        for page in self._item_outcome_pages(FAILURE_COLUMNS, joined, step_id, page_rows, held):
+        for page in self._item_outcome_pages(FAILURE_COLUMNS, _FAILURES, step_id, page_rows, _FAILURES_HELD):
             yield typed(FailureRow, page)
+
+    def failures_at(self, step_id: StepId, mini_batch: int) -> list[FailureRow]:
+        pages = self._item_outcome_pages(FAILURE_COLUMNS, _FAILURES, step_id, PAGE_ROWS, _FAILURES_HELD, mini_batch)
+        return [row for page in pages for row in typed(FailureRow, page)]
 
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         rows = self._rows(

@@ -165,6 +165,9 @@ class PlainReader(StoreReader):
     def failures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[FailureRow]]:
         return _pages((self._failure(row) for row in self._item_outcomes(step_id)), page_rows)
 
+    def failures_at(self, step_id: StepId, mini_batch: int) -> list[FailureRow]:
+        return [self._failure(row) for row in self._item_outcomes(step_id) if row.mini_batch == mini_batch]
+
     def events_of(self, job_key: JobKey | None, after: int = 0, limit: int = 1000) -> list[tuple[int, EventRow]]:
         events = sorted(self._tables.events.items())
         return [(number, row) for number, row in events if row.job_key == job_key and number > after][:limit]

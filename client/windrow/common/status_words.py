@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 DONE = "RUN_DONE"
 _WHOLE = {DONE: "done", "LEASED": "running", "LOAD_FAILED": "loading failed", "BAD_RETURN": "bad return value"}
 _STAGES = {"LOAD": " while loading", "RUN": " in run()", "RETURN": " while rows were written"}
@@ -19,8 +17,3 @@ def status_words(status: str) -> str:
     if not where or not cause:
         where, cause = "", status
     return _CAUSES.get(cause, cause.lower().replace("_", " ")) + where
-
-
-def status_cell(status: str) -> str:
-    """The words as HTML; hovering shows the code."""
-    return f'<span title="{escape(status)}">{escape(status_words(status))}</span>'
