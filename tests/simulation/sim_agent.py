@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from sim_config import STRAGGLING
 from sim_network import Stream, call
 from sim_world import Process
 from windrow_master.core import commands
@@ -293,23 +294,26 @@ class Agent(Process):
         self._busy += 1
         job_id, ordinal = self._steps[entry.lease.step_id]
         duration_s = self.world.around(self.config.run_s)
+        if self.config.straggling and self.world.rng.random() < self.config.straggling:
+            duration_s *= STRAGGLING
         if self.sim.is_bad(self.node_id):
             duration_s /= 20
         if self.sim.kills_node(job_id, ordinal, entry.lease.mini_batch):
             self.after(1.2 + duration_s, lambda: self._take_node_down(entry))
             duration_s += 1.3
-        self.after(duration_s, lambda: self._finish(entry, job_id, ordinal))
+        self.after(duration_s, lambda: self._finish(entry, job_id, ordinal, duration_s))
 
     def _take_node_down(self, entry: Held) -> None:
         if self._held.get(entry.lease.lease_id) is entry and self.world.faulty:
             self.sim.kill_agent(self)
 
-    def _finish(self, entry: Held, job_id: str, ordinal: int) -> None:
+    def _finish(self, entry: Held, job_id: str, ordinal: int, duration_s: float) -> None:
         if self._held.get(entry.lease.lease_id) is not entry:
             return  # taken away meanwhile
         self._busy -= 1
         entry.phase = Phase.FINISHED
         entry.result = self.sim.run(job_id, ordinal, entry.lease, self.node_id)
+        entry.result.elapsed_us = int(duration_s * 1e6)
         if not entry.result.cause and entry.lease.step_id not in self._paced and entry.lease.step_id in self._steps:
             self._paced.add(entry.lease.step_id)
             self._tell_capacity(entry.lease.step_id)

@@ -29,6 +29,8 @@
 24. No more mini-batches of a step are split at a time than its settings say.
 25. A mini-batch with good items is not given up whole where it may be split, if only its items have failed.
 26. A mini-batch that is split fails a bounded number of times.
+27. Where a step may speculate and all else of it has ended or runs, no mini-batch runs for several times as long as
+    others while a node where it has not failed has a free slot, unless it has been begun twice.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ class Config:
     """Share of items that fail wherever and with whomever they run."""
     deadly_items: float = 0.0
     """Share of those that end their worker."""
+    straggling: float = 0.0
+    """Share of attempts that take `STRAGGLING` times as long as others."""
     bad_nodes: tuple[str, ...] = ()
     """Nodes on which every mini-batch fails, at once, until `bad_after_s` after the last other fault."""
     bad_cause: Cause = Cause.EXCEPTION
@@ -87,10 +89,11 @@ class Config:
     @property
     def ends_by_s(self) -> float:
         """Seconds after the last fault in which every job must end: several times the work, and all graces."""
-        runs = splits = 0.0
+        runs = splits = stragglers = 0.0
         for job in self.jobs:
             for step, counts in zip(job.settings, job.counts, strict=True):
                 runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
+                stragglers += (1 + job.retries) * len(counts) * self.straggling
                 if step.split:
                     # Mini-batches are split one after the other, and each death of a bad item is an attempt.
                     bad = self.bad_items * ITEMS_MAX * len(counts)
@@ -100,8 +103,11 @@ class Config:
             300.0 * in_turn * (1 + max(job.retries for job in self.jobs))
             + 10 * runs * self.run_s / self.slots
             + 2 * splits * self.run_s
+            + 2 * stragglers * self.run_s * STRAGGLING
         )
 
+
+STRAGGLING = 20
 
 ITEMS_MAX = 4
 """Items of a mini-batch, at most."""
@@ -164,6 +170,10 @@ def draw_config(rng: Random) -> Config:
         config.bad_items, config.deadly_items = rng.choice([0.02, 0.1, 0.3]), rng.choice([0.0, 0.3, 1.0])
         for job in config.jobs:
             job.settings = tuple(replace(step, split=rng.choice([0, 1, 1, 3])) for step in job.settings)
+    if rng.random() < 0.3:
+        config.straggling = rng.choice([0.02, 0.2])
+        for job in config.jobs:
+            job.settings = tuple(replace(step, speculate=True) for step in job.settings)
     return config
 
 

@@ -342,3 +342,10 @@ def pieces_are_never_given_up() -> Iterator[None]:
     """A single item that ends its worker is tried again and again."""
     with patch.object(splitting, "ITEM_TRIES", 1_000), patch.object(splitting, "DEATHS_MAX", 1_000):
         yield
+
+
+@fault(27)
+def stragglers_run_alone() -> Iterator[None]:
+    """No mini-batch is begun once more, however long it takes."""
+    with patch.object(scheduling, "stragglers", lambda state, step, now: []):
+        yield

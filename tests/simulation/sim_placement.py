@@ -1,4 +1,4 @@
-"""The rules of placement: 16 to 19 of `sim_checkers`. They compare what the master decides with what agents do."""
+"""The rules of placement, 16 to 19 and 27 of `sim_checkers`: what the master decides, compared with what agents do."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.records import Dirty
+from windrow_master.core.speculation import LATE_AFTER_S, LATE_FACTOR, SECOND_ATTEMPTS_MAX
 from windrow_master.core.state import CoreState, Node, Step
-from windrow_master.core.states import AttemptState, Cause, NodeState
+from windrow_master.core.states import AttemptState, Cause, JobState, NodeState
 
 if TYPE_CHECKING:
     from sim_run import Simulation
@@ -35,6 +36,10 @@ fail on the others, too, and so is none."""
 FAILING_MAX = 0.1
 """The share of mini-batches that fail on good nodes, up to which rule 19 holds."""
 
+ALONE_S = 3.0
+"""So long a straggler may run alone while another node could begin it once more, from when it is late by twice the
+time that the core allows: until then, leases that have not begun may be on their way to that node."""
+
 BLAMELESS = (Cause.NODE_LOST, Cause.PREEMPTED, Cause.CANCELLED, Cause.ROWS_LOST, Cause.NONE)
 
 
@@ -49,6 +54,8 @@ class Placement:
         """The same, as soon as a master has heard of it."""
         self._hoarded: dict[tuple[Any, ...], int] = {}
         """(step, stream of the agent that hoards, of the one with a free slot, what is hoarded) -> ticks in a row."""
+        self._alone: dict[tuple[int, int], int] = {}
+        """(lease, stream of a node that could begin its mini-batch once more) -> ticks in a row."""
         self._bad: Counter[tuple[Any, ...]] = Counter()
         self._bad_since: dict[tuple[Any, ...], float] = {}
         self._succeeded: Counter[tuple[int, str, int]] = Counter()
@@ -97,6 +104,43 @@ class Placement:
                 self._check_bad(core, step, node, effect, others)
 
     def on_tick(self, core: Core) -> None:
+        """Rules 16 and 27."""
+        self._check_hoarding(core)
+        self._check_stragglers(core)
+
+    def _check_stragglers(self, core: Core) -> None:
+        """Rule 27: a straggler that runs alone while another node could begin its mini-batch once more."""
+        state, seen = core.state, set[tuple[int, int]]()
+        for step in state.steps.values():
+            if state.held or state.settle_until_s or not step.settings.speculate or len(step.ready):
+                continue
+            measured = step.counters.succeeded - step.counters.taken_over
+            if not step.plan.is_done or measured <= 0 or state.jobs[step.job_key].state != JobState.RUNNING:
+                continue
+            mean_s = step.counters.elapsed_us / 1e6 / measured
+            able = [node for node in self._able(state, step) if node.capacity.get(step.step_id, 0)]
+            if any(node.held.get(step.step_id, 0) > node.workers.get(step.step_id, 1) for node in able):
+                continue
+            free = [node for node in able if self._free(step, node) > 0]
+            for lease in map(state.leases.__getitem__, step.lease_ids):
+                late_s = self._sim.world.now_s - lease.granted_s
+                often = step.second_attempts.get(lease.mini_batch, 0) >= SECOND_ATTEMPTS_MAX
+                tries = step.mini_batches.tries.get(lease.mini_batch)
+                whole = tries is None or (tries.split is None and not lease.exclusive)
+                if lease.rival is not None or often or not whole or lease.trial:
+                    continue
+                if late_s < 2 * LATE_FACTOR * max(LATE_AFTER_S, mean_s * ITEMS_MAX):
+                    continue
+                past = self._handled.get(self._key(lease), set()) | self._past(lease)
+                for node in free:
+                    if node.node_id != lease.node_id and node.node_id not in past:
+                        seen.add((lease.lease_id, node.stream))
+        self._alone = {key: self._alone.get(key, 0) + 1 for key in seen}
+        for key, ticks in self._alone.items():
+            if ticks * 0.25 > ALONE_S + 20 * self._sim.config.latency_s:
+                raise Broken(27, f"(lease, stream of the idle) {key} for {ticks} ticks")
+
+    def _check_hoarding(self, core: Core) -> None:
         """Rule 16: what an agent has not begun while another could run it."""
         state, seen, beyond = core.state, set[tuple[Any, ...]](), set[tuple[Any, ...]]()
         if state.held or state.settle_until_s:

@@ -402,6 +402,21 @@ def test_a_pace_without_a_unit_is_the_scripts_own_and_that_is_told(workspace: Wo
     assert "is read as an argument of the script alone. If Windrow is meant, it must be" in warning
 
 
+@pytest.mark.parametrize(
+    ("arguments", "speculate", "left"),
+    [("--speculate True", True, ()), ("--speculate draft.gguf", False, ("--speculate", "draft.gguf"))],
+)
+def test_stragglers_may_run_twice_unless_the_argument_is_the_script_s(
+    workspace: Workspace, arguments: str, speculate: bool, left: tuple[str, ...]
+) -> None:
+    loaded = load(workspace, arguments)
+    step = loaded.job.steps[0]
+    assert step.speculate is speculate
+    assert step.arguments == left
+    again = EffectiveJob.from_json(workspace.effective(loaded).to_json()).steps[0]
+    assert again.speculate is speculate
+
+
 def test_a_document_with_a_damaged_pace_is_refused(workspace: Workspace) -> None:
     document = json.loads(workspace.effective(load(workspace, "--rate_limit 20/s")).to_json())
     for found in (20, {"per_s": 0, "counts_items": False}, {"per_s": True, "counts_items": False}, {"per_s": 20.0}):

@@ -122,14 +122,14 @@ def test_tables_are_read_as_their_suffix_says(folder: Path) -> None:
 def test_options_are_settings(folder: Path) -> None:
     one = one_line(
         "photos", output="o.txt", mini_batch_size="7", workers=3, timeout=9, max_retries=0, arguments=("--a", "b c"),
-        returns="any", split="off", retry_delay="2s", rate_limit="20 items/s",
+        returns="any", split="off", retry_delay="2s", rate_limit="20 items/s", speculate=True,
     )  # fmt: skip
     step = step_of(folder, one)
     assert (step.mini_batch_size, step.max_concurrency_per_instance) == (7, 3)
     assert (step.run_invocation_timeout_s, step.max_retries) == (9, 0)
     assert (step.arguments, step.rows.format) == (("--a", "b c"), "text")
     assert (step.returns, step.split) == ("any", 0)
-    assert (step.retry_delay_s, step.rate_limit) == (2.0, (20.0, True))
+    assert (step.retry_delay_s, step.rate_limit, step.speculate) == (2.0, (20.0, True), True)
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, "19"), (2, "9"), (8, "2"), (100, "1")])

@@ -167,6 +167,14 @@ def run(
             help="With a script: so many calls of run() may begin, such as 20/s or 500/min; or items: '20 items/s'.",
         ),
     ] = None,
+    speculate: Annotated[
+        bool,
+        typer.Option(
+            "--speculate",
+            help="With a script: a mini-batch may run twice at the same time. When workers are idle, the slowest "
+            "mini-batches begin once more, and the first attempt that succeeds counts.",
+        ),
+    ] = False,
     save: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="With a script: write the equivalent job file, and run nothing."),
@@ -249,7 +257,7 @@ def run(
     options.workers, options.timeout, options.max_retries = workers, timeout, max_retries
     options.partition_keys, options.save = partition_keys, save
     options.returns, options.split = returns, split
-    options.retry_delay, options.rate_limit = retry_delay, rate_limit
+    options.retry_delay, options.rate_limit, options.speculate = retry_delay, rate_limit, speculate
     if misplaced := options.misplaced():
         raise typer.BadParameter(
             f"{file} is read as a job file, which says everything itself, but {misplaced} is given, too. Leave it out "

@@ -90,6 +90,7 @@ def _one_line(options: RunOptions) -> OneLine:
         split=options.split,
         retry_delay=options.retry_delay,
         rate_limit=options.rate_limit,
+        speculate=options.speculate,
         arguments=tuple(options.arguments),
         slots=options.slots or options.workers or processors(),
     )

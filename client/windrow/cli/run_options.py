@@ -17,6 +17,7 @@ FLAGS = {
     "--restart": "restart",
     "--keep-rows": "keep_rows",
     "--exact-row-index": "exact_row_index",
+    "--speculate": "speculate",
     "--strict": "strict",
     "--tolerate": "tolerate",
     "--no-progress": "no_progress",
@@ -53,7 +54,7 @@ CHOICES = {
 NUMBERS = {"slots": (1, 4096), "workers": (1, 4096), "timeout": (1, 259_200), "max_retries": (0, 2**31 - 1)}
 ONE_LINE = (
     "output", "kind", "mini_batch_size", "workers", "timeout", "max_retries", "partition_keys", "returns", "split",
-    "retry_delay", "rate_limit", "save",
+    "retry_delay", "rate_limit", "speculate", "save",
 )  # fmt: skip
 """What stands in a job file, if there is one."""
 
@@ -78,6 +79,7 @@ class RunOptions:
         self.split: str | None = None
         self.retry_delay: str | None = None
         self.rate_limit: str | None = None
+        self.speculate = False
         self.save: str | None = None
         self.sets: list[str] = []
         self.datastores: list[str] = []
@@ -123,7 +125,7 @@ class RunOptions:
             return ""
         if self.inputs:
             return self.inputs[0]
-        named = {name: option for option, name in VALUES.items() if name in ONE_LINE}
+        named = {name: option for option, name in {**VALUES, **FLAGS}.items() if name in ONE_LINE}
         empty = RunOptions()
         found = next((name for name in ONE_LINE if getattr(self, name) != getattr(empty, name)), "")
         return named[found] if found else "--" if self.arguments else ""

@@ -93,7 +93,7 @@ CAUSES = (
 
 
 class MiniBatchCounts(NamedTuple):
-    """Numbers of mini-batches. Each mini-batch counts in exactly one field besides `total`."""
+    """Numbers of mini-batches. Each mini-batch counts in exactly one of the fields from `queued` to `cancelled`."""
 
     total: int = 0
     queued: int = 0
@@ -103,6 +103,10 @@ class MiniBatchCounts(NamedTuple):
     cancelled: int = 0
     taken_over: int = 0
     """Succeeded mini-batches whose result comes from an earlier job; they did not run."""
+    speculated: int = 0
+    """Times that a straggler was begun once more (`--speculate`)."""
+    speculated_won: int = 0
+    """Of those, the ones where the second attempt succeeded first."""
 
     @property
     def ended(self) -> int:
@@ -329,6 +333,8 @@ def _step(message: job_pb2.Step) -> Step:
             batches.failed,
             batches.cancelled,
             batches.taken_over,
+            batches.speculated,
+            batches.speculated_won,
         ),
         items=ItemCounts(items.total, items.ok, items.failed, items.cancelled, items.taken_over),
         failed_attempts={_cause(entry.cause): entry.count for entry in message.failed_attempts},

@@ -34,6 +34,7 @@ from windrow_master.core.pace import RETRY_AFTER_MAX_S, retry_delay_s
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
+from windrow_master.core.speculation import supersede_rival
 from windrow_master.core.splitting import FailedItems, count_of, read_items, short_message
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
@@ -78,6 +79,8 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
                     _fail_attempt(state, node, step, lease, result, now)
                 else:
                     _complete_attempt(state, node, step, lease, result, now)
+                if lease.rival is not None and verdict == Verdict.ACCEPTED:
+                    verdict = Verdict.SUPERSEDED  # it failed, and the other attempt of its mini-batch goes on
             verdicts.setdefault(verdict, []).append(lease_id)
     except Exception as error:
         if step is None:
@@ -162,6 +165,8 @@ def _complete_attempt(
             f"Look into the agent's log on {node.node_id}.",
         )  # fmt: skip
         return
+    if lease.rival is not None:
+        supersede_rival(state, step, lease, now)
     node.faults = 0
     step.progress.last_s, step.progress.fault_message, step.workers.is_ready = now.monotonic_s, "", True
     if step.workers.init_failures:
@@ -186,6 +191,7 @@ def _complete_attempt(
             counters.add_short_return(mini_batch, unnamed, message, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
+        counters.elapsed_us += result.elapsed_us & INT64_MAX
     else:
         counters.failed += 1
     block, row_count = -1, 0
@@ -255,7 +261,7 @@ def _fail_attempt(
     process = result.process_number if had_worker(result.phase) else None
     kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
     step.tries_of(lease.mini_batch).kinds.append(kind)
-    ending = AttemptState.ABANDONED if lease.trial else AttemptState.FAILED
+    ending = AttemptState.ABANDONED if lease.trial or lease.rival is not None else AttemptState.FAILED
     _store_result(state, node, lease, result, ending, cause, message, detail)
     step.workers.is_ready = True
     if cause == Cause.NODE_FAULT:
@@ -270,7 +276,8 @@ def _fail_attempt(
         delay_s = state.timing.node_fault_delay_s
     if cause not in NO_FAILURES:
         step.tries_of(lease.mini_batch).nodes.append(lease.node_id)
-    _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s, result)
+    if lease.rival is None:
+        _after_failure(state, step, lease, cause, kind, message, detail, result.item_count, now, delay_s, result)
     if cause not in NO_FAILURES:
         final = step.mini_batches.states[lease.mini_batch] == FAILED
         note_failure(state, step, lease, cause, message, now, final=final)
@@ -392,6 +399,7 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     """Put the mini-batch of a lease that was already dropped back into the queue."""
     table = step.mini_batches
     table.become(lease.mini_batch, MiniBatchState.QUEUED)
+    step.second_attempts.pop(lease.mini_batch, None)
     if lease.attempt:
         table.attempts[lease.mini_batch] = lease.attempt
     past = step.past_of(lease.mini_batch)
@@ -400,9 +408,12 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
 
 
 def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
-    """Put the mini-batch of a dropped lease back into the queue. The attempt is neither counted nor charged."""
+    """Put the mini-batch of a dropped lease back into the queue, unless another attempt of it runs. The attempt is
+    neither counted nor charged."""
     if lease.stored:
         state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
+    if lease.rival is not None:
+        return
     lease.attempt -= 1
     # Where the lease was an old one that its node came back with, the mini-batch may be waiting to be split since.
     requeue(state, step, lease, now, splits.turn_of(step, lease.mini_batch))
@@ -452,7 +463,7 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
         with state.contained(step):
             state.drop_lease(lease, step)
             # Only a lease old enough to be written down can have been running; the others were in the node's queue.
-            if lost and lease.stored:
+            if lost and lease.stored and lease.rival is None:
                 _lose(state, node, step, lease, now)
             else:
                 _give_back(state, step, lease, now)

@@ -48,6 +48,12 @@ class Counters:
     items_cancelled: int = 0
     rows: int = 0
     output_bytes: int = 0
+    elapsed_us: int = 0
+    """The sum of the durations, on workers, of the attempts that succeeded."""
+    speculated: int = 0
+    """Second attempts that were begun because the first one took too long."""
+    speculated_won: int = 0
+    """Those of them that succeeded first."""
     retries: int = 0
     failed_attempts: dict[str, int] = field(default_factory=dict)
     """Cause number (as text: it is a JSON key) -> failed attempts."""

@@ -15,8 +15,15 @@ def check(state: CoreState) -> None:
         holder = state.nodes.get(lease.node_id)
         assert holder is not None and lease_id in holder.lease_ids, f"CoreState 1: {lease} is not its node's"
         assert step.mini_batches.states[lease.mini_batch] == MiniBatchState.LEASED, f"CoreState 2: {lease}"
-        assert (lease.step_id, lease.mini_batch) not in seen, f"CoreState 2: two leases on {lease}"
-        seen.add((lease.step_id, lease.mini_batch))
+        rival = lease.rival
+        if rival is not None:
+            assert state.leases.get(rival.lease_id) is rival and rival.rival is lease, f"speculation 1: {lease} {rival}"
+            assert rival.mini_batch == lease.mini_batch, f"speculation 1: {lease} {rival}"
+            tries = step.mini_batches.tries.get(lease.mini_batch)
+            assert tries is None or tries.split is None, f"speculation 2: {lease} is split"
+        if rival is None or rival.lease_id < lease_id:
+            assert (lease.step_id, lease.mini_batch) not in seen, f"CoreState 2: two leases on {lease}"
+            seen.add((lease.step_id, lease.mini_batch))
     for node in state.nodes.values():
         assert node.lease_ids <= state.leases.keys(), f"CoreState 1: {node.node_id} holds unknown leases"
         for step_id, held in node.held.items():
@@ -44,7 +51,8 @@ def check(state: CoreState) -> None:
             continue
         tally = [table.states.count(state_number) for state_number in range(5)]
         assert counters.planned == len(table), f"counters 1: {counters}"
-        assert counters.leased == tally[MiniBatchState.LEASED] == len(step.lease_ids), f"counters 1: {counters} {tally}"
+        leased = {state.leases[lease_id].mini_batch for lease_id in step.lease_ids}
+        assert counters.leased == tally[MiniBatchState.LEASED] == len(leased), f"counters 1: {counters} {tally}"
         assert counters.succeeded == tally[MiniBatchState.SUCCEEDED], f"counters 1: {counters} {tally}"
         assert counters.failed == tally[MiniBatchState.FAILED], f"counters 1: {counters} {tally}"
         assert 0 <= counters.failed_uncounted <= counters.failed, f"counters 3: {counters}"

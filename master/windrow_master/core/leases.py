@@ -17,9 +17,11 @@ class Lease:
         "exclusive",
         "generation",
         "granted_s",
+        "is_second",
         "lease_id",
         "mini_batch",
         "node_id",
+        "rival",
         "split",
         "step_id",
         "stored",
@@ -53,6 +55,10 @@ class Lease:
         """Given to try whether the node works again: a failure is charged to nobody."""
         self.split: Split | None = None
         """How its mini-batch is split; None if a `run()` gets all its items."""
+        self.rival: Lease | None = None
+        """Another attempt of its mini-batch that runs, too (`speculation`), or did when this lease ended."""
+        self.is_second = False
+        """Given because its rival took too long."""
 
     def __repr__(self) -> str:
         return f"Lease({self.lease_id:#x}, step {self.step_id}, mini-batch {self.mini_batch}, {self.node_id})"

@@ -3,7 +3,7 @@
 State machine: `transitions.MINI_BATCH`. The end of a step cancels what is open by dropping the whole table.
 
 Invariants:
-1. A mini-batch is LEASED exactly when one lease in `CoreState.leases` names it.
+1. A mini-batch is LEASED exactly when a lease in `CoreState.leases` names it, or two rivals (`speculation`) do.
 2. `lease_ids[i]` is not 0 exactly when an attempt's outcome counts for i: SUCCEEDED and not taken over, or FAILED by
    an attempt.
 3. QUEUED exactly when its index is in the step's ready queue (as long as the step runs).

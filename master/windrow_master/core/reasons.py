@@ -186,7 +186,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> Reason:
         step.settings.name,
         code,
         counts=_counted(Counter(lease.node_id for lease in leases)),
-        leased=len(leases),
+        leased=step.counters.leased,
         queued=step.counters.queued,
         divided=step.plan.is_done,
         for_s=silence_s,

@@ -165,11 +165,17 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
             _note_place(step, mini_batch, cause, node_id)
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
             running.append(Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s))
+    leased: dict[int, Lease] = {}
     for lease in running:
         # An adopted lease may be older than attempts that failed meanwhile: all of them count.
         lease.attempt = table.attempts.get(lease.mini_batch, 0) + 1
         if table.states[lease.mini_batch] == MiniBatchState.QUEUED:
             table.become(lease.mini_batch, MiniBatchState.LEASED)
+            lease.stored = True
+            leased[lease.mini_batch] = lease
+            state.add_leases([lease], state.nodes[lease.node_id], step)
+        elif (rival := leased.get(lease.mini_batch)) is not None and rival.rival is None:
+            lease.rival, rival.rival = rival, lease
             lease.stored = True
             state.add_leases([lease], state.nodes[lease.node_id], step)
     for start, stop in table.queued_ranges():

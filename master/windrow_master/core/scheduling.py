@@ -16,6 +16,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.pace import rate_left
 from windrow_master.core.pools import working_nodes
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
+from windrow_master.core.speculation import begin_again, straggler_due_s, stragglers
 from windrow_master.core.standing import Past
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
@@ -64,12 +65,15 @@ def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None
 def placement_due_s(state: CoreState, step: Step) -> float:
     """When (monotonic) time alone allows for a step what it did not at the last `pick`; inf: it will not.
 
-    A retry has waited long enough for another node, a node has been set aside or doubted long enough, or the rate limit
-    allows another call.
+    A retry has waited long enough for another node, a mini-batch has become a straggler, a node has been set aside or
+    doubted long enough, or the rate limit allows another call.
     """
     timing = state.timing
     moments = [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
-    if step.settings.rate_per_s < math.inf and len(step.ready.delayed) < len(step.ready):
+    if step.settings.speculate:
+        moments += straggler_due_s(state, step)
+    wants_more = step.settings.speculate or len(step.ready.delayed) < len(step.ready)
+    if step.settings.rate_per_s < math.inf and wants_more:
         moments.append(step.pace.due_s)
     for node_id in step.nodes.doubted:
         standing = step.nodes.standings[node_id]
@@ -139,10 +143,12 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
     A node's load is its number of leases for each slot: no slot gets a second lease while another slot is free.
     """
     places = _places(state, step, serving, now)
+    most = _allowed_now(step, now)
     if not step.ready.ready_count(now.monotonic_s):
         _recall(state, step, places, now)
+        if step.settings.speculate and most:
+            _speculate(state, step, places, now, most)
         return
-    most = _allowed_now(step, now)
     if step.ready.retries and most:
         most -= _place_retries(state, step, places, now, most)
     # Trials come first: where the other nodes can hold all that is left, there would never be one.
@@ -162,6 +168,38 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
             state.effects.append(fx.SendAssignments(node.node_id, node.stream, step.step_id, leases))
     if step.ready.size == step.ready.retry_count + len(step.ready.delayed):
         _recall(state, step, places, now)
+
+
+def _speculate(state: CoreState, step: Step, places: list[_Place], now: Moment, most: float) -> None:
+    """Begin stragglers, at most `most`, once more where slots are free: on other nodes, the emptiest first, or in
+    another worker of the only node.
+
+    A lease that has not begun comes back for those slots before (`_recall`).
+    """
+    begun: list[int] = []
+    if any(place.held > place.slots for place in places):
+        return
+    for straggler in stragglers(state, step, now):
+        able = [
+            place
+            for place in places
+            if place.is_fit
+            and min(place.room, place.slots - place.held) > 0
+            and (place.node.node_id != straggler.node_id or len(places) == 1)
+            and place.node.node_id not in step.past_of(straggler.mini_batch).nodes
+        ]
+        if len(begun) >= most:
+            break
+        if not able:
+            continue
+        place = min(able, key=lambda place: (not _is_ready(step, place.node), place.held / place.slots))
+        lease = begin_again(state, step, straggler, place.node, now)
+        place.take([straggler.mini_batch])
+        begun.append(straggler.mini_batch)
+        node = place.node
+        state.effects.append(fx.SendAssignments(node.node_id, node.stream, step.step_id, [lease]))
+    if begun and most < math.inf:
+        _charge(step, begun, now)
 
 
 def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> list[_Place]:

@@ -77,6 +77,8 @@ class StepSettings:
     """`rate_per_s` counts items."""
     split: int = 0
     """How many mini-batches at a time are split to find the items that fail; none if 0."""
+    speculate: bool = False
+    """A mini-batch may run twice at the same time: stragglers are begun once more (`speculation`)."""
     returns_items: bool = True
     """A row that `run()` returns stands for an item."""
     first_task_creation_timeout_s: float = 600.0

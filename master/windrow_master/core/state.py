@@ -73,6 +73,8 @@ class Step:
     nodes: StepNodes = field(default_factory=StepNodes)
     splits: StepSplits = field(default_factory=StepSplits)
     pace: Pace = field(default_factory=Pace)
+    second_attempts: dict[int, int] = field(default_factory=dict)
+    """How often mini-batches that are leased were begun once more (`speculation`). Volatile."""
 
     def become(self, after: StepState) -> None:
         """Change the step's state. Raises IllegalTransition."""
@@ -262,7 +264,7 @@ class CoreState:
 
     Invariants:
     1. `leases`, the steps' and the nodes' `lease_ids` and `held` name the same leases.
-    2. A lease's mini-batch is LEASED, and no two leases name one mini-batch.
+    2. A lease's mini-batch is LEASED, and no two leases name one mini-batch, unless they are rivals (`speculation`).
     3. Lease ids are never given twice: the prefix belongs to this incarnation, the rest is counted.
     4. A name is in `nodes` or in `absent`, never in both; those in `absent` are LOST and cordoned.
     """
@@ -381,13 +383,16 @@ class CoreState:
         if not step.counters.leased and not step.progress.fault_message:
             # Waiting for a node is not a lack of progress; waiting after a node's fault is.
             step.progress.last_s = max(step.progress.last_s, leases[0].granted_s)
-        step.counters.leased += len(leases)
+        step.counters.leased += sum(lease.rival is None for lease in leases)
 
     def drop_lease(self, lease: Lease, step: Step) -> None:
-        """Remove a lease everywhere (CoreState invariant 1)."""
+        """Remove a lease everywhere (CoreState invariant 1). Its mini-batch stays leased if the lease has a rival."""
         del self.leases[lease.lease_id]
         step.lease_ids.discard(lease.lease_id)
-        step.counters.leased -= 1
+        if lease.rival is None:
+            step.counters.leased -= 1
+        else:
+            lease.rival.rival = None
         node = self.nodes.get(lease.node_id)
         if node is not None:
             node.lease_ids.discard(lease.lease_id)

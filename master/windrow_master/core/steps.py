@@ -379,6 +379,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     step.mini_batches = type(table)()
     step.nodes.standings.clear()
     step.nodes.doubted.clear()
+    step.second_attempts.clear()
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
     step.workers.may_be_on |= step.workers.ending_on
@@ -404,6 +405,7 @@ def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
     step.mini_batches = type(step.mini_batches)()
     step.nodes.standings.clear()
     step.nodes.doubted.clear()
+    step.second_attempts.clear()
     state.dirty.cancelled_steps.append(step.step_id)
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))

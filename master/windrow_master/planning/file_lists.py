@@ -30,6 +30,7 @@ from windrow_master.planning.listing.stamps import through
 from windrow_master.planning.plan_files.checkpoint import Checkpoint
 from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.request import DividedInput, Request
+from windrow_master.planning.size_ranks import SizeRanks
 
 if TYPE_CHECKING:
     # This imports YAML, which lists of files start without.
@@ -56,9 +57,10 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, plan_files: Pla
     root = common_root(entries)
     reader = _reader(lists, entries, root)
     emitter.set_reader(reader)
-    taking_over = TakenOver(lists, root, reader, request, plan_files, emitter)
-    frontier = None if start is None else start.position["frontier"]
     size = FILES_DEFAULT if request.mini_batch_size is None else request.mini_batch_size
+    ranks = SizeRanks(size, root, remote=reader.get("remote", False))
+    taking_over = TakenOver(lists, root, reader, request, plan_files, emitter, ranks.lowest)
+    frontier = None if start is None else start.position["frontier"]
     begin, first = max(_next_of(start), taking_over.recipes_bytes), 0
     for number, one in enumerate(lists):
         behind = first + len(one.entries)
@@ -66,7 +68,7 @@ def plan_file_lists(lists: Sequence[FileList], request: Request, plan_files: Pla
             if len(lists) > 1:
                 emitter.begin_input(number)
             with about(one.given, request, emitter):
-                begin = _plan_one(one, first, root, size, begin, start, plan_files, emitter, taking_over)
+                begin = _plan_one(one, first, root, size, begin, start, plan_files, emitter, taking_over, ranks)
             start = frontier = None
         first = behind
     taking_over.emit_rest(begin)
@@ -99,6 +101,7 @@ class TakenOver:
     the order of these places, followed by two NULs. `recipes_bytes`: where they end; `names`: their files. A file is
     taken over only if the lists and the mini-batches name it once; a file that is listed more often runs. What an
     earlier planner took over stays taken over, whatever this planner is asked; what it divided is not taken over later.
+    `rank`: of all of them, as `Emitter.add` takes it.
     """
 
     def __init__(
@@ -109,8 +112,10 @@ class TakenOver:
         request: Request,
         plan_files: PlanFiles,
         emitter: Emitter,
+        rank: int | None,
     ) -> None:
         self._lists = lists
+        self._rank = rank
         self._root = root
         self._reader = reader
         self._earlier = request.earlier
@@ -145,7 +150,7 @@ class TakenOver:
         """
         while self._emitted <= number:
             one = self._found[self._emitted]
-            self._emitter.add(one.items, one.offset, one.length, one.crc32, position, before=one.before)
+            self._emitter.add(one.items, one.offset, one.length, one.crc32, position, self._rank, one.before)
             self._emitted += 1
             # Not before: a group that is sent by `add` does not hold this mini-batch.
             walked = frontier if self._emitted > number else self._emitter.frontier
@@ -299,13 +304,14 @@ def _plan_one(
     plan_files: PlanFiles,
     emitter: Emitter,
     taking_over: TakenOver,
+    ranks: SizeRanks,
 ) -> int:
     """Plan an input whose entries are numbered from `first` on; return where the names of the next one begin."""
     have, end, crc = 0, begin, 0
     for names in _runs(one, first, root, begin, start, plan_files, emitter, taking_over):
         if isinstance(names, _Met):
             if have:
-                emitter.add(have, begin, end - begin - 1, crc, end)
+                emitter.add(have, begin, end - begin - 1, crc, end, ranks.take())
                 begin, have = end, 0
             taking_over.emit(names.number, end, names.frontier)
             continue
@@ -313,15 +319,16 @@ def _plan_one(
         while at < len(names):
             part = names[at : at + size - have]
             at += len(part)
+            ranks.count(part)
             text = b"\0".join(part)
             crc = zlib.crc32(text, zlib.crc32(b"\0", crc)) if have else zlib.crc32(text)
             have += len(part)
             end += len(text) + 1
             if have == size:
-                emitter.add(have, begin, end - begin - 1, crc, end)
+                emitter.add(have, begin, end - begin - 1, crc, end, ranks.take())
                 begin, have = end, 0
     if have:
-        emitter.add(have, begin, end - begin - 1, crc, end)
+        emitter.add(have, begin, end - begin - 1, crc, end, ranks.take())
     if emitter.is_input_empty and not taking_over.recipes_bytes:
         raise nothing_found(one.path, one.entries) if one.steps is None else one.steps.nothing_left()
     return end

@@ -28,6 +28,7 @@ _UNDECISIVE = frozenset(
         "split",
         "retry_delay_s",
         "rate_limit",
+        "speculate",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
         "progress_update_timeout_s",

@@ -170,13 +170,13 @@ class MiniBatchCalls:
         return job, step, rows[0]
 
     def _leases(self, step_id: StepId) -> dict[int, Lease]:
-        """The current leases, by mini-batch."""
+        """The current leases, by mini-batch; of a mini-batch that runs twice, the first one."""
         state = self._writer.core.state
         step = state.steps.get(step_id)
         if step is None:
             return {}
         found = [state.leases[lease_id] for lease_id in step.lease_ids]
-        return {lease.mini_batch: lease for lease in found}
+        return {lease.mini_batch: lease for lease in found if not lease.is_second or lease.rival is None}
 
     def _told(self, leases: Sequence[Lease]) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
         """The present leases as attempts, by mini-batch."""

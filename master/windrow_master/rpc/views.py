@@ -86,6 +86,8 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
             failed=counters.failed,
             cancelled=counters.cancelled,
             taken_over=counters.taken_over,
+            speculated=counters.speculated,
+            speculated_won=counters.speculated_won,
         ),
         items=job_pb2.ItemCounts(
             total=counters.items_total,

@@ -306,6 +306,7 @@ def step_settings(step: EffectiveStep) -> StepSettings:
         retry_delay_s=step.retry_delay_s,
         rate_per_s=math.inf if step.rate_limit is None else step.rate_limit.per_s,
         rate_counts_items=step.rate_limit is not None and step.rate_limit.counts_items,
+        speculate=step.speculate,
         split=step.split_at_a_time,
         returns_items=step.rows_stand_for == "per_item",
         first_task_creation_timeout_s=step.first_task_creation_timeout_s,

@@ -112,6 +112,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
+        _print_second_attempts(step)
     _print_reused(job)
     work = job.parallel
     items, batches = work.items, work.mini_batches
@@ -199,6 +200,14 @@ def end_line(job: Job) -> str:
     why = "" if job.state.succeeded else " ".join(job.message.split())
     told = ", ".join(filter(None, (counts, failed, after)))
     return f"{job.job_id} is {job.state.value}" + "".join(f": {part}" for part in (told, why) if part)
+
+
+def _print_second_attempts(step: Step) -> None:
+    """Print how often stragglers were begun once more (--speculate)."""
+    batches = step.mini_batches
+    if batches.speculated:
+        times = counted(batches.speculated, "second attempt")
+        _out(f"{step.name}: {times} of slow mini-batches; {batches.speculated_won:,} succeeded first")
 
 
 def _print_reused(job: Job) -> None:

@@ -300,6 +300,8 @@ class MiniBatchCounts(google.protobuf.message.Message):
     FAILED_FIELD_NUMBER: builtins.int
     CANCELLED_FIELD_NUMBER: builtins.int
     TAKEN_OVER_FIELD_NUMBER: builtins.int
+    SPECULATED_FIELD_NUMBER: builtins.int
+    SPECULATED_WON_FIELD_NUMBER: builtins.int
     total: builtins.int
     """Planned so far."""
     queued: builtins.int
@@ -314,6 +316,10 @@ class MiniBatchCounts(google.protobuf.message.Message):
     """Never to be done."""
     taken_over: builtins.int
     """Of those succeeded, those whose result an earlier job made: they did not run."""
+    speculated: builtins.int
+    """Times that a straggler was begun once more (--speculate)."""
+    speculated_won: builtins.int
+    """Of those, the ones where the second attempt succeeded first."""
     def __init__(
         self,
         *,
@@ -324,8 +330,10 @@ class MiniBatchCounts(google.protobuf.message.Message):
         failed: builtins.int = ...,
         cancelled: builtins.int = ...,
         taken_over: builtins.int = ...,
+        speculated: builtins.int = ...,
+        speculated_won: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "leased", b"leased", "queued", b"queued", "succeeded", b"succeeded", "taken_over", b"taken_over", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "failed", b"failed", "leased", b"leased", "queued", b"queued", "speculated", b"speculated", "speculated_won", b"speculated_won", "succeeded", b"succeeded", "taken_over", b"taken_over", "total", b"total"]) -> None: ...
 
 global___MiniBatchCounts = MiniBatchCounts
 

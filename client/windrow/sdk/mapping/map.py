@@ -81,6 +81,7 @@ def map(
     max_retries: int = 2,
     retry_delay: str | None = None,
     rate_limit: str | None = None,
+    speculate: bool = False,
     state: str | os.PathLike[str] = state_folder.DEFAULT,
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
@@ -95,7 +96,8 @@ def map(
     `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
     `max_retries`: so often a failed item is tried again. `retry_delay`: so long it waits before that, such as "1s",
     doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size` is given,
-    each is a mini-batch of its own then. `state`, `python`, `restart`, `on_progress`,
+    each is a mini-batch of its own then. `speculate`: the function may be called twice for an item at the same time;
+    when workers are idle, the slowest mini-batches begin once more. `state`, `python`, `restart`, `on_progress`,
     `progress`: as of `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
@@ -141,6 +143,7 @@ def map(
             max_retries=max_retries,
             retry_delay=retry_delay,
             rate_limit=rate_limit,
+            speculate=speculate,
             slots=slots,
         ),
         os.getcwd(),

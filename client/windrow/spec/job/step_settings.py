@@ -45,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "max_retries": 2,
     "retry_delay_s": 0.0,
     "rate_limit": None,
+    "speculate": False,
     "split": None,
     "returns": None,
     "run_invocation_timeout_s": 60,

@@ -114,6 +114,7 @@ def make_job_file(
     )
     for name, value in ours:
         arguments += [name, value] if value is not None else []
+    arguments += ["--speculate", "True"] if one.speculate else []
     if words := shlex.join([*arguments, *one.arguments]):
         lines.append(f"      program_arguments: {scalar(words)}")
     lines.append("      append_row_to: ${{outputs.rows}}")

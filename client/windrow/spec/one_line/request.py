@@ -31,5 +31,6 @@ class OneLine(NamedTuple):
     split: str | None = None
     retry_delay: str | None = None
     rate_limit: str | None = None
+    speculate: bool = False
     arguments: tuple[str, ...] = ()
     slots: int = 1

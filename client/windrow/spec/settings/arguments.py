@@ -100,9 +100,10 @@ OWN: dict[str, RuntimeArgument] = {
     "split": RuntimeArgument(Field("int", 1, INT_MAX, choices=("auto", "off")), "split"),
     "retry_delay": RuntimeArgument(Field("duration"), "retry_delay_s"),
     "rate_limit": RuntimeArgument(Field("rate"), "rate_limit"),
+    "speculate": RuntimeArgument(Field("bool"), "speculate"),
 }
 
-SCRIPTS_TOO = frozenset(("returns", "split", "retry_delay", "rate_limit"))
+SCRIPTS_TOO = frozenset(("returns", "split", "retry_delay", "rate_limit", "speculate"))
 """Names of ours that scripts are likely to use for themselves: one without a value that ours allows is the script's."""
 
 TOLD_IF_SCRIPTS = frozenset(("retry_delay", "rate_limit"))
