@@ -31,6 +31,7 @@
 26. A mini-batch that is split fails a bounded number of times.
 27. Where a step may speculate and all else of it has ended or runs, no mini-batch runs for several times as long as
     others while a node where it has not failed has a free slot, unless it has been begun twice.
+28. A master hands out no more leases of a step in a second than its rate limit, and what it may catch up with, allow.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sim_disk import RowsLost
+from sim_pace import Paces
 from sim_placement import Placement
 from sim_planting import Broken, asserts
 from sim_splitting import Splits
@@ -86,6 +88,7 @@ class Checkers:
         self._sim = sim
         self.placement = Placement(sim)
         self.splits = Splits(sim)
+        self.paces = Paces(sim)
         self.leases: dict[int, tuple[int, int, int]] = {}
         """Every lease ever given: (step, mini-batch, generation)."""
         self.failures: dict[tuple[int, int], Counter[Cause]] = {}
@@ -186,6 +189,7 @@ class Checkers:
                     self.leases[lease.lease_id] = (lease.step_id, lease.mini_batch, lease.generation)
         self.placement.on_effects(core, effects)
         self.splits.on_effects(core)
+        self.paces.on_effects(core, effects)
 
     # Commits
 

@@ -89,10 +89,11 @@ class Config:
     @property
     def ends_by_s(self) -> float:
         """Seconds after the last fault in which every job must end: several times the work, and all graces."""
-        runs = splits = stragglers = 0.0
+        runs = splits = stragglers = paced_s = 0.0
         for job in self.jobs:
             for step, counts in zip(job.settings, job.counts, strict=True):
                 runs += (1 + job.retries) * len(counts) / min(step.instance_count or self.agents, self.agents)
+                paced_s += 4 * (1 + job.retries) * len(counts) / step.rate_per_s
                 stragglers += (1 + job.retries) * len(counts) * self.straggling
                 if step.split:
                     # Mini-batches are split one after the other, and each death of a bad item is an attempt.
@@ -104,6 +105,7 @@ class Config:
             + 10 * runs * self.run_s / self.slots
             + 2 * splits * self.run_s
             + 2 * stragglers * self.run_s * STRAGGLING
+            + paced_s
         )
 
 
@@ -174,6 +176,10 @@ def draw_config(rng: Random) -> Config:
         config.straggling = rng.choice([0.02, 0.2])
         for job in config.jobs:
             job.settings = tuple(replace(step, speculate=True) for step in job.settings)
+    if not large and rng.random() < 0.15:
+        for job in config.jobs:
+            rate_per_s = rng.choice([3.0, 10.0, 50.0])
+            job.settings = tuple(replace(step, rate_per_s=rate_per_s) for step in job.settings)
     return config
 
 

@@ -344,6 +344,18 @@ def pieces_are_never_given_up() -> Iterator[None]:
         yield
 
 
+@fault(28)
+def retries_are_not_charged_to_the_rate() -> Iterator[None]:
+    """A mini-batch that was tried before begins without a place in the schedule."""
+    charge = scheduling._charge
+
+    def wrong(step: Step, mini_batches: list[int], now: Moment) -> None:
+        charge(step, [at for at in mini_batches if at not in step.mini_batches.attempts], now)
+
+    with patch.object(scheduling, "_charge", wrong):
+        yield
+
+
 @fault(27)
 def stragglers_run_alone() -> Iterator[None]:
     """No mini-batch is begun once more, however long it takes."""
