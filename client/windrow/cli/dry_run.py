@@ -27,6 +27,7 @@ from windrow.sdk.earlier_jobs import taking_over
 from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
+from windrow.spec.reading.problems import grouped
 from windrow.storage.credentials import hide_credentials
 from windrow.validation.validate import check_loaded
 
@@ -208,9 +209,9 @@ def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) 
     if output == "json":
         print_json({**document, "problems": problems, "exit_code": code})
         return code
-    for warning in loaded.warnings:
-        say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
-    for note in loaded.notes:
-        say(f"note: {note}")
+    for line in grouped(loaded.warnings):
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {line}")
+    for line in grouped(loaded.notes):
+        say(f"note: {line}")
     print_plan(document, where=where)
     return code

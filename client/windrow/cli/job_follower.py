@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from windrow.cli.display import Display
 from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
-from windrow.sdk.job import Job, JobState
+from windrow.sdk.job import Job, JobState, StepReason, no_work
 from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
 
 TICK_S = 0.2
+FLEET_FIRST_S = 0.5
+"""The first look at the fleet: short jobs need none."""
 FLEET_INTERVAL_S = 1.0
 FLEET_REST = 20
 """The fleet is looked at again after this many times as long as the last look took: the state of a job of hundreds of
@@ -37,6 +39,7 @@ def fleet_interval_s(took_s: float) -> float:
 
 class _Fleet(NamedTuple):
     nodes: list[Node]
+    reasons: list[StepReason]
 
 
 class _Builds:
@@ -80,7 +83,7 @@ class Follower:
     """Follows one job on one connection. Close it before the connection."""
 
     def __init__(
-        self, client: Client, job_id: str, *, after_seq: int, with_nodes: bool, warned: Collection[str] = ()
+        self, client: Client, job_id: str, *, after_seq: int, with_fleet: bool, warned: Collection[str] = ()
     ) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._client = client
@@ -92,7 +95,7 @@ class Follower:
         self.last: Job | None = None
         """The state that was shown last."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
-        threading.Thread(target=self._watch_fleet, args=(with_nodes,), name="watch-fleet", daemon=True).start()
+        threading.Thread(target=self._watch_fleet, args=(with_fleet,), name="watch-fleet", daemon=True).start()
 
     def tell(self, message: str) -> None:
         """Queue a notice for the display. Any thread may call it."""
@@ -130,7 +133,7 @@ class Follower:
                         told[step.name] = step.message
                         display.notice(f"{step.name}: {step.message}")
             elif isinstance(event, _Fleet):
-                display.show_nodes(event.nodes)
+                display.show_fleet(event.nodes, event.reasons)
             elif isinstance(event, str):
                 display.notice(event)
             elif isinstance(event, Exception):
@@ -155,11 +158,11 @@ class Follower:
         except Exception as error:  # the main thread reports it, whatever it is
             self.events.put(error)
 
-    def _watch_fleet(self, with_nodes: bool) -> None:
+    def _watch_fleet(self, with_fleet: bool) -> None:
         """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
         builds = _Builds()
-        wait_s = FLEET_INTERVAL_S
+        wait_s = FLEET_FIRST_S
         while not self._closing.wait(wait_s):
             begun_s = time.monotonic()
             try:
@@ -168,7 +171,8 @@ class Follower:
                 if bool(now) != bool(reason):
                     self.tell(f"The master accepts no changes: {now}" if now else "The master accepts changes again.")
                 reason = now
-                before, waits = waits, self._client.why_no_work(self._job_id)
+                reasons = self._client.explain(self._job_id)
+                before, waits = waits, no_work(reasons)
                 # Twice in a row, so that an agent that is just starting does not cause an alarm.
                 if waits in ("", before) and waits != told:
                     told = waits
@@ -176,8 +180,8 @@ class Follower:
                 nodes = list(self._client.list_nodes())
                 for message in builds.news(nodes, self.last):
                     self.tell(message)
-                if with_nodes:
-                    self.events.put(_Fleet(nodes))
+                if with_fleet:
+                    self.events.put(_Fleet(nodes, reasons))
             except Exception:  # the stream of the job reports what is wrong
                 return
             wait_s = fleet_interval_s(time.monotonic() - begun_s)

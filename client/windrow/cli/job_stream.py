@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
-from windrow.cli.messages import is_colourful, say
+from windrow.cli.messages import say
 from windrow.cli.tolerance import tolerance_note
 from windrow.common.quantities import counted
 from windrow.sdk.job import Job
@@ -61,7 +60,7 @@ def stream_job(
         client,
         job_id,
         after_seq=0,
-        with_nodes=output != "json" and is_colourful(sys.stderr),
+        with_fleet=output != "json",
         warned=job.warnings if begun else (),
     )
     try:

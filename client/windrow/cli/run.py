@@ -185,9 +185,11 @@ class _Run:
             assets.close()
         if self._options.exact_row_index:
             loaded = loaded.with_exact_row_index()
-        for warning in loaded.warnings:
-            self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
-            self._warned.add(str(warning))
+        from windrow.spec.reading.problems import grouped
+
+        for line in grouped(loaded.warnings):
+            self._say(f"{coloured('warning:', YELLOW, sys.stderr)} {line}")
+        self._warned.update(map(str, loaded.warnings))
         self._notes = loaded.notes
         return loaded
 
@@ -278,8 +280,8 @@ class _Run:
 
         garbage_collector.resume()
         assert self._display is not None
-        live = self._options.form != "json" and not self._options.no_progress and is_colourful(sys.stderr)
-        follower = Follower(client, job_id, after_seq=seq, with_nodes=live, warned=self._warned)
+        shown = self._options.form != "json" and not self._options.no_progress
+        follower = Follower(client, job_id, after_seq=seq, with_fleet=shown, warned=self._warned)
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
         try:
@@ -304,9 +306,11 @@ class _Run:
             emit("end", job=job.to_dict(), outputs=places, exit_code=code)
         else:
             options = master_options(None, Path(self._options.state))
+            from windrow.spec.reading.problems import grouped
+
             summary.print_summary(job, document, options=options, here=True)
-            for note in self._notes:
-                say(f"note: {note}")
+            for line in grouped(self._notes):
+                say(f"note: {line}")
         if self._options.notify:
             from windrow.cli.notify import notify
 

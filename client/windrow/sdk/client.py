@@ -27,7 +27,7 @@ from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.contexts import Access, find_access
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc
-from windrow.sdk.job import Job, StepReason, job_from_message, moment_of
+from windrow.sdk.job import Job, StepReason, job_from_message, moment_of, no_work
 from windrow.sdk.master import Master
 from windrow.sdk.node import Node, node_from_message
 from windrow.sdk.results import RowsFile, download_outputs, need_succeeded, read_frame, rows_file, rows_of
@@ -376,8 +376,7 @@ class Client:
 
     def why_no_work(self, job_id: str) -> str:
         """Why no node takes work of a job, and what to check; empty if one does. Raises NotFound."""
-        waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
-        return " ".join(dict.fromkeys(reason.message for reason in waits))
+        return no_work(self.explain(job_id))
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""

@@ -179,6 +179,11 @@ class StepReason(NamedTuple):
         return self.code in ("NO_NODE", "NO_NODE_IN_POOL", "NODES_SET_ASIDE")
 
 
+def no_work(reasons: Iterable[StepReason]) -> str:
+    """Why no node takes work of a job, and what to check; empty if one does, or none has to."""
+    return " ".join(dict.fromkeys(reason.message for reason in reasons if reason.waits_for_node))
+
+
 class Output(NamedTuple):
     """Where an output is, as a path on the master's machine. `append_row`: whether it holds the rows.
 

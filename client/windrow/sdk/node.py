@@ -15,8 +15,29 @@ if TYPE_CHECKING:
 
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
 
+_PHASES = ("unknown", "starting", "init", "idle", "loading", "running", "returning", "stopping")
+
 _BUILDING = 9
 """WORKER_PHASE_BUILDING."""
+
+
+class Worker(NamedTuple):
+    """A worker process of a node, as of the node's last heartbeat.
+
+    Not `windrow_worker`, the process itself.
+    """
+
+    process_number: int
+    """As in process003."""
+    step_id: int
+    """The number of the step that it serves, as in `Step.step_id`."""
+    phase: str
+    """starting, init, idle, loading, running, returning or stopping."""
+    phase_s: float
+    """For how long it had been in this phase at the heartbeat."""
+    rss_bytes: int
+    mini_batch_index: int | None = None
+    """The mini-batch that it works on, counted from 0 in its step; None if it has none."""
 
 
 class Node(NamedTuple):
@@ -52,6 +73,8 @@ class Node(NamedTuple):
     """Seconds that each environment has been building, by the number of the step."""
     node_incarnation: str = ""
     """Identifies the process of its agent; another one under the same name differs."""
+    processes: tuple[Worker, ...] = ()
+    """Its worker processes."""
     ca_good_until: datetime | None = None
     """When the certificates expire that it trusts the master by; None if it has none, or has not reported it."""
 
@@ -63,7 +86,13 @@ class Node(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
         ends = self.ca_good_until.isoformat() if self.ca_good_until is not None else None
-        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds), "ca_good_until": ends}
+        return {
+            **self._asdict(),
+            "labels": dict(self.labels),
+            "builds": dict(self.builds),
+            "processes": [one._asdict() for one in self.processes],
+            "ca_good_until": ends,
+        }
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
@@ -89,5 +118,17 @@ def node_from_message(message: node_pb2.Node) -> Node:
         labels=dict(message.labels),
         cordoned=message.cordoned,
         node_incarnation=message.node_incarnation,
+        processes=tuple(_worker(one) for one in message.workers if one.phase != _BUILDING),
         ca_good_until=moment_of(message, "ca_good_until"),
+    )
+
+
+def _worker(message: node_pb2.WorkerStatus) -> Worker:
+    return Worker(
+        message.process_number,
+        message.step_id,
+        _PHASES[message.phase] if message.phase < len(_PHASES) else "unknown",
+        message.phase_ms / 1000,
+        message.rss_kib << 10,
+        message.mini_batch_index if message.HasField("mini_batch_index") else None,
     )

@@ -380,7 +380,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         from windrow_master.rpc.views import node_message
 
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
-        return node_message(node, *(heard or (None, 0.0)))
+        heartbeat, heard_s = heard or (None, 0.0)
+        return node_message(node, heartbeat, heard_s, self._writer.core.state.leases)
 
     def is_credential(self, credential: str) -> bool:
         """Whether a node has registered with this master and holds this credential."""

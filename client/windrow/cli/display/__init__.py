@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
 
 
@@ -18,8 +18,8 @@ class Display(Protocol):
     def show(self, job: Job) -> None:
         """Take in the current state of the job."""
 
-    def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """Take in the current state of the nodes."""
+    def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
+        """Take in the current state of the nodes, and why each step is in its state."""
 
     def notice(self, message: str) -> None:
         """Show a message beside the progress."""

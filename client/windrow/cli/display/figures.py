@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import datetime
 
 from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.job import Job
@@ -16,6 +17,12 @@ class Figures:
 
     def __init__(self) -> None:
         self._moments: deque[tuple[float, int, int]] = deque()
+
+    def begin(self, age_s: float, now: float) -> None:
+        """Begin with a job that has been running for `age_s` seconds: until there is a span to look at, rates are those
+        of its whole time.
+        """
+        self._moments.append((now - age_s, 0, 0))
 
     def add(self, job: Job, now: float) -> None:
         """Take in the state of the run at `now` (monotonic seconds)."""
@@ -49,6 +56,16 @@ class Figures:
         first, last = self._moments[0], self._moments[-1]
         elapsed, count = last[0] - first[0], last[index] - first[index]
         return count / elapsed if elapsed > 0 and count > 0 else None
+
+
+def age_s(job: Job, wall_now: datetime) -> float:
+    """How long a job has been running, in seconds: since its first step began; 0 if none has. That of a job that was
+    retried is not known, because there may be days between its end and its retry.
+    """
+    begun = [step.start_time for step in job.steps if step.start_time is not None]
+    if not begun or job.generation > 1:
+        return 0.0
+    return max(0.0, (wall_now - min(begun)).total_seconds())
 
 
 def first_line(job: Job, continued: bool | None) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
 
 
@@ -30,7 +30,7 @@ class JsonDisplay:
         """Write the whole state of the job."""
         emit("progress", job=job.to_dict())
 
-    def show_nodes(self, nodes: Sequence[Node]) -> None:
+    def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
         """Not shown."""
 
     def notice(self, message: str) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from windrow.cli.display.figures import Figures, first_line
+from windrow.cli.display.figures import Figures, age_s, first_line
+from windrow.cli.display.waiting import lull_s, waiting_line
 from windrow.cli.messages import say
 from windrow.common.quantities import counted, duration, rate
-from windrow.sdk.job import Job, Step
+from windrow.sdk.job import Job, Step, StepReason
 from windrow.sdk.node import Node
 
 if TYPE_CHECKING:
@@ -21,9 +23,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 REFRESH_S = 0.2
-BAR_WIDTH = 28
+BAR_MIN, BAR_MAX = 10, 40
+"""Columns of a bar: what the other columns leave."""
+NAME_MAX = 24
+"""Longer names of steps are shortened in the middle."""
 NARROW = 100
-"""In fewer columns than this, each step has one short line, and the figures are below as text."""
+"""In fewer columns than this, a step's line counts its items alone."""
+STEPS_MIN = 4
+LINES_BESIDE = 8
+"""Lines of the terminal that are not for steps."""
 
 
 class LiveDisplay:
@@ -34,25 +42,39 @@ class LiveDisplay:
         self._live: Live | None = None
         self._job: Job | None = None
         self._nodes: Sequence[Node] = ()
-        self._began = time.monotonic()
+        self._waits = ""
+        self._began = self._advanced_at = time.monotonic()
+        """When the job began, and when a mini-batch last ended."""
         self._drawn_at = 0.0
         self._ended = False
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
         say(first_line(job, continued))
+        if continued is None:
+            age = age_s(job, datetime.now(UTC))
+            self._began -= age
+            self._figures.begin(age, time.monotonic())
 
     def show(self, job: Job) -> None:
         """Keep the newest state; the next tick draws it."""
+        now = time.monotonic()
+        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
+            self._advanced_at, self._waits = now, ""
         self._job = job
-        self._figures.add(job, time.monotonic())
-        if self._live is None and job.mini_batches.done and not job.state.ended and not self._ended:
+        self._figures.add(job, now)
+        if job.mini_batches.done:
             self._start()
         self.tick()
 
-    def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """Keep the number of workers."""
+    def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
+        """Keep the number of workers, and what the job waits for if it has brought no result for a while."""
         self._nodes = nodes
+        if self._job is not None and time.monotonic() - self._advanced_at >= lull_s(self._job):
+            self._waits = waiting_line(self._job, reasons, nodes)
+            if self._waits:
+                self._start()
+        self.tick()
 
     def notice(self, message: str) -> None:
         """Print a line above the display."""
@@ -79,6 +101,8 @@ class LiveDisplay:
             self._live = None
 
     def _start(self) -> None:
+        if self._live is not None or self._job is None or self._job.state.ended or self._ended:
+            return
         from rich.console import Console
         from rich.live import Live
 
@@ -92,38 +116,43 @@ class LiveDisplay:
         from rich.console import Group
         from rich.text import Text
 
-        narrow = self._live is not None and self._live.console.width < NARROW
-        table = self._table(job, narrow=narrow)
-        figures = [self._clock(job), self._pace(job), self._fleet()]
-        if narrow:
-            line = Text(", ".join(filter(None, figures)))
-            troubles = self._troubles(job)
-            return Group(table, line, Text(troubles, style="yellow")) if troubles else Group(table, line)
-        table.add_row(Text(""), *map(Text, figures))
+        assert self._live is not None
+        width, height = self._live.console.size
+        narrow = width < NARROW
+        shown, rest = steps_shown(job.steps, max(STEPS_MIN, height - LINES_BESIDE))
+        figures = ", ".join(filter(None, (self._clock(job), self._pace(job), self._fleet())))
+        lines = [Text(rest, style="dim")] if rest else []
+        lines.append(Text(figures, no_wrap=True, overflow="ellipsis"))
         if troubles := self._troubles(job):
-            table.add_row(Text(""), Text(""), Text(troubles, style="yellow"), Text(""))
-        return table
+            lines.append(Text(troubles, style="yellow"))
+        if self._waits and not job.state.ended:
+            lines.append(Text(f"Waiting: {self._waits}", style="cyan"))
+        return Group(self._table(shown, width, narrow=narrow), *lines)
 
-    def _table(self, job: Job, *, narrow: bool) -> Table:
+    def _table(self, steps: Sequence[Step], width: int, *, narrow: bool) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         table = Table.grid(padding=(0, 1 if narrow else 2))
-        for step in job.steps:
+        counts = [_counts(step, narrow=narrow) for step in steps]
+        words = max((len(text) for text in counts), default=0) + max((len(step.state) for step in steps), default=0)
+        names = max((min(len(step.name), NAME_MAX) for step in steps), default=0)
+        bar = min(BAR_MAX, max(BAR_MIN, width - words - names - 8))
+        for step, told in zip(steps, counts, strict=True):
             batches = step.mini_batches
             colour = "red" if step.state == "failed" else "green" if step.state == "completed" else "cyan"
             total = batches.total if step.planned or batches.total else None
             table.add_row(
-                Text(step.name, style="bold", overflow="ellipsis", no_wrap=True),
+                Text(_shortened(step.name), style="bold", no_wrap=True),
                 ProgressBar(
                     total=total or 1,
                     completed=batches.done,
-                    width=BAR_WIDTH // 4 if narrow else BAR_WIDTH,
+                    width=bar,
                     complete_style=colour,
                     finished_style=colour,
                 ),
-                Text(_counts(step, narrow=narrow), no_wrap=True),
+                Text(told, no_wrap=True),
                 Text(step.state, style=colour),
             )
         return table
@@ -158,6 +187,31 @@ class LiveDisplay:
                 causes[cause] = causes.get(cause, 0) + count
         parts += [f"{cause} {count:,}" for cause, count in sorted(causes.items(), key=lambda entry: -entry[1])]
         return ", ".join(parts)
+
+
+def steps_shown(steps: Sequence[Step], most: int) -> tuple[list[Step], str]:
+    """Return the steps that have a line of their own, at most `most`, in the job's order, and the others in words.
+
+    Steps at work come first, then those that failed, then those that wait, in their order, and then those that are
+    done, the last one first.
+    """
+    if len(steps) <= most:
+        return list(steps), ""
+    ranks = {"running": 0, "concatenating": 0, "failed": 1, "waiting": 2}
+    places = range(len(steps))
+    by_rank = sorted(places, key=lambda at: (rank := ranks.get(steps[at].state, 3), at if rank < 3 else -at))
+    shown = set(by_rank[:most])
+    left: dict[str, int] = {}
+    for at in places:
+        if at not in shown:
+            left[steps[at].state] = left.get(steps[at].state, 0) + 1
+    counts = ", ".join(f"{count:,} {state}" for state, count in left.items())
+    return [steps[at] for at in sorted(shown)], f"… and {counted(sum(left.values()), 'more step')}: {counts}"
+
+
+def _shortened(name: str) -> str:
+    keep = (NAME_MAX - 1) // 2
+    return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 1 - keep]}…{name[-keep:]}"
 
 
 def _counts(step: Step, *, narrow: bool) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from windrow.cli.display.figures import Figures, first_line, progress_line
+from windrow.cli.display.figures import Figures, age_s, first_line, progress_line
+from windrow.cli.display.waiting import lull_s, waiting_line
 from windrow.cli.messages import say
 from windrow.common.quantities import counted
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
 
 INTERVAL_S = 5.0
+WAITS_MAX_S = 60.0
+"""What a job waits for is told again after INTERVAL_S, and then after twice the time, up to this."""
 STEPS_NAMED = 5
 """A line names at most this many active steps, and counts the others."""
 
@@ -27,15 +31,25 @@ class PlainDisplay:
         self._shown_at = 0.0
         self._shown = ""
         self._states: tuple[str, ...] = ()
+        self._job: Job | None = None
+        self._advanced_at = time.monotonic()
+        """When a mini-batch last ended."""
+        self._wait_s = 0.0
+        """How long after that it says next what the job waits for."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
         say(first_line(job, continued))
+        if continued is None:
+            self._figures.begin(age_s(job, datetime.now(UTC)), time.monotonic())
 
     def show(self, job: Job) -> None:
         """Print a line, if it is time for one."""
         now = time.monotonic()
         self._figures.add(job, now)
+        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
+            self._advanced_at, self._wait_s = now, 0.0
+        self._job = job
         states = tuple(step.state for step in job.steps)
         due = now - self._shown_at >= INTERVAL_S
         if self._quiet or job.state.ended or not (due or states != self._states):
@@ -47,8 +61,14 @@ class PlainDisplay:
         self._shown, self._shown_at = line, now
         say(f"{line} ({_active_steps(job) or job.state.value})")
 
-    def show_nodes(self, nodes: Sequence[Node]) -> None:
-        """Not shown."""
+    def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
+        """Print what the job waits for, if it has brought no result for a while."""
+        now = time.monotonic()
+        if self._quiet or self._job is None or now - self._advanced_at < max(lull_s(self._job), self._wait_s):
+            return
+        if line := waiting_line(self._job, reasons, nodes):
+            self._wait_s = min(now - self._advanced_at + max(INTERVAL_S, self._wait_s), self._wait_s + WAITS_MAX_S)
+            say(f"Waiting: {line}")
 
     def notice(self, message: str) -> None:
         """Print the message on a line of its own."""

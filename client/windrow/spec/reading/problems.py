@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from windrow.common.quantities import counted
 from windrow.spec.reading.nodes import Node, Place
 
 
@@ -26,6 +27,20 @@ class Problem(NamedTuple):
         """One line that starts with the place, in the form that editors and terminals can open."""
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+
+
+def grouped(problems: Iterable[Problem]) -> list[str]:
+    """A line for each message, with the first place that it is about, and the number of the others.
+
+    A job file of a hundred steps says the same of each.
+    """
+    places: dict[str, list[Problem]] = {}
+    for problem in problems:
+        places.setdefault(problem.message, []).append(problem)
+    return [
+        str(found[0]) + (f" (So at {counted(len(found) - 1, 'more place')}.)" if len(found) > 1 else "")
+        for found in places.values()
+    ]
 
 
 class StepCode(NamedTuple):
