@@ -46,6 +46,39 @@ def run_to_its_end(driver: CoreDriver, bad: set[str], good: set[str], cause: Cau
 # Retries
 
 
+def waiting_for_n1() -> CoreDriver:
+    """Two mini-batches failed on nodes that are free now, and would rather go to n1, which is busy with a third."""
+    driver = CoreDriver()
+    driver.running([1] * 3)
+    for name in ("n1", "n2", "n3"):
+        driver.join_slots(name, 1)
+    for name in ("n1", "n2", "n3"):
+        driver.capacity(name, 4)
+    failures = []
+    for name in ("n2", "n3"):
+        (lease,) = driver.held(name)
+        failures.append(commands.CompleteAttempts(NodeId(name), [completion(lease.lease_id, Cause.EXCEPTION)]))
+    driver.group(*failures)
+    return driver
+
+
+def test_a_retry_does_not_wait_behind_others_while_it_would_be_asked_back() -> None:
+    driver = waiting_for_n1()
+    (busy,) = driver.held("n1")
+    for _ in range(20):
+        driver.tick_alive(0.5, "n1", "n2", "n3")
+        assert driver.held("n1") == [busy], "it was handed out, and would be recalled for a free slot"
+        assert not driver.sent(fx.RecallLeases)
+    driver.complete("n1", completion(busy.lease_id))
+    assert len(driver.held("n1")) == 1
+
+
+def test_a_retry_that_has_waited_long_enough_goes_where_a_slot_is_free() -> None:
+    driver = waiting_for_n1()
+    driver.tick_alive(driver.timing.retry_wait_s + 1, "n1", "n2", "n3")
+    assert len(driver.held("n2")) == len(driver.held("n3")) == 1
+
+
 @pytest.mark.parametrize("cause", RETRIED)
 def test_a_retry_goes_to_another_node(cause: Cause) -> None:
     driver = CoreDriver()

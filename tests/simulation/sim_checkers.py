@@ -283,7 +283,12 @@ class Checkers:
             if row.lease_id != outcome.lease_id:
                 continue
             failures = self.failures.get(key, Counter())
-            self.splits.on_outcome(outcome, sum(failures.values()) - self.splits.by_items[key])
+            lost = sum(
+                at.cause == Cause.NODE_LOST
+                for at in (tables.attempts.values() if outcome.state == MiniBatchState.FAILED else ())
+                if (at.step_id, at.mini_batch) == key
+            )
+            self.splits.on_outcome(outcome, sum(failures.values()) - self.splits.by_items[key] + lost)
             if outcome.state != MiniBatchState.FAILED or outcome.ok_count:
                 continue
             cause = Cause(tables.item_outcomes[key][0].cause)
@@ -293,8 +298,7 @@ class Checkers:
                 seen = sum(failures[at] for at in failures if TRAITS[at].budget == Budget.MAX_RETRIES)
                 needed = self._sim.settings_of(outcome.step_id).max_retries + 1
             elif cause == Cause.NODE_KILLER:
-                lost = (at for at in tables.attempts.values() if (at.step_id, at.mini_batch) == key)
-                seen, needed = sum(at.cause == Cause.NODE_LOST for at in lost), NODE_LOSSES_UNTIL_FAILED
+                seen, needed = lost, NODE_LOSSES_UNTIL_FAILED
             else:
                 limits = {Cause.CRASH: CRASH_TRIES, Cause.OOM: OOM_TRIES, Cause.INPUT_CHANGED: 1, Cause.NONE: 0}
                 require(cause in limits, 6, f"mini-batch {key} failed for {cause.name}, which is charged to nobody")

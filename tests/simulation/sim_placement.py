@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId
 from windrow_master.core.pools import is_in_pool
 from windrow_master.core.records import Dirty
+from windrow_master.core.scheduling import has_ready_worker
 from windrow_master.core.speculation import LATE_AFTER_S, LATE_FACTOR, SECOND_ATTEMPTS_MAX
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState
@@ -187,6 +189,9 @@ class Placement:
 
     def _free(self, step: Step, node: Node) -> int:
         slots = min(node.workers.get(step.step_id, 0), node.capacity.get(step.step_id, 0))
+        if step.settings.rate_per_s < math.inf and not has_ready_worker(step, node):
+            # The pace of leases is that of calls: until a worker is ready, one waits.
+            slots = min(slots, 1)
         return slots - node.held.get(step.step_id, 0)
 
     def _has_free_slot(self, node: Node) -> bool:

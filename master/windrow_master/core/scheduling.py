@@ -154,7 +154,7 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
     # Trials come first: where the other nodes can hold all that is left, there would never be one.
     most -= _pour(step, [place for place in places if not place.is_fit and place.room > 0], now, most)
     fit = [place for place in places if place.is_fit and place.room > 0]
-    ready = [place for place in fit if _is_ready(step, place.node)]
+    ready = [place for place in fit if has_ready_worker(step, place.node)]
     if len(ready) < len(fit):
         # What a worker can begin at once does not wait for one that still loads its script.
         most -= _pour(step, [place for place in ready if place.held < place.slots], now, most, to_slots=True)
@@ -192,7 +192,7 @@ def _speculate(state: CoreState, step: Step, places: list[_Place], now: Moment, 
             break
         if not able:
             continue
-        place = min(able, key=lambda place: (not _is_ready(step, place.node), place.held / place.slots))
+        place = min(able, key=lambda place: (not has_ready_worker(step, place.node), place.held / place.slots))
         lease = begin_again(state, step, straggler, place.node, now)
         place.take([straggler.mini_batch])
         begun.append(straggler.mini_batch)
@@ -213,7 +213,7 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
         slots = max(1, node.workers.get(step_id, 1))
         if step.settings.rate_per_s < math.inf:
             # A lease is begun at once, so that the pace of leases is that of calls. Until a worker is ready, one waits.
-            wanted = min(wanted, slots if _is_ready(step, node) else 1)
+            wanted = min(wanted, slots if has_ready_worker(step, node) else 1)
         places.append(_Place(node, slots, held, wanted - held, limit is None))
     return places
 
@@ -268,13 +268,27 @@ def _place_retries(state: CoreState, step: Step, places: list[_Place], now: Mome
         while given < most and (waiting := step.ready.retries.get(past)) is not None:
             patient = now.monotonic_s - waiting[0][0] < state.timing.retry_wait_s
             able = [place for place in fit if place.room > 0 and (not patient or ranks[place.node.node_id] == best)]
+            if patient and not any(place.held < place.slots for place in able) and _is_free_elsewhere(fit, able, past):
+                # It would be asked back at once, for that slot.
+                break
             if not able:
                 break
-            place = min(able, key=lambda place: (ranks[place.node.node_id], place.held / place.slots))
+            # One that has waited long enough takes any free slot before it waits behind others.
+            free = [place for place in able if place.held < place.slots] if not patient else []
+            place = min(free or able, key=lambda place: (ranks[place.node.node_id], place.held / place.slots))
             # Evenly: not all to the first, where several have room.
             place.take(step.ready.take_retries(past, 1))
             given += 1
     return given
+
+
+def _is_free_elsewhere(fit: list[_Place], able: list[_Place], past: Past) -> bool:
+    """Whether a node has a free slot that is not the best one for a mini-batch, though it has not failed there."""
+    return any(
+        min(place.room, place.slots - place.held) > 0 and place.node.node_id not in past.nodes
+        for place in fit
+        if place not in able
+    )
 
 
 def _rank(state: CoreState, step: Step, node: Node, past: Past) -> tuple[int, bool, bool, bool]:
@@ -408,7 +422,7 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
     if not free:
         return
     level = sum(place.held for place in fit) / sum(place.slots for place in fit)
-    ready = {place.node.node_id for place in places if _is_ready(step, place.node)}
+    ready = {place.node.node_id for place in places if has_ready_worker(step, place.node)}
     left, left_ready = sum(free.values()), sum(slots for node_id, slots in free.items() if node_id in ready)
     for place in sorted(places, key=lambda place: place.slots - place.held):
         node, beyond = place.node, place.held - place.slots
@@ -430,7 +444,7 @@ def _recall(state: CoreState, step: Step, places: list[_Place], now: Moment) -> 
             state.effects.append(fx.RecallLeases(node.node_id, node.stream, step_id, count))
 
 
-def _is_ready(step: Step, node: Node) -> bool:
+def has_ready_worker(step: Step, node: Node) -> bool:
     """Whether a worker of the step is known to have finished `init()` on a node."""
     standing = step.nodes.standings.get(node.node_id)
     return step.step_id in node.ready_steps or (standing is not None and standing.succeeded > 0)
