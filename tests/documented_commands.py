@@ -150,6 +150,7 @@ IN_A_PROJECT = [
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
     (WATCH, "windrow job list --only running"),
+    (WATCH, "windrow top"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
     (API_KEY, "from pathlib import Path"),

@@ -160,6 +160,14 @@ def test_watching(project: Project) -> None:
     assert project.run(wait).startswith(f"{job} is completed: 30 of 30 items ok, after ")
 
 
+def test_seeing_everything_at_once(project: Project) -> None:
+    project.run("windrow run job.yml")
+    job = project.newest_job()
+    jobs, workers, once = map(project.run, block(WATCH, "windrow top").lines)
+    assert job in jobs and job in once
+    assert "No node is connected." in workers
+
+
 def test_looking_closer(project: Project) -> None:
     project.fail(17)
     project.run("windrow run job.yml", 1)

@@ -41,6 +41,7 @@ from windrow.cli.options import (
     guarded,
 )
 from windrow.cli.run_options import RunOptions
+from windrow.cli.top import command as top
 from windrow.errors import UsageError
 
 EXIT_CODES = (
@@ -318,6 +319,12 @@ job.app.command("report", epilog="Example: windrow job report digits-20260501-10
 )
 
 agent.add_to(app)
+
+app.command(
+    "top",
+    short_help="Show jobs, nodes and workers, live on the whole screen.",
+    epilog="Example: windrow top --view workers --master 127.0.0.1:8470",
+)(top.top)
 
 app.command(
     "init",

@@ -1,0 +1,1 @@
+"""`windrow top`: jobs, nodes and workers, live on the whole screen."""

@@ -1,0 +1,136 @@
+"""`windrow top`: looks at the master every second, draws, and reacts to keys."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli import completion, exit_codes
+from windrow.cli.options import Master, State, guarded, open_client
+from windrow.errors import WindrowError
+
+if TYPE_CHECKING:
+    from windrow.cli.top.moment import Moment, Watcher
+    from windrow.sdk.client import Client
+
+JOBS_SHOWN = 50
+KEY_WAIT_S = 0.1
+PLAIN_SIZE = (120, 1000)
+"""Columns and lines of one frame that goes to a file or a pipe."""
+
+
+@guarded
+def top(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]",
+            help="Only this job: its name, a beginning of it, or last.",
+            autocompletion=completion.job_names,
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print how things are now, and end.")] = False,
+    view: Annotated[str, typer.Option("--view", metavar="jobs|nodes|workers", help="What to show first.")] = "jobs",
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.2, max=3600, help="How often to look.")
+    ] = 1.0,
+    master: Master = None,
+    state: State = None,
+) -> int:
+    """Show jobs, nodes and workers, live on the whole screen.
+
+    Keys: j, n and w switch between jobs, nodes and workers; q or Ctrl-C ends. Where there is no terminal, it prints how
+    things are now, and ends.
+    """
+    from windrow.cli.top.frame import VIEWS
+    from windrow.cli.top.moment import Watcher
+
+    if view not in VIEWS:
+        raise typer.BadParameter(f"{view!r} is none of {', '.join(VIEWS)}.", param_hint="--view")
+    with open_client(master, state) as client:
+        job_id = client.find(job).job_id if job is not None else None
+        watcher = Watcher("this machine" if client.is_here else client.connection.address)
+        if once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            _print_once(look(client, watcher, job_id), view)
+        else:
+            _show(client, watcher, job_id, view, interval)
+    return exit_codes.DONE
+
+
+def look(client: Client, watcher: Watcher, job_id: str | None) -> Moment:
+    """Ask the master how things are. `job_id`: only this job, and its workers. Raises WindrowError."""
+    jobs = [client.get(job_id)] if job_id is not None else list(islice(client.list_jobs(), JOBS_SHOWN))
+    moment = watcher.moment(jobs, list(client.list_nodes()), time.monotonic(), datetime.now(UTC))
+    if job_id is not None:
+        moment = moment._replace(workers=[one for one in moment.workers if one.job_id == job_id])
+    return moment
+
+
+def _print_once(moment: Moment, view: str) -> None:
+    from rich.console import Console
+
+    from windrow.cli.top.frame import frame
+
+    console = Console()
+    width, height = (console.width, PLAIN_SIZE[1]) if sys.stdout.isatty() else PLAIN_SIZE
+    Console(width=width).print(frame(moment, view, width, height))
+
+
+def _show(client: Client, watcher: Watcher, job_id: str | None, view: str, interval_s: float) -> None:
+    """Draw until a key or Ctrl-C ends it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from windrow.cli.top.frame import VIEWS, frame
+
+    console = Console()
+    moment = look(client, watcher, job_id)
+    looked_s = time.monotonic()
+    by_key = {name[0]: name for name in VIEWS}
+    with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        client.connection.on_wait = lambda message: live.update(
+            frame(moment._replace(trouble=message), view, *console.size), refresh=True
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                live.update(frame(moment, view, *console.size), refresh=True)
+                key = _key(keys, min(interval_s, KEY_WAIT_S * 3))
+                if key in ("q", "\x03", "\x04"):
+                    return
+                view = by_key.get(key, view)
+                if time.monotonic() - looked_s >= interval_s:
+                    try:
+                        moment = look(client, watcher, job_id)
+                    except WindrowError as error:
+                        moment = moment._replace(trouble=str(error))
+                    looked_s = time.monotonic()
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[int]:
+    """Have the terminal hand over each key at once, without showing it. Yields its file descriptor."""
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield descriptor
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _key(descriptor: int, wait_s: float) -> str:
+    """The next key; "" if none is pressed in time."""
+    ready, _, _ = select.select([descriptor], [], [], wait_s)
+    return os.read(descriptor, 1).decode("ascii", "ignore") if ready else ""

@@ -1,0 +1,217 @@
+"""The screen of one moment, as lines that fit it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from windrow.cli.display.waiting import WORKER_WORDS
+from windrow.cli.tables import COLOURS
+from windrow.cli.top.moment import UNENDED, JobFigures, Moment
+from windrow.common.quantities import brief_duration, counted, duration, rate, size
+from windrow.sdk.job import Job, Step
+from windrow.sdk.node import Node
+
+VIEWS = ("jobs", "nodes", "workers")
+NAME_MIN = 14
+BAR_MIN, BAR_MAX = 6, 30
+GAP = 2
+"""Columns between two cells."""
+WIDE = 110
+"""From this width on, there are more columns."""
+LINES_BESIDE = 6
+"""Lines that are not rows: title, screens, headings, gaps, and what was left out."""
+COLOURED_PHASES = {"running": "green", "init": "yellow", "starting": "yellow", "loading": "cyan", "returning": "cyan"}
+PERCENT_HIGH = 90
+
+
+def frame(moment: Moment, view: str, width: int, height: int) -> RenderableType:
+    """Return what fills a screen of this size. `view`: one of VIEWS."""
+    lines = max(1, height - LINES_BESIDE)
+    table, left, nothing = {"jobs": _jobs, "nodes": _nodes, "workers": _workers}[view](moment, width, lines)
+    parts: list[RenderableType] = [_head(moment, width), _tabs(view, moment, width), Text("")]
+    parts.append(Text(nothing, style="dim") if nothing else table)
+    if left:
+        parts.append(Text(f"… and {left:,} more", style="dim"))
+    return Group(*parts)
+
+
+def _head(moment: Moment, width: int) -> Text:
+    running = sum(job.state in UNENDED for job in moment.jobs)
+    ready = sum(node.state == "ready" for node in moment.nodes)
+    workers = sum(node.workers or 0 for node in moment.nodes)
+    told = f"{counted(running, 'job')} at work, {counted(ready, 'node')} ready, {counted(workers, 'worker')}"
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("windrow top  ", style="bold")
+    text.append(f"{moment.title}  {told}"[: max(0, width - 13)])
+    if moment.trouble:
+        text = Text(moment.trouble[:width], style="bold red", no_wrap=True)
+    return text
+
+
+def _tabs(view: str, moment: Moment, width: int) -> Text:
+    counts = {"jobs": len(moment.jobs), "nodes": len(moment.nodes), "workers": len(moment.workers)}
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for name in VIEWS:
+        text.append(f" {name[0]} {name} {counts[name]:,} ", style="reverse" if name == view else "")
+        text.append(" ")
+    keys = "q ends"
+    text.append(keys.rjust(max(0, width - text.cell_len)), style="dim")
+    return text
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    for column in columns:
+        is_right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if is_right else "left", no_wrap=True)
+    return table
+
+
+def _short(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    keep = (most - 1) // 2
+    return f"{text[: most - 1 - keep]}…{text[-keep:]}" if keep else text[:most]
+
+
+# Jobs
+
+
+def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
+    wide = width >= WIDE
+    rows = [row for job in moment.jobs for row in _rows_of(job)]
+    shown = rows[:lines]
+    cells = [_cells(job, step, moment.figures.get(job.job_id), wide=wide) for job, step in shown]
+    headings = ("STATE", ">DONE", ">RATE", ">TO GO", ">FAILED", *[">AGE"] * wide)
+    # Names and bars share what the other columns leave.
+    left = width - _natural(headings, cells) - 2 * GAP
+    bar = min(BAR_MAX, max(BAR_MIN, left // 3))
+    name = max(NAME_MIN, left - bar)
+    table = _table("JOB", headings[0], "PROGRESS", *headings[1:])
+    for (job, step), (state, *others) in zip(shown, cells, strict=True):
+        table.add_row(
+            Text(_short(job.job_id, name) if step is None else f"  {_short(step.name, name - 2)}"),
+            Text(state, style=COLOURS.get(state, "")),
+            _bar(step if step is not None else job, bar),
+            *others,
+        )
+    return table, len(rows) - len(shown), "" if rows else "There are no jobs yet: windrow job create job.yml"
+
+
+def _cells(job: Job, step: Step | None, figures: JobFigures | None, *, wide: bool) -> list[str]:
+    """What a row says beside name and bar."""
+    told: Job | Step = job if step is None else step
+    known = figures is not None and step is None
+    return [
+        _state(told),
+        _done(told),
+        rate(figures.items_per_s, "items") if known and figures is not None and figures.items_per_s else "",
+        duration(figures.remaining_s) if known and figures is not None and figures.remaining_s is not None else "",
+        f"{told.items.failed:,}" if told.items.failed else "",
+        *[brief_duration(figures.age_s) if known and figures is not None and figures.age_s else ""] * wide,
+    ]
+
+
+def _natural(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """The width of columns with these headings and cells, and the gaps between them."""
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _rows_of(job: Job) -> list[tuple[Job, Step | None]]:
+    """A row for the job, and one for each of its steps that are at work if it has several."""
+    rows: list[tuple[Job, Step | None]] = [(job, None)]
+    if len(job.steps) > 1 and job.state in UNENDED:
+        rows += [(job, step) for step in job.steps if step.state in ("running", "concatenating", "failed")]
+    return rows
+
+
+def _state(told: Job | Step) -> str:
+    state = str(told.state.value if isinstance(told, Job) else told.state)
+    return "with failures" if state == "completed_with_failures" else state
+
+
+def _bar(told: Job | Step, width: int) -> ProgressBar:
+    batches = told.mini_batches
+    style = COLOURS.get(_state(told), "cyan")
+    return ProgressBar(
+        total=batches.total or 1, completed=batches.done, width=width, complete_style=style, finished_style=style
+    )
+
+
+def _done(told: Job | Step) -> str:
+    batches = told.mini_batches
+    return f"{100 * batches.done // batches.total} %" if batches.total else ""
+
+
+# Nodes
+
+
+def _nodes(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
+    wide = width >= WIDE
+    table = _table(
+        "NODE", "STATE", ">WORKERS", ">LEASES", ">CPU", ">MEMORY", *[">OF"] * wide, ">DISK FREE", *[">HEARD"] * wide
+    )
+    shown = moment.nodes[:lines]
+    for node in shown:
+        state = f"{node.state},cordoned" if node.cordoned else node.state
+        table.add_row(
+            Text(_short(node.node_id, max(NAME_MIN, width - 62))),
+            Text(state, style=COLOURS.get(state, "yellow")),
+            f"{node.workers}/{node.slots}" if node.workers is not None else f"?/{node.slots}",
+            f"{node.leases:,}",
+            _percent(node.cpu_percent),
+            "" if node.memory_used_bytes is None else size(node.memory_used_bytes),
+            *[size(node.memory_bytes) if node.memory_bytes else ""] * wide,
+            "" if node.disk_free_bytes is None else size(node.disk_free_bytes),
+            *["" if node.silent_s is None else f"{node.silent_s:.0f} s ago"] * wide,
+        )
+    nothing = "No node is connected. Start one: windrow agent --master ADDRESS"
+    return table, len(moment.nodes) - len(shown), "" if moment.nodes else nothing
+
+
+def _percent(value: float | None) -> Text:
+    if value is None:
+        return Text("")
+    return Text(f"{value:.0f} %", style="yellow" if value >= PERCENT_HIGH else "")
+
+
+# Workers
+
+
+def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
+    wide = width >= WIDE
+    headings = ("NODE", ">WORKER", "DOES", ">FOR", ">MB", ">MEMORY")
+    shown = moment.workers[:lines]
+    cells = [
+        (
+            _short(node.node_id, NAME_MIN * (2 if wide else 1)),
+            f"{worker.process_number:03d}",
+            "starting" if worker.phase == "starting" else WORKER_WORDS.get(worker.phase, worker.phase),
+            brief_duration(worker.phase_s + (node.silent_s or 0.0)),
+            "" if worker.mini_batch_index is None else str(worker.mini_batch_index),
+            size(worker.rss_bytes) if worker.rss_bytes else "",
+        )
+        for node, worker, _, _ in shown
+    ]
+    name = max(NAME_MIN, width - _natural(headings, cells) - GAP)
+    table = _table(*headings[:2], "JOB:STEP", *headings[2:])
+    for (_, worker, job_id, step), (node_id, number, does, *others) in zip(shown, cells, strict=True):
+        table.add_row(
+            Text(node_id),
+            number,
+            Text(_short(f"{job_id}:{step}" if job_id else "", name)),
+            Text(does, style=COLOURED_PHASES.get(worker.phase, "dim")),
+            *others,
+        )
+    nothing = _no_workers(moment.nodes)
+    return table, len(moment.workers) - len(shown), "" if moment.workers else nothing
+
+
+def _no_workers(nodes: Sequence[Node]) -> str:
+    return "No workers: nodes start them when a job has work for them." if nodes else "No node is connected."

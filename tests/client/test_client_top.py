@@ -1,0 +1,148 @@
+"""`windrow top`: what the screen shows, that it fits, and the keys on a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from client_workspace import DEADLINE_S, Workspace, wait_until
+from rich.console import Console
+from windrow.cli.top.frame import VIEWS, frame
+from windrow.cli.top.moment import Moment, Watcher
+from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+from windrow.sdk.node import Node, Worker
+from windrow_command import WINDROW
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def job(name: str, state: JobState = JobState.RUNNING, done: int = 50, steps: int = 1) -> Job:
+    begun = NOW - timedelta(seconds=100)
+    made = tuple(
+        Step(f"step{at}", "running", planned=True, start_time=begun, step_id=at + 1,
+             mini_batches=MiniBatchCounts(total=100, succeeded=done), items=ItemCounts(total=200, ok=2 * done))
+        for at in range(steps)
+    )  # fmt: skip
+    return Job(name, name, state, steps=made, create_time=begun)
+
+
+def node(name: str, *workers: Worker) -> Node:
+    return Node(name, "ready", slots=8, workers=len(workers), processes=workers, cpu_percent=97.0, leases=len(workers),
+                memory_bytes=1 << 34, memory_used_bytes=1 << 33, disk_free_bytes=1 << 40, silent_s=1.0)  # fmt: skip
+
+
+def screen(moment: Moment, view: str, width: int, height: int) -> list[str]:
+    console = Console(width=width, height=height, color_system=None, force_terminal=False)
+    with console.capture() as shown:
+        console.print(frame(moment, view, width, height))
+    return shown.get().splitlines()
+
+
+def moment_of(jobs: Sequence[Job], nodes: Sequence[Node]) -> Moment:
+    return Watcher("gpu1:8470").moment(jobs, nodes, 5000.0, NOW)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 24), (200, 60)])
+def test_every_screen_fits(view: str, width: int, height: int) -> None:
+    jobs = [job(f"nightly-scoring-of-everything-2026110{at % 10}-120000-{at:04x}", steps=3) for at in range(60)]
+    worker = Worker(7, 1, "running", 12.0, 1 << 30, 1_234_567)
+    nodes = [node(f"a-node-with-a-long-name-{at}.example.org", worker, worker) for at in range(80)]
+    lines = screen(moment_of(jobs, nodes), view, width, height)
+    assert len(lines) < height
+    assert all(len(line) <= width for line in lines), lines
+    assert re.fullmatch(r"… and [\d,]+ more", lines[-1].strip())
+
+
+def test_jobs_at_work_come_first_with_their_own_rates_and_steps() -> None:
+    jobs = [job("done", JobState.COMPLETED, 100), job("two", steps=2), job("one", done=25)]
+    text = "\n".join(screen(moment_of(jobs, []), "jobs", 120, 24))
+    assert [text.index(name) for name in ("two", "step0", "step1", "one", "done")] == sorted(
+        text.index(name) for name in ("two", "step0", "step1", "one", "done")
+    )
+    row = next(line for line in text.splitlines() if line.startswith("one"))
+    assert "25 %" in row and "0.5 items/s" in row and "5 min" in row
+    assert "2 jobs at work" in text.splitlines()[0]
+
+
+def test_workers_say_what_they_do_and_for_which_step() -> None:
+    workers = (
+        Worker(0, 1, "running", 40.0, 1 << 30, 17),
+        Worker(1, 1, "init", 9.0, 1 << 20),
+        Worker(2, 99, "idle", 1.0, 0),
+    )
+    lines = screen(moment_of([job("digits")], [node("n1", *workers)]), "workers", 100, 24)
+    first, second, third = lines[-3:]
+    assert re.search(r"n1 +000 +digits:step0 +run\(\) +41s +17 +1.1 GB", first)
+    assert "init()" in second and "10s" in second
+    assert "digits" not in third, "it serves a step of a job that is not shown"
+
+
+def test_without_jobs_or_nodes_it_says_what_to_do() -> None:
+    nothing = moment_of([], [])
+    assert "windrow job create" in screen(nothing, "jobs", 80, 24)[-1]
+    assert "windrow agent" in screen(nothing, "nodes", 80, 24)[-1]
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Workspace:
+    workspace = Workspace(tmp_path)
+    workspace.write(["1", "wait", "wait"], name="name: live")
+    return workspace
+
+
+def test_one_frame_of_a_run_is_printed_for_programs(running: Workspace) -> None:
+    with running.start("run", "job.yml", "--no-progress") as process:
+        try:
+            wait_until(lambda: "run()" in running.run("top", "--once", "--view", "workers").stdout, "workers run")
+            assert re.search(r"live:score +run\(\)", running.run("top", "live", "--view", "workers").stdout)
+            assert re.search(r"live +running .* 33 %", running.run("top", "--once").stdout)
+            assert running.run("top", "--view", "rows").returncode == 2
+        finally:
+            running.gate.touch()
+            process.communicate(timeout=DEADLINE_S)
+
+
+def test_keys_switch_between_the_screens_and_q_ends(running: Workspace) -> None:
+    running.write(["1", "2"])
+    assert running.run("run", "job.yml", "--no-progress").returncode == 0
+    controller, terminal = pty.openpty()
+    os.set_inheritable(terminal, True)
+    shown = b""
+
+    def read_until(what: bytes) -> None:
+        nonlocal shown
+        end_s = time.monotonic() + DEADLINE_S
+        while what not in shown:
+            assert time.monotonic() < end_s, shown[-2000:]
+            if select.select([controller], [], [], 0.2)[0]:
+                shown += os.read(controller, 1 << 16)
+
+    environment = running.environment(COLUMNS="100", LINES="24", TERM="xterm")
+    with subprocess.Popen(
+        [WINDROW, "top"], cwd=running.folder, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        try:
+            for key, what in (
+                (b"", b"PROGRESS"),
+                (b"n", b"No node is connected"),
+                (b"w", b"No node is connected."),
+                (b"j", b"PROGRESS"),
+            ):
+                shown = b""
+                os.write(controller, key)
+                read_until(what)
+            os.write(controller, b"q")
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
+            os.close(controller)
