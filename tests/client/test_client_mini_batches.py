@@ -199,6 +199,8 @@ def test_the_report_is_one_page_that_needs_nothing_else(ended: Workspace, tmp_pa
     assert f"windrow mb replay ended {first.group(1)} --pdb" in words
     figures = json.loads(ended.run("job", "report", "ended", "--format", "json").stdout)
     spent = figures["steps"][0]["figures"]["worker_us"]
+    starts = figures["steps"][0]["starts"]
+    assert starts["workers"] in (1, 2) and starts["start_us"] > 0, "each told it with its first attempt"
     assert spent["total"] == sum(value for name, value in spent.items() if name != "total") > 0
     assert figures["steps"][0]["figures"]["attempts"] == {"useful": 3, "retried": 4, "lost": 0, "running": 0}
 

@@ -6,9 +6,13 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
+import windrow
 from embedded_run import wait_until
 from fleet_commands import FILES, Fleet
+from test_integration_one_line import OneLineRun
+from windrow.job_page.page import job_page
 
 
 def read(fleet: Fleet, job: str, *arguments: str) -> str:
@@ -72,3 +76,19 @@ def test_a_cancelled_job_has_reports(fleet: Fleet) -> None:
     assert f"{FILES}: 0 succeeded, 0 failed, {FILES} cancelled" in read(fleet, "nightly", "score/job_result.txt")
     assert "score/sys/job_report/processed_mini-batches.csv" in paths(fleet, "nightly")
     assert "score/job_error.txt" not in paths(fleet, "nightly")
+
+
+def test_the_report_knows_how_long_workers_took_to_be_ready(tmp_path: Path) -> None:
+    run = OneLineRun(tmp_path)
+    run.script("import os, time\ndef init():\n    time.sleep(0.7)\ndef run(mini_batch):\n    return mini_batch\n")
+    code, text = run.run("run", "score.py", "data", "-o", "rows.txt", "--mini-batch-size", "1", "--workers", "2")
+    assert code == 0, text
+    with windrow.Client(state=run.state) as client:
+        document = client.report(client.find("last").job_id)
+    (step,) = document["steps"]
+    starts = step["starts"]
+    assert starts["workers"] == 2
+    assert starts["init_us"] > 0 and starts["start_us"] > 0, "the agent saw workers in init()"
+    assert starts["init_max_us"] <= starts["init_us"]
+    page = job_page(document)
+    assert "went into init() (" in page and "What would make it faster" not in page

@@ -86,11 +86,12 @@ class ResultReceiver:
                     self._take_large(step, worker, lease, result)
                     continue
                 completion = completions.from_result(result, number)
+                worker.tell_start(completion)
                 if completion.cause:
                     error_log.note_attempt(step, number, lease, completion)
                 keep(result.lease_id, completion.SerializeToString())
             elif kind == FrameType.READY:
-                worker.ready = True
+                worker.note_ready(monotonic_ns())
                 if worker.outputs is not None:
                     self.saving.init_done(step, worker, worker.outputs)
             elif kind == FrameType.INIT_FAILED:
@@ -127,6 +128,7 @@ class ResultReceiver:
         """
         in_file = bool(result.flags & frames.ROWS_IN_FILE)
         completion = completions.from_result(result, worker.process_number, rows=b"" if in_file else None)
+        worker.tell_start(completion)
         kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
         if completion.cause:
             error_log.note_attempt(step, worker.process_number, lease, completion)

@@ -93,6 +93,8 @@ class Step:
     pace: Pace = field(default_factory=Pace)
     reported: tuple[int, int, bool] | None = None
     active_ns: int = 0
+    opened_ns: int = 0
+    """When the node was offered it."""
     logs: list[LogFile] = field(default_factory=list)
     side_inputs: dict[str, Path] = field(default_factory=dict)
     """Where side inputs that had to be fetched are on this node, by name."""
@@ -148,6 +150,7 @@ class Step:
             limits=limits,
             workers_max=spec.max_concurrency_per_instance or slots,
             active_ns=now_ns,
+            opened_ns=now_ns,
             lineage=lineage,
         )
         step.log_folder.mkdir(parents=True, exist_ok=True)

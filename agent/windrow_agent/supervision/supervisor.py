@@ -359,6 +359,7 @@ class Supervisor:
             worker.process_number,
             in_run=look.phase is Phase.RUNNING,
         )
+        worker.tell_start(completion)
         step.failures = 0
         error_log.note_attempt(step, worker.process_number, lease, completion)
         worker.log.add_death(lease, completion, error_log.cause_name(completion.cause))

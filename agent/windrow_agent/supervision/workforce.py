@@ -141,6 +141,8 @@ class Workforce:
             )
             command = [python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files]
             worker.spawn([str(word) for word in command], environment)
+            if step.pace.duration_s is None:
+                worker.prepare_us = max(0, worker.spawned_ns - step.opened_ns) // 1000
         except (OSError, SpawnFailed) as error:
             self._gpus.give_back(gpu)
             if channels is not None:

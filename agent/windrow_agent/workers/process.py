@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windrow.rpc.v1 import work_pb2 as work
+
 from windrow_agent.node.oom import make_likely_victim
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown_packet
 from windrow_agent.workers.output_folder import OutputFolder
-from windrow_agent.workers.page import NOTHING, Look, Page
+from windrow_agent.workers.page import NOTHING, Look, Page, Phase
 from windrow_agent.workers.process_log import ProcessLog
 from windrow_agent.workers.stack_dump import WHERE_SIGNAL
 
@@ -91,6 +93,10 @@ class WorkerProcess:
     pid: int = 0
     pidfd: int = -1
     spawned_ns: int = 0
+    prepare_us: int = 0
+    """How long its node prepared the step before the process was started, if none had run a mini-batch yet."""
+    start: work.WorkerStart | None = None
+    """How it came to be ready, until that is told with its first attempt."""
     ready: bool = False
     saving: bool = False
     retiring: bool = False
@@ -115,6 +121,24 @@ class WorkerProcess:
     def free(self) -> bool:
         """Whether it may be given work."""
         return self.ready and not self.saving
+
+    def note_ready(self, now_ns: int) -> None:
+        """Notes that `init()` has returned. It is known when that began if it took longer than the agent's looks are
+        apart; a shorter one counts as a part of the start.
+        """
+        self.ready = True
+        look = self.last_look
+        init_ns = now_ns - look.phase_start_ns if look.phase is Phase.INIT and look.phase_start_ns else 0
+        start_ns = max(0, now_ns - self.spawned_ns - init_ns)
+        self.start = work.WorkerStart(
+            prepare_us=self.prepare_us, start_us=start_ns // 1000, init_us=max(0, init_ns) // 1000
+        )
+
+    def tell_start(self, completion: work.Completion) -> None:
+        """Puts into the completion of its first attempt how it came to be ready."""
+        if self.start is not None:
+            completion.worker_start.CopyFrom(self.start)
+            self.start = None
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts the process in the folder of its code, as the leader of its own process group.

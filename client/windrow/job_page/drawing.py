@@ -15,7 +15,12 @@ RIGHT: Final = 12
 PLOT: Final = WIDTH - LEFT - RIGHT
 
 KINDS: Final = ("useful", "retried", "lost", "running", "idle")
+START_KINDS: Final = ("prepare", "start", "init")
+"""What a worker's time goes into before its first mini-batch."""
 KIND_NAMES: Final = {
+    "prepare": "prepare",
+    "start": "start",
+    "init": "init()",
     "useful": "useful",
     "retried": "retried",
     "lost": "lost",

@@ -12,6 +12,7 @@ import windrow
 from windrow.common.quantities import counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
+from windrow.job_page.verdict import parts_of, starts_of, verdict
 
 _STATES = {
     "completed": "good",
@@ -30,7 +31,7 @@ def job_page(report: dict[str, Any], *, options: str = "") -> str:
     job, steps = report["job"], report["steps"]
     several = len(steps) > 1
     name = job["display_name"] or job["job_id"]
-    body = [_header(job, steps)]
+    body = [_header(job, steps), _verdict(report)]
     if several:
         body.append(f"<section><h2>Steps</h2>{_steps(job, steps)}</section>")
     for number, step in enumerate(steps):
@@ -66,6 +67,21 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         '<button type="button" id="theme" title="Light or dark" aria-label="Light or dark">&#9681;</button></div>'
         f'<p class="quiet">{named}submitted {begun}{experiment}</p>{message}{_key_figures(job, steps)}</header>'
     )
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    """What took the time, in words, and what would make it faster."""
+    found = verdict(report)
+    if not found.sentences:
+        return ""
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.sentences)
+    if found.suggestions:
+        items = "".join(
+            f'<li>{escape(one.text)} <span class="gain">Saves up to {100 * one.gain:.0f} %.</span></li>'
+            for one in found.suggestions
+        )
+        said += f"<h3>What would make it faster</h3><ol>{items}</ol>"
+    return f'<section class="verdict">{said}</section>'
 
 
 def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
@@ -135,8 +151,8 @@ def _sum(steps: list[dict[str, Any]], group: str) -> dict[str, int]:
 
 
 def _spent(steps: list[dict[str, Any]]) -> dict[str, int]:
-    told = [step["figures"]["worker_us"] for step in steps if step["figures"]]
-    return {name: sum(one[name] for one in told) for name in ("total", "useful")}
+    parts = parts_of(step for step in steps if step["figures"])
+    return {"total": sum(parts.values()), "useful": parts["run"] + parts["other"]}
 
 
 def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
@@ -195,7 +211,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     parts = [
         title,
         "<h3>Where the workers' time went</h3>",
-        timeline.worker_seconds(figures, ended=step["end_s"] is not None),
+        timeline.worker_seconds(figures, starts_of(step), ended=step["end_s"] is not None),
         _when(figures) if ran else "",
         _failed(step, name_of, command, always=True),
         _how_much(figures) if ran else "",

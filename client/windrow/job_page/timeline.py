@@ -13,6 +13,7 @@ from windrow.job_page.drawing import (
     KINDS,
     LEFT,
     PLOT,
+    START_KINDS,
     WIDTH,
     area,
     count_axis,
@@ -34,6 +35,9 @@ LABELLED_ROWS = 32
 ROW, THIN_ROW = 18, 5
 
 MEANING = {
+    "prepare": "before workers could start: their nodes fetched the code and built the environment",
+    "start": "on starting Python and importing the script",
+    "init": "in init()",
     "useful": "on attempts whose result counts",
     "retried": "on attempts that failed because of the mini-batch itself (an exception, a timeout, a crash, …), "
     "whether it was retried or given up",
@@ -44,15 +48,19 @@ MEANING = {
 }
 
 
-def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
-    """The bar, and what each part of it means. `ended`: the job has ended, so the figures are final."""
-    spent = figures["worker_us"]
-    total = spent["total"]
-    if not total:
+def worker_seconds(figures: dict[str, Any], starts: dict[str, int], *, ended: bool) -> str:
+    """The bar, and what each part of it means. `starts`: how the workers came to be ready (`verdict.starts_of`).
+    `ended`: the job has ended, so the figures are final.
+    """
+    before = {kind: starts[f"{kind}_us"] for kind in START_KINDS if starts[f"{kind}_us"]}
+    spent = {**before, **figures["worker_us"]}
+    total = spent["total"] + sum(before.values())
+    kinds = [*before, *shown_kinds(spent)]
+    if not spent["total"]:
         never = "No worker ran a mini-batch." if ended else "No worker has started a mini-batch yet."
         return f'<p class="quiet">{never}</p>'
     x, parts = 0.0, []
-    for kind in shown_kinds(spent):
+    for kind in kinds:
         wide = WIDTH * spent[kind] / total
         if not wide:
             continue
@@ -65,7 +73,7 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         f'<tr><th scope="row"><i class="swatch {kind}"></i>{KIND_NAMES[kind]}</th>'
         f'<td class="n">{span(spent[kind] / 1e6)}</td><td class="n">{share(spent[kind], total)}</td>'
         f"<td>{escape(MEANING[kind])}</td></tr>"
-        for kind in shown_kinds(spent)
+        for kind in kinds
     )
     notes = []
     if figures["untimed_attempts"]:
@@ -81,14 +89,14 @@ def worker_seconds(figures: dict[str, Any], *, ended: bool) -> str:
         svg(
             34,
             parts,
-            "Worker-seconds: " + ", ".join(f"{KIND_NAMES[k]} {share(spent[k], total)}" for k in shown_kinds(spent)),
+            "Worker-seconds: " + ", ".join(f"{KIND_NAMES[kind]} {share(spent[kind], total)}" for kind in kinds),
             squeezed=True,
         )
         + '<table class="meaning"><tbody>'
         + rows
         + f'</tbody><tfoot><tr><th scope="row">total</th><td class="n">{span(total / 1e6)}</td><td class="n">100 %'
-        "</td><td>from the start of each worker's first mini-batch to the end of the step's last one, or until the "
-        "worker ended; starting Python and init() are not included</td></tr></tfoot></table>" + note
+        "</td><td>until the end of the step's last mini-batch, or until the worker ended</td></tr></tfoot></table>"
+        + note
     )
 
 

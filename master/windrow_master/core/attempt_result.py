@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from windrow_master.core.splitting import ReportedItems
 
@@ -17,6 +17,17 @@ class MisfitReport(Protocol):
     def count(self) -> int: ...
     @property
     def example(self) -> str: ...
+
+
+class StartReport(Protocol):
+    """What happened before a worker took its first mini-batch, in µs."""
+
+    @property
+    def prepare_us(self) -> int: ...
+    @property
+    def start_us(self) -> int: ...
+    @property
+    def init_us(self) -> int: ...
 
 
 class AttemptResult(Protocol):
@@ -70,3 +81,6 @@ class AttemptResult(Protocol):
     def piece_count(self) -> int: ...
     @property
     def retry_after_us(self) -> int: ...
+    @property
+    def worker_start(self) -> StartReport: ...
+    def HasField(self, name: Literal["worker_start"], /) -> bool: ...

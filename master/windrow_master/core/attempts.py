@@ -71,6 +71,8 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
                 step = steps[lease.step_id]
                 touched[lease.step_id] = step
                 state.drop_lease(lease, step)
+                if result.HasField("worker_start"):
+                    step.counters.add_start(result.worker_start)
                 verdict = Verdict.ACCEPTED
                 if lease.generation != state.jobs[step.job_key].generation:
                     _give_back(state, step, lease, now)

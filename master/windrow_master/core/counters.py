@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered
 
+from windrow_master.core.attempt_result import StartReport
 from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import category_of, status_of
@@ -50,6 +51,9 @@ class Counters:
     output_bytes: int = 0
     elapsed_us: int = 0
     """The sum of the durations, on workers, of the attempts that succeeded."""
+    starts: dict[str, int] = field(default_factory=dict)
+    """Workers that have told how they came to be ready: their number (`workers`), the sums of `prepare_us`, `start_us`
+    and `init_us`, and the longest `init()` (`init_max_us`)."""
     speculated: int = 0
     """Second attempts that were begun because the first one took too long."""
     speculated_won: int = 0
@@ -167,6 +171,14 @@ class Counters:
             kind["last"] = mini_batch
             kind["mini_batches"] += 1
             self._end_tries([key for key in before if key == kind["key"]])
+
+    def add_start(self, start: StartReport) -> None:
+        """Count a worker that came to be ready."""
+        starts = self.starts
+        sums = {"workers": 1, "prepare_us": start.prepare_us, "start_us": start.start_us, "init_us": start.init_us}
+        for name, value in sums.items():
+            starts[name] = starts.get(name, 0) + value
+        starts["init_max_us"] = max(starts.get("init_max_us", 0), start.init_us)
 
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""

@@ -14,6 +14,7 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.states import JobState, StepState
 from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.planning.file_lists import FILES_DEFAULT
 from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
@@ -49,7 +50,7 @@ def job_report(
             "now_s": now_s,
         },
         "steps": [
-            {"is_command": _is_command(document, step)}
+            {"is_command": _is_command(document, step), "settings": _settings(document, step)}
             | _step(reader, step, now_s, running.get(step.step_id, ()), rows_max)
             for step in steps
         ],
@@ -60,6 +61,21 @@ def job_report(
 def _is_command(document: Mapping[str, Any], step: StepRow) -> bool:
     steps = document.get("steps", ())
     return step.ordinal < len(steps) and steps[step.ordinal].get("command") is not None
+
+
+def _settings(document: Mapping[str, Any], step: StepRow) -> dict[str, Any]:
+    """The settings of a step that decide about its pace."""
+    steps = document.get("steps", ())
+    found = steps[step.ordinal] if step.ordinal < len(steps) else {}
+    rate = found.get("rate_limit") or {}
+    counts_files = json.loads(step.reader or b"{}").get("kind") == "files"
+    return {
+        "mini_batch_size": found.get("mini_batch_size") or (FILES_DEFAULT if counts_files else None),
+        "size_counts": "files" if counts_files else "bytes",
+        "has_groups": bool(found.get("partition_keys")),
+        "speculate": found.get("speculate", False),
+        "rate_per_s": rate.get("per_s"),
+    }
 
 
 def _step(
@@ -93,6 +109,7 @@ def _step(
         },
         "rows": counters.rows,
         "retries": counters.retries,
+        "starts": counters.starts,
         "failures": _failures(counters),
         "figures": None,
     }

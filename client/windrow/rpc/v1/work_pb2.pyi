@@ -596,6 +596,7 @@ class Completion(google.protobuf.message.Message):
     PIECE_FIRST_FIELD_NUMBER: builtins.int
     PIECE_COUNT_FIELD_NUMBER: builtins.int
     RETRY_AFTER_US_FIELD_NUMBER: builtins.int
+    WORKER_START_FIELD_NUMBER: builtins.int
     lease_id: builtins.int
     """The lease."""
     cause: global___Cause.ValueType
@@ -651,6 +652,10 @@ class Completion(google.protobuf.message.Message):
         whose attempt failed: all its items, where each is known to fail.
         """
 
+    @property
+    def worker_start(self) -> global___WorkerStart:
+        """How its worker came to be ready; only with the first attempt of a worker."""
+
     def __init__(
         self,
         *,
@@ -678,10 +683,40 @@ class Completion(google.protobuf.message.Message):
         piece_first: builtins.int = ...,
         piece_count: builtins.int = ...,
         retry_after_us: builtins.int = ...,
+        worker_start: global___WorkerStart | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "retry_after_us", b"retry_after_us", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["worker_start", b"worker_start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "cpu_us", b"cpu_us", "detail", b"detail", "elapsed_us", b"elapsed_us", "failed_items", b"failed_items", "header", b"header", "item_count", b"item_count", "lease_id", b"lease_id", "message", b"message", "misfits", b"misfits", "peak_rss_kib", b"peak_rss_kib", "phase", b"phase", "piece_count", b"piece_count", "piece_first", b"piece_first", "process_number", b"process_number", "result_count", b"result_count", "retry_after_us", b"retry_after_us", "row_count", b"row_count", "rows", b"rows", "rows_crc32", b"rows_crc32", "rows_length", b"rows_length", "run_us", b"run_us", "staged_segment", b"staged_segment", "start_unix_us", b"start_unix_us", "worker_start", b"worker_start"]) -> None: ...
 
 global___Completion = Completion
+
+@typing.final
+class WorkerStart(google.protobuf.message.Message):
+    """What happened before a worker took its first mini-batch. Durations in µs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PREPARE_US_FIELD_NUMBER: builtins.int
+    START_US_FIELD_NUMBER: builtins.int
+    INIT_US_FIELD_NUMBER: builtins.int
+    prepare_us: builtins.int
+    """Before the process was started: its node fetched the code and built the environment. 0 for a worker that was started
+    after the step's first mini-batch on the node.
+    """
+    start_us: builtins.int
+    """Python and the script's imports."""
+    init_us: builtins.int
+    """init()."""
+    def __init__(
+        self,
+        *,
+        prepare_us: builtins.int = ...,
+        start_us: builtins.int = ...,
+        init_us: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["init_us", b"init_us", "prepare_us", b"prepare_us", "start_us", b"start_us"]) -> None: ...
+
+global___WorkerStart = WorkerStart
 
 @typing.final
 class Misfit(google.protobuf.message.Message):
