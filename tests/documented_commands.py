@@ -152,6 +152,7 @@ IN_A_PROJECT = [
     (WATCH, "windrow job list --only running"),
     (WATCH, "windrow top"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),
+    (WHY_FAILED, "windrow mb bundle JOB 17 --item 0 -o bug.zip"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),
     (API_KEY, "from pathlib import Path"),
     (CSV, "def run(mini_batch):"),

@@ -7,7 +7,8 @@ master.
 FILE is a JSON object: `folder` (for all files), `step` and `assignment` (StepSpec and Assignment of GetReplay, base64),
 `inputs` (name to path), `archive` (of the code) or `code` (a folder that is used as it is), `python` (replaces the
 step's environment), `item` (the only one to run, counted from 0; null: all), `pdb`, `write_outputs`, `kept` (whether
-`folder` stays afterwards; for messages), `master` (its address; for messages).
+`folder` stays afterwards; for messages), `master` (its address; for messages), `passed` (more variables that the script
+gets from this environment).
 """
 
 from __future__ import annotations
@@ -288,7 +289,7 @@ def _become(
     environment = worker_environment(
         os.environ,
         spec.environment_variables,
-        passed=PASSED,
+        passed=(*PASSED, *given.get("passed", ())),
         built=None if built is None else str(built.folder),
         job_id=spec.job_id,
         node_id=step.node_id,

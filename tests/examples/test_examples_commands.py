@@ -177,6 +177,15 @@ def test_looking_closer(project: Project) -> None:
         assert "not now" in told or "report" in line, told
 
 
+def test_passing_a_failure_on(project: Project) -> None:
+    project.fail(17)
+    project.run("windrow run job.yml", 1)
+    one, each, again = block(WHY_FAILED, "windrow mb bundle JOB 17 --item 0 -o bug.zip").lines
+    assert project.run(one).startswith("bug.zip: mini-batch 17")
+    assert ".zip: mini-batch 17" in project.run(each)
+    assert "not now" in project.run(again, 1)
+
+
 def test_data_assets_and_models(project: Project) -> None:
     (project.folder / "flowers").mkdir()
     (project.folder / "flowers" / "rose").touch()

@@ -21,6 +21,7 @@ from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
+    from windrow.sdk.job import Step
 
 app = typer.Typer(
     help="Inspect the mini-batches of a job, or run one again here.",
@@ -47,6 +48,17 @@ class MiniBatchState(StrEnum):
 
 
 ITEMS_SHOWN = 20
+BUNDLES_MAX = 10
+"""The kinds of failures that get a bundle when no mini-batch is named."""
+
+JobOrBundle = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB|FILE.zip",
+        help="Name of the job, a beginning of it, or last; or a bundle (`windrow mb bundle`).",
+        autocompletion=completion.job_and_step_names,
+    ),
+]
 
 
 @app.command("list", epilog="Example: windrow mb list digits-20260501-101500-ab12 --cause timeout")
@@ -157,8 +169,14 @@ def show(
 @app.command("replay", epilog="Example: windrow mb replay digits-20260501-101500-ab12 17 --code . --pdb")
 @guarded
 def replay(
-    job: JobOrStep,
-    mini_batch: MiniBatchName,
+    job: JobOrBundle,
+    mini_batch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MB]",
+            help="Which mini-batch: 17, or STEP/17 if the job has several steps. Not with a bundle.",
+        ),
+    ] = None,
     item: Annotated[
         int | None,
         typer.Option(
@@ -208,6 +226,14 @@ def replay(
     """
     from windrow.cli.replay import Replay
 
+    if job.endswith(".zip") and Path(job).is_file():
+        if mini_batch is not None or write_outputs:
+            raise UsageError(f"{job} is a bundle: it says which mini-batch it is, and its outputs are not here.")
+        with Replay(keep) as prepared:
+            prepared.bring_bundle(Path(job), item=item, pdb=pdb, python=python, code=code)
+            return prepared.run()
+    if mini_batch is None:
+        raise UsageError(f"Which mini-batch of {job}? Give its number: windrow mb replay {job} 17")
     step, index = parse_name(mini_batch)
     job, step = with_step(job, step)
     with Replay(keep) as prepared:
@@ -225,6 +251,76 @@ def replay(
             )
         # The master, perhaps this command's own, is not needed while the script runs.
         return prepared.run()
+
+
+@app.command("bundle", epilog="Example: windrow mb bundle digits-20260501-101500-ab12 17 --item 3")
+@guarded
+def bundle(
+    job: JobOrStep,
+    mini_batch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MB]",
+            help="Which mini-batch: 17, or STEP/17 if the job has several steps. Without it: the first of each kind of "
+            "failure.",
+        ),
+    ] = None,
+    item: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Only this item of the mini-batch, counted from 0."),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.zip", help="Write it here [default: JOB-STEP-MB.zip]."),
+    ] = None,
+    data_mb: Annotated[
+        int, typer.Option("--data-mb", min=0, metavar="N", help="Leave the data out if it is more than N MB.")
+    ] = 100,
+    master: Master = None,
+    state: State = None,
+) -> int:
+    """Pack a mini-batch that failed into a zip file that runs elsewhere.
+
+    The file holds code, data, traceback and settings, without secrets. `windrow mb replay FILE.zip` runs it on any
+    machine with Windrow.
+    """
+    from windrow.cli.bundles import SUFFIX, write_bundle
+
+    if target is not None and target.suffix != SUFFIX:
+        raise UsageError(f"-o {target}: the name of a bundle must end in {SUFFIX}.")
+    if mini_batch is None and (item is not None or target is not None):
+        raise UsageError("--item and -o are for one mini-batch: give its number.")
+    with open_client(master, state) as client:
+        job, step = with_step(job, None if mini_batch is None else parse_name(mini_batch)[0])
+        found = client.find(job)
+        if mini_batch is not None:
+            wanted = [(step, parse_name(mini_batch)[1], item)]
+        else:
+            wanted = _failures_of(client, found.job_id, [one for one in found.steps if step in (None, one.name)])
+        for name, index, number in wanted:
+            told = name or found.steps[0].name
+            file = target or Path(f"{found.job_id}-{told}-{index}{'' if number is None else f'-{number}'}{SUFFIX}")
+            written = write_bundle(client, found.job_id, index, name, item=number, target=file, data_mb=data_mb)
+            data = f"without its data ({written.why})" if written.data_bytes is None else size(written.data_bytes)
+            left = f", without {', '.join(written.secrets)}" if written.secrets else ""
+            out(f"{file}: mini-batch {index} of step {told}, {data}{left}. To run it: windrow mb replay {file}")
+    if not wanted:
+        out(f"Nothing of job {found.job_id} has failed for good: give the number of a mini-batch.")
+    return exit_codes.DONE
+
+
+def _failures_of(client: Client, job_id: str, steps: list[Step]) -> list[tuple[str | None, int, int | None]]:
+    """A mini-batch for each kind of failure that was final, with the item that failed, where that is known."""
+    wanted: list[tuple[str | None, int, int | None]] = []
+    for step in steps:
+        for kind in step.failure_kinds:
+            if not kind.is_permanent or kind.mini_batch_index < 0 or len(wanted) >= BUNDLES_MAX:
+                continue
+            failed = client.mini_batch(job_id, kind.mini_batch_index, step=step.name).failed_items
+            same = [one.number for one in failed if one.message == kind.message]
+            number = next((one for one in [*same, *(one.number for one in failed)] if one is not None), None)
+            wanted.append((step.name, kind.mini_batch_index, number))
+    return wanted
 
 
 def parse_name(text: str) -> tuple[str | None, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +21,7 @@ from windrow.common.signal_names import signal_name
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from windrow.rpc.v1 import job_service_pb2
+    from windrow.rpc.v1 import work_pb2
     from windrow.sdk.client import Client
 
 ITEMS_SHOWN = 5
@@ -89,42 +91,86 @@ class Replay:
         """Fill the folder with what the replay needs. Raises UsageError, NotFound, RequestRefused."""
         found = client.replay(job_id, index, step=step)
         spec = found.step
-        if spec.command and pdb:
-            raise UsageError(
-                f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb "
-                "the command has this terminal; a breakpoint() in its Python code stops there."
-            )
-        if spec.command and item is not None:
-            raise UsageError(f"Step {spec.step_name} is a command, which has no items: leave --item out.")
+        _check_wanted(spec, item=item, pdb=pdb)
         if code is not None:
             code = _checked_code(code, spec.entry_script)
-        try:
+        with self._written():
             self._make_folder()
             archive = self._folder / "code" / f"{spec.code_digest}.tar"
             if code is None:
                 archive.parent.mkdir()
                 client.download_code(spec.code_digest, archive)
-            document = {
-                "folder": str(self._folder),
-                "step": base64.b64encode(spec.SerializeToString()).decode(),
-                "assignment": base64.b64encode(found.assignment.SerializeToString()).decode(),
-                "inputs": dict(found.inputs),
-                "archive": str(archive),
-                "code": str(code) if code is not None else None,
-                "python": python,
-                "item": item,
-                "pdb": pdb,
-                "write_outputs": write_outputs,
-                "kept": self._kept,
-                "master": "" if client.is_here else client.address,
-            }
-            self._config.write_text(json.dumps(document))
+            self._configure(
+                spec,
+                found.assignment,
+                inputs=dict(found.inputs),
+                archive=str(archive),
+                code=str(code) if code is not None else None,
+                python=python,
+                item=item,
+                pdb=pdb,
+                write_outputs=write_outputs,
+                master="" if client.is_here else client.address,
+            )
+        left = found.items_left_out
+        _introduce(job_id, spec, found.assignment, found.items, left, code, write_outputs=write_outputs)
+
+    def bring_bundle(self, bundle: Path, *, item: int | None, pdb: bool, python: str | None, code: Path | None) -> None:
+        """Fill the folder with what a bundle holds (`windrow.cli.bundles`). Raises UsageError."""
+        from windrow.cli.bundles import open_bundle
+
+        with self._written():
+            self._make_folder()
+            unpacked = self._folder / "bundle"
+            unpacked.mkdir()
+            opened = open_bundle(bundle, unpacked)
+            spec, document = opened.step, opened.document
+            if item is None:
+                item = document["item"]
+            _check_wanted(spec, item=item, pdb=pdb)
+            if code is not None:
+                code = _checked_code(code, spec.entry_script)
+            archive = self._folder / "code" / f"{spec.code_digest}.tar"
+            archive.parent.mkdir()
+            opened.archive.rename(archive)
+            self._configure(
+                spec,
+                opened.assignment,
+                inputs=opened.inputs,
+                archive=str(archive),
+                code=str(code) if code is not None else None,
+                python=python,
+                item=item,
+                pdb=pdb,
+                write_outputs=False,
+                master="",
+                passed=document["secrets"],
+            )
+        if document["secrets"]:
+            say(f"The bundle is without {', '.join(document['secrets'])}: the script gets what this environment has.")
+        _introduce(document["job_id"], spec, opened.assignment, document["items"], 0, code, write_outputs=False)
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        """Turn what goes wrong with the folder into an error that says what to do."""
+        try:
+            yield
         except OSError as error:
             raise UsageError(
                 f"The replay cannot be written to {self._folder}: {error.strerror}. Free some space there, or choose "
                 "another folder with --keep DIR."
             ) from error
-        _introduce(job_id, found, code, write_outputs=write_outputs)
+
+    def _configure(self, spec: work_pb2.StepSpec, assignment: work_pb2.Assignment, **more: object) -> None:
+        """Write what the agent's code reads (`windrow_agent.replay`)."""
+        document = {
+            "folder": str(self._folder),
+            "step": base64.b64encode(spec.SerializeToString()).decode(),
+            "assignment": base64.b64encode(assignment.SerializeToString()).decode(),
+            "kept": self._kept,
+            **more,
+        }
+        self._config.write_text(json.dumps(document))
 
     def _remove(self) -> None:
         if not self._kept:
@@ -149,6 +195,16 @@ def _leave(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
+def _check_wanted(spec: work_pb2.StepSpec, *, item: int | None, pdb: bool) -> None:
+    if spec.command and pdb:
+        raise UsageError(
+            f"Step {spec.step_name} is a command: --pdb stops only where a script's run() raises. Without --pdb the "
+            "command has this terminal; a breakpoint() in its Python code stops there."
+        )
+    if spec.command and item is not None:
+        raise UsageError(f"Step {spec.step_name} is a command, which has no items: leave --item out.")
+
+
 def _checked_code(code: Path, entry_script: str) -> Path:
     if not code.is_dir():
         raise UsageError(f"--code {code} is not a folder. Give the folder with the step's code.")
@@ -165,16 +221,22 @@ def _temporary_name() -> Path:
 
 
 def _introduce(
-    job_id: str, found: job_service_pb2.GetReplayResponse, code: Path | None, *, write_outputs: bool
+    job_id: str,
+    spec: work_pb2.StepSpec,
+    given: work_pb2.Assignment,
+    items: Sequence[str],
+    left_out: int,
+    code: Path | None,
+    *,
+    write_outputs: bool,
 ) -> None:
-    """Say which mini-batch runs, with which items and code, and where it writes."""
-    spec, given = found.step, found.assignment
+    """Say which mini-batch runs, with which items and code, and where it writes. `left_out`: items beyond these."""
     count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
     what = "the command" if spec.command else f"mini-batch {given.mini_batch_index}{count}"
     say(f"Replaying {what} of step {spec.step_name}, job {job_id}.")
-    for item in found.items[:ITEMS_SHOWN]:
+    for item in items[:ITEMS_SHOWN]:
         say(f"  {item}")
-    left = len(found.items) - ITEMS_SHOWN + found.items_left_out
+    left = len(items) - ITEMS_SHOWN + left_out
     if left > 0:
         say(f"  … and {left:,} more")
     say(f"Code: {f'{code}, as it is now' if code is not None else 'as the job has it'}.")
