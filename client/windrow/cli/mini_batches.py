@@ -279,7 +279,7 @@ def bundle(
     master: Master = None,
     state: State = None,
 ) -> int:
-    """Pack a mini-batch that failed into a zip file that runs elsewhere.
+    """Pack a failed mini-batch into a zip file that runs elsewhere.
 
     The file holds code, data, traceback and settings, without secrets. `windrow mb replay FILE.zip` runs it on any
     machine with Windrow.
