@@ -2,7 +2,8 @@
 
 `main` sends a command line where it belongs and imports nothing before. `windrow run` reads its options and starts its
 master and agent before typer is loaded (`run_options`, `run_start`); `windrow health` on a folder of this machine loads
-next to nothing (`local_health`); all else, and all help, is the typer application (`app`).
+next to nothing (`local_health`); all else, and all help, is the typer application (`app`). Commands that only ask about
+runs on this machine start their master before (`asking`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ def main() -> None:
         options = run_options.parse(arguments[1:])
         if options is not None:
             leave(run_start.run(options))
+    if len(arguments) > 1:
+        from windrow.cli import asking
+
+        asking.begin(arguments)
     if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli.agent import run_alone as run_app
     else:
