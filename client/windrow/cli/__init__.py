@@ -58,6 +58,10 @@ def main() -> None:
         from windrow.cli.app import run_app
 
     try:
+        if os.environ.get("_WINDROW_COMPLETE") == "complete_bash":
+            from windrow.cli import bash_words
+
+            leave(bash_words.complete(run_app))
         code = run_app()
     except OSError as error:
         from windrow.cli.messages import report

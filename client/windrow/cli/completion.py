@@ -1,5 +1,5 @@
-"""Names for the shell's completion. They come from a live master that answers within a moment; otherwise there are
-none.
+"""Names for the shell's completion. They come from the master that the command would ask: one that answers within a
+moment, or the private one of a state folder here.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def _names(incomplete: str, ask: Callable[[Client], Iterator[str]]) -> list[str]
         from windrow.sdk.client import Client
 
         access = _access()
-        if access is None:
+        state = None if access is not None else _state()
+        if access is None and state is None:
             return []
-        with Client(access=access, patience_s=COMPLETION_PATIENCE_S) as client:
+        with Client(access=access, state=state, patience_s=COMPLETION_PATIENCE_S) as client:
             return [name for name in islice(ask(client), NAMES_MAX) if name.startswith(incomplete)]
     except Exception:  # a completion never disturbs the line that is being typed
         return []
@@ -68,6 +69,15 @@ def context_names(incomplete: str) -> list[str]:
         return [name for name in sorted(Contexts().all) if name.startswith(incomplete)]
     except Exception:
         return []
+
+
+def _state() -> str | None:
+    """The state folder that a command without options would use; None if it does not exist."""
+    from windrow.common.state_mark import STATE_MARK
+    from windrow.embedded import state_folder
+
+    state = os.environ.get("WINDROW_STATE") or state_folder.DEFAULT
+    return state if os.path.isfile(os.path.join(state, STATE_MARK)) else None  # noqa: PTH113, PTH118
 
 
 def _access() -> Access | None:
