@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,3 +50,26 @@ def served(tmp_path: Path) -> Iterator[Served]:
     processes.start_master()
     yield processes
     processes.close()
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A cgroup of this process's own (version 1 or 2) with little memory and no swap; making one needs root."""
+    parent = Path("/sys/fs/cgroup")
+    limit, procs = "memory.max", "cgroup.procs"
+    if (parent / "memory").is_dir():
+        parent, limit = parent / "memory", "memory.limit_in_bytes"
+    group = parent / f"windrow-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("needs a cgroup of its own")
+    try:
+        try:
+            (group / limit).write_text(str(400 << 20))
+        except OSError:
+            pytest.skip("needs the memory controller")
+        yield group
+    finally:
+        wait_until(lambda: not (group / procs).read_text().strip(), "the group is empty")
+        group.rmdir()

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -323,29 +323,6 @@ def test_a_failed_job_tells_what_kind_of_error_it_was(make: Make) -> None:
 
 
 # Memory
-
-
-@pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A cgroup of this process's own (version 1 or 2) with little memory and no swap; making one needs root."""
-    parent = Path("/sys/fs/cgroup")
-    limit, procs = "memory.max", "cgroup.procs"
-    if (parent / "memory").is_dir():
-        parent, limit = parent / "memory", "memory.limit_in_bytes"
-    group = parent / f"windrow-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError:
-        pytest.skip("needs a cgroup of its own")
-    try:
-        try:
-            (group / limit).write_text(str(400 << 20))
-        except OSError:
-            pytest.skip("needs the memory controller")
-        yield group
-    finally:
-        wait_until(lambda: not (group / procs).read_text().strip(), "the group is empty")
-        group.rmdir()
 
 
 def test_a_worker_killed_for_lack_of_memory_is_told_from_a_crash(make: Make, memory_group: Path) -> None:

@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from embedded_run import WINDROW, EmbeddedRun
+import pandas as pd
+from embedded_run import TYPED, WINDROW, EmbeddedRun, wait_until
 
 NOTE = """\
 import os, signal, sys, time
@@ -100,6 +101,46 @@ def test_files_that_end_their_worker_are_found(tmp_path: Path, monkeypatch: Any)
     assert "SIGSEGV" in failed[0]["message"] and "exit code 3" in failed[1]["message"]
     whole = [names for names in calls(tmp_path) if len(names) == 10]
     assert len(whole) == 3, "what ended its worker is not tried again in the same size"
+
+
+def test_a_file_that_needs_too_much_memory_is_found(tmp_path: Path, monkeypatch: Any, memory_group: Path) -> None:
+    strike = "            hoard = [bytearray(b'x' * (16 << 20)) for _ in range(64)]"
+    run = begin(tmp_path, SCRIPT.format(bad=["f00005"], strike=strike), monkeypatch, files=12, size=6)
+    line = f"echo $$ > {memory_group}/cgroup.procs && exec {TYPED} run job.yml --no-progress --tolerate"
+    run.process = subprocess.Popen(
+        ["/bin/sh", "-c", line],
+        cwd=run.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+    code, text = run.finish()
+    assert code == 0, text
+    assert rows(run) == [f"f{number:05d}" for number in range(12) if number != 5]
+    (failed,) = failed_items(run)
+    assert (Path(failed["item"]).name, failed["cause"]) == ("f00005", "oom")
+
+
+def test_a_split_goes_on_when_the_master_is_killed(tmp_path: Path, monkeypatch: Any) -> None:
+    """What pieces had been found is lost with the master; what fails alone is found again, and nothing else fails."""
+    strike = "            while len(names) == 1 and os.path.exists(HELD):\n                time.sleep(0.01)\n" + (
+        "            os._exit(9)"
+    )
+    held = tmp_path / "held"
+    script = SCRIPT.format(bad=["f00002", "f00009"], strike=strike) + f"HELD = {str(held)!r}\n"
+    run = begin(tmp_path, script, monkeypatch, files=16, size=16)
+    held.touch()
+    run.start()
+    wait_until(lambda: ["f00002"] in calls(tmp_path) if (tmp_path / "calls").exists() else False, "it is split")
+    assert run.kill("master")
+    held.unlink()
+    code, text = run.finish()
+    assert code == 0, text
+    assert rows(run) == [f"f{number:05d}" for number in range(16) if number not in (2, 9)]
+    assert [(Path(row["item"]).name, row["cause"]) for row in failed_items(run)] == [
+        ("f00002", "crash"),
+        ("f00009", "crash"),
+    ]
 
 
 def test_a_file_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: Any) -> None:
@@ -222,6 +263,23 @@ def test_a_bad_row_of_a_table_is_named_by_its_line(tmp_path: Path, monkeypatch: 
     places = [row["item"].replace(str(run.folder.resolve()), "") for row in failed]
     assert places == ["/data/numbers.csv, line 9", "/data/numbers.csv, line 63"]
     assert "ValueError: cannot score 7 " in failed[0]["message"] and failed[1]["cause"] == "exception"
+
+
+def test_a_bad_row_of_a_parquet_file_is_named_by_its_row(tmp_path: Path) -> None:
+    pd.DataFrame({"number": range(100)}).to_parquet(tmp_path / "numbers.parquet", row_group_size=25)
+    (tmp_path / "score.py").write_text(
+        "def run(table):\n    if (table['number'] == 61).any():\n        raise ValueError('no')\n    return table\n"
+    )
+    done = subprocess.run(
+        [WINDROW, "run", "score.py", "numbers.parquet", "-o", "out.parquet", "--tolerate", "--no-progress"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_parquet(tmp_path / "out.parquet")["number"]) == [at for at in range(100) if at != 61]
+    (file,) = tmp_path.glob(".windrow/**/failed_items.csv")
+    with file.open(newline="") as lines:
+        (failed,) = csv.DictReader(lines)
+    assert failed["item"].startswith(f"{tmp_path}/numbers.parquet") and failed["item"].endswith("row 62"), failed
 
 
 def test_a_bad_row_is_named_by_its_line_behind_a_filter_too(tmp_path: Path, monkeypatch: Any) -> None:
