@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, wait_until
+from fleet_commands import EXPECTED, Fleet
 from windrow.errors import UsageError
 from windrow.sdk.client import Client
 from windrow_command import windrow
@@ -206,3 +208,67 @@ def test_what_has_no_rows_says_so(tmp_path: Path) -> None:
     run.open_gate(0)
     run.open_gate(2)
     assert run.finish()[0] == 0
+
+
+def test_ctrl_c_ends_following_and_not_the_job(tmp_path: Path) -> None:
+    run = RowsRun(tmp_path / "run")
+    run.close_gate(20)
+    run.start("--slots", "2")
+    wait_until(lambda: run.committed() >= 2, "the first rows")
+    with subprocess.Popen(
+        [WINDROW, "job", "rows", "last", "--follow"], cwd=run.folder, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as follower:  # fmt: skip
+        assert follower.stdout is not None and follower.stderr is not None
+        assert follower.stdout.readline() == "number,text\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(60) == 130
+        assert "Traceback" not in follower.stderr.read()
+        follower.stdout.read()
+    run.open_gate(20)
+    assert run.finish()[0] == 0
+    assert run.numbers() == WITHOUT_13
+
+
+def test_rows_that_are_damaged_are_not_printed(tmp_path: Path) -> None:
+    run = RowsRun(tmp_path / "run")
+    run.close_gate(28)
+    run.start("--slots", "2")
+    wait_until(lambda: run.committed() == 14, "all but the last mini-batch")
+    for segment in run.state.glob("jobs/*/steps/*/segments/*.rows"):
+        content = bytearray(segment.read_bytes())
+        for at in range(0, len(content), 3):
+            content[at] ^= 1
+        segment.write_bytes(content)
+    done = windrow("job", "rows", "last", cwd=run.folder)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert "damaged" in done.stderr, done.stderr
+    # They are made again for the output, and are there then.
+    run.open_gate(28)
+    assert run.finish()[0] == 0
+    assert run.numbers() == WITHOUT_13
+
+
+def test_rows_that_were_taken_over_are_rows_of_the_job(tmp_path: Path) -> None:
+    run = RowsRun(tmp_path / "run")
+    assert run.run()[0] == 0
+    expected = run.output.read_text()
+    run.output.unlink()
+    code, text = run.run("--since", "last")
+    assert code == 0 and "taken over" in text
+    assert run.ask("rows", "last").stdout == expected
+    (counted,) = run.ask("query", "last", "select count(*) n from rows", "--format", "json").stdout.splitlines()
+    assert json.loads(counted) == {"n": 29}
+
+
+def test_rows_of_a_cancelled_job_are_those_that_were_committed(fleet: Fleet) -> None:
+    fleet.start_agent("one")
+    gate, variables = fleet.folder / "hurry", "jobs.score.environment_variables"
+    fleet.create("nightly", "--set", f"{variables}.PAUSE=2", "--set", f"{variables}.HURRY={gate}")
+    wait_until(lambda: fleet.done("nightly") >= 3, "some of the job")
+    assert fleet.run("job", "cancel", "nightly", "--wait").returncode == 0
+    shown = fleet.run("job", "rows", "nightly", "--as-committed")
+    assert shown.returncode == 0
+    rows = shown.stdout.splitlines()
+    assert len(rows) == fleet.done("nightly") >= 3
+    assert set(rows) < set(EXPECTED.splitlines()) and len(set(rows)) == len(rows)
