@@ -56,3 +56,32 @@ def test_on_one_machine_another_worker_overtakes_it(tmp_path: Path, speculate: b
     else:
         rows.remove("f00005")
     assert (tmp_path / "rows.txt").read_text().splitlines() == rows
+
+
+SLOW_ONE = """\
+import os, time
+
+def run(mini_batch):
+    name = os.path.basename(mini_batch[0])
+    with open({order!r}, "a") as order:
+        order.write(name + "\\n")
+    time.sleep(1.3 if name == "f00007" else 0.01)
+    return [name]
+"""
+
+
+def test_what_was_slow_in_the_last_run_begins_first_in_the_next(tmp_path: Path) -> None:
+    run = OneLineRun(tmp_path)
+    order = tmp_path / "order"
+    run.script(SLOW_ONE.format(order=str(order)))
+    line = ("run", "score.py", "data", "-o", "rows.txt", "--mini-batch-size", "1", "--workers", "1", "--restart")
+    begun = []
+    for _ in range(2):
+        code, text = run.run(*line)
+        assert code == 0, text
+        begun.append(order.read_text().split())
+        order.unlink()
+    names = [f"f{number:05d}" for number in range(12)]
+    assert begun[0] == names
+    assert begun[1] == ["f00007", *(name for name in names if name != "f00007")]
+    assert (tmp_path / "rows.txt").read_text().split() == names, "in the order of the input"

@@ -59,6 +59,7 @@ def request_line(
         "mixed_types": False,
         "rows_folder": str(step / "rows"),
         "earlier": None,
+        "slow": [],
         **more,
     }
     return json.dumps(request).encode() + b"\n"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_process import plan
+from planner_process import Plan, plan
 from windrow_master.planning.listing.stamps import stamped
 from windrow_master.planning.size_ranks import ALIKE_AFTER, RANKED_FILES_MAX, SizeRanks
 
@@ -85,3 +86,31 @@ def test_more_bytes_never_rank_lower_and_four_times_as_many_rank_higher(one: int
 def test_either_all_mini_batches_have_ranks_or_none(size: int) -> None:
     ranks = SizeRanks(size, b"", remote=True)
     assert (ranks.lowest is None) == (ranks.take() is None)
+
+
+def recipes_by_rank(found: Plan) -> dict[bytes, int | None]:
+    return dict(zip(found.recipes, [one.rank for one in found.mini_batches], strict=True))
+
+
+@pytest.mark.parametrize("size", [2, RANKED_FILES_MAX + 1])
+def test_what_was_slow_before_begins_first_whatever_its_size(tmp_path: Path, size: int) -> None:
+    names = [f"f{number:03d}" for number in range(2 * size)]
+    sparse(tmp_path / "data", **dict.fromkeys(names, 0))
+    first = plan(tmp_path / "first", tmp_path / "data", size=size)
+    slow = [[len(first.recipes[1]), zlib.crc32(first.recipes[1]), 1 << 40]]
+    again = plan(tmp_path / "again", tmp_path / "data", size=size, slow=slow)
+    assert [one.rank for one in again.mini_batches] == [0, 1 << 40]
+    assert again.recipes == first.recipes, "the order of the output stays"
+    other = plan(tmp_path / "other", tmp_path / "data", size=size, slow=[[3, 4, 1 << 40]])
+    assert {one.rank for one in other.mini_batches} == {0}
+
+
+def test_a_planner_that_goes_on_ranks_all_if_the_first_one_did(tmp_path: Path) -> None:
+    size = RANKED_FILES_MAX + 1
+    sparse(tmp_path / "data", **{f"f{number:05d}": 0 for number in range(60 * size)})
+    whole = plan(tmp_path / "whole", tmp_path / "data", size=size, slow=[[3, 4, 1 << 40]])
+    assert {one.rank for one in whole.mini_batches} == {0}
+    rest = plan(tmp_path / "whole", tmp_path / "data", size=size, checkpoint=whole.checkpoints[0])
+    assert 0 < len(rest.mini_batches) < 60 and {one.rank for one in rest.mini_batches} == {0}
+    unranked = plan(tmp_path / "plain", tmp_path / "data", size=size)
+    assert {one.rank for one in unranked.mini_batches} == {None}

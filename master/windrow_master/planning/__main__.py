@@ -66,6 +66,8 @@ def plan(request: Request, output: Output) -> None:
 
 
 def _plan(request: Request, plan_files: PlanFiles, emitter: Emitter) -> None:
+    if request.slow:
+        emitter.begin_first(request.slow)
     if request.earlier is not None:
         emitter.take_over(request.earlier)
     if request.file_format is not None or any(given.type == "mltable" for given in request.inputs):

@@ -16,6 +16,7 @@ import struct
 import time
 import zlib
 from array import array
+from collections.abc import Mapping
 from typing import Any
 
 from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierRecipes
@@ -85,6 +86,9 @@ class Emitter:
         self._is_first = start is None
         self._taken: dict[int, int] = {}
         """By position in the group: the earlier mini-batch whose result is taken over."""
+        self._slow: Mapping[tuple[int, int], int] = {}
+        self._ranks_all = start is not None and start.position.get("ranked", False)
+        """Every mini-batch has a rank, also those without one of their own. Decided with the first group."""
         self._earlier: EarlierJob | None = None
         self._recipes_known: EarlierRecipes | None = None
         self._taken_over = 0
@@ -96,6 +100,11 @@ class Emitter:
     def set_reader(self, reader: dict[str, Any]) -> None:
         """Set what all recipes of the step have in common; it is sent with the first group."""
         self._reader = reader
+
+    def begin_first(self, slow: Mapping[tuple[int, int], int]) -> None:
+        """Give mini-batches a higher rank that are known to be slow, by length and crc32 of their recipes."""
+        self._slow = slow
+        self._ranks_all = self._ranks_all or (self._is_first and bool(slow))
 
     def take_over(self, earlier: EarlierJob) -> None:
         """From now on, take over results for mini-batches that an earlier job has."""
@@ -174,7 +183,8 @@ class Emitter:
         if not self._records:
             self._since = time.monotonic()
         self._records.append(RECORD.pack(self.items, items, offset, length, crc32))
-        if rank is not None:
+        if rank is not None or self._ranks_all:
+            rank = max(rank or 0, self._slow.get((length, crc32), 0))
             self._ranks.append(RANK.pack(rank))
         if before != NONE:
             self._taken[len(self._records) - 1] = before
@@ -197,6 +207,8 @@ class Emitter:
     def _send(self, *, done: bool) -> None:
         self._plan_files.sync()
         position = {"next": self._position, "frontier": self.frontier}
+        if self._ranks_all:
+            position["ranked"] = True
         recipes, listing = self._plan_files.recipes, self._plan_files.listing
         end = Checkpoint(
             self._mini_batches,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +53,7 @@ class Request(NamedTuple):
     - `datastores`: resolves their addresses in MLTable files.
     - `rows_folder`: a folder for sorted rows that agents can read; None if there is none.
     - `earlier`: the step whose results are taken over.
+    - `slow`: the ranks of mini-batches that were slow in an earlier job, by length and crc32 of their recipes.
     """
 
     files: StepFiles
@@ -67,6 +69,7 @@ class Request(NamedTuple):
     datastores: Datastores
     rows_folder: bytes | None
     earlier: EarlierJob | None
+    slow: Mapping[tuple[int, int], int]
 
     @property
     def several(self) -> bool:
@@ -97,6 +100,7 @@ def parse_request(line: bytes) -> Request:
             Datastores(value["datastores"]),
             None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
             _earlier_of(value["earlier"]),
+            {(length, crc32): rank for length, crc32, rank in value["slow"]},
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error

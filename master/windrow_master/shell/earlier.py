@@ -18,9 +18,12 @@ from windrow_master.core.commands import TakenOver
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
+from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD
+from windrow_master.shell.slow_before import slow_before
 from windrow_master.step_paths import StepPaths
+from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import StoreReader
 from windrow_master.uploaded_data import UploadedData
 
@@ -77,6 +80,15 @@ class EarlierJobs:
         self._uploads = None if uploads is None else uploads.for_planner()
         self._reader = reader
         self._files = files
+
+    def slow_in(self, job_id: str, display_name: str, step_name: str) -> list[tuple[int, int, int]]:
+        """Which mini-batches were slow before (`slow_before`). Damage elsewhere is no reason not to begin."""
+        try:
+            return slow_before(self._reader, job_id, display_name, step_name)
+        except DatabaseDamaged:
+            raise
+        except StateDamaged:
+            return []
 
     def find(self, step: EffectiveStep, *, begun: bool = False) -> EarlierStep | None:
         """The step whose results `step` takes over; None if it takes over nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def planning_request(
     roots: Roots | None,
     rows_folder: Path | None,
     earlier: dict[str, Any] | None,
+    slow: Sequence[tuple[int, int, int]] = (),
 ) -> dict[str, Any]:
     """The request to the planner, without its checkpoint (docs/contracts.md, section 3)."""
     inputs = []
@@ -155,4 +157,5 @@ def planning_request(
         "roots": None if roots is None else roots.folders,
         "rows_folder": None if rows_folder is None else str(rows_folder),
         "earlier": earlier,
+        "slow": list(slow),
     }

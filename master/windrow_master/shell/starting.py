@@ -134,6 +134,8 @@ class Starter:
         if paths.reused_from:
             return
 
+        slow: list[tuple[int, int, int]] = []
+
         def touch_disks() -> tuple[EarlierStep, Index] | None:
             if step.plan.checkpoint is None:
                 # Once the step has begun, nodes have the code. A node without it gets the error when it asks.
@@ -146,6 +148,9 @@ class Starter:
             if not effective.input_data:
                 # The planner makes this file, and this step has none.
                 files.recipes.touch()
+            if not step.plan.is_done and step.plan.checkpoint is None:
+                name = jobs.document(step).display_name
+                slow.extend(self._earlier.slow_in(job.job_id, name, effective.name))
             found = None if step.plan.is_done else self._earlier.find(effective, begun=step.plan.checkpoint is not None)
             return None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
@@ -163,6 +168,7 @@ class Starter:
                     jobs.readable,
                     self._sorted_rows.folder_of(job.job_id, step.step_id),
                     None if taken is None else taken[0].request(taken[1], step.plan.reader),
+                    slow,
                 ),
                 lambda: step.plan.checkpoint,
                 self._submit,

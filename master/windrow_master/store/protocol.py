@@ -131,6 +131,10 @@ class StoreReader(Protocol):
     def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
         """(mini-batch, attempts that did not succeed, those that failed), most of them first."""
 
+    def longest_of(self, step_id: StepId, longer_than_us: int, limit: int) -> list[tuple[int, int, int]]:
+        """(length of the recipe, its crc32, duration in µs) of the longest attempts that succeeded, the longest
+        first."""
+
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         """The attempt under a lease; None if it is not stored."""
 

@@ -125,6 +125,25 @@ def test_failures_are_listed_with_their_tries_and_their_node(harness: StoreHarne
         assert row[4:8] == (counted.items_counted, counted.recipe_offset, counted.recipe_length, counted.recipe_crc32)
 
 
+def test_the_longest_attempts_are_told_by_their_recipes(harness: StoreHarness) -> None:
+    store = harness.open()
+    store.commit(begun(), [], [])
+    took = {0: 5_000, 1: 70_000, 2: 70_000, 3: 9_000, 4: 90_000}
+    attempts = [
+        attempt_row(index, lease(store, index + 1), AttemptState.FAILED if index == 4 else AttemptState.SUCCEEDED,
+                    elapsed_us=elapsed, start_unix_us=index + 1)
+        for index, elapsed in took.items()
+    ]  # fmt: skip
+    outcomes = [outcome_row(row.mini_batch, row.lease_id) for row in attempts if row.state == AttemptState.SUCCEEDED]
+    store.commit(Dirty(outcomes=outcomes, attempts=attempts), [], [])
+    reader = store.reader()
+    rows = {row.mini_batch: row for page in reader.mini_batches_of(STEP) for row in page}
+    places = [(rows[at].recipe_length, rows[at].recipe_crc32, took[at]) for at in (1, 2, 3)]
+    assert reader.longest_of(STEP, 5_000, 10) == places, "failed ones do not count"
+    assert reader.longest_of(STEP, 5_000, 1) == places[:1]
+    assert reader.longest_of(STEP, 70_000, 10) == []
+
+
 def test_events_and_nodes(harness: StoreHarness) -> None:
     store = harness.open()
     events = [EventRow(float(number), JobKey(1), "kind", f"{number}") for number in range(5)]

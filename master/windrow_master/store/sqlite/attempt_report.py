@@ -92,6 +92,11 @@ TOTALS_QUERY = f"""
     GROUP BY 1, 2, 3"""
 """The sums for each worker, and for attempts that no worker had, over the next page of attempts."""
 
+LONGEST_QUERY = f"""
+    SELECT m.recipe_length, m.recipe_crc32, a.elapsed_us
+    FROM attempt AS a JOIN mini_batch AS m ON m.key = a.step_id << {MINI_BATCH_SHIFT} | a.mini_batch
+    WHERE a.step_id = ? AND a.state = {int(AttemptState.SUCCEEDED)} AND a.elapsed_us > ?
+    ORDER BY a.elapsed_us DESC, a.mini_batch LIMIT ?"""
 MOST_TRIED_QUERY = f"""
     SELECT mini_batch, count(*), sum(state = {int(AttemptState.FAILED)}) FROM attempt
     WHERE step_id = ? AND state <> {int(AttemptState.SUCCEEDED)}

@@ -26,6 +26,7 @@ from windrow_master.store.records import (
 )
 from windrow_master.store.sqlite.assets import find_asset, list_assets
 from windrow_master.store.sqlite.attempt_report import (
+    LONGEST_QUERY,
     MOST_TRIED_QUERY,
     TOTALS_QUERY,
     lines_query,
@@ -313,6 +314,9 @@ class SqliteReader(Pages):
 
     def most_tried_of(self, step_id: StepId, limit: int) -> list[tuple[int, int, int]]:
         return [tuple(row) for row in self._rows(MOST_TRIED_QUERY, (step_id, limit))]
+
+    def longest_of(self, step_id: StepId, longer_than_us: int, limit: int) -> list[tuple[int, int, int]]:
+        return [tuple(row) for row in self._rows(LONGEST_QUERY, (step_id, longer_than_us, limit))]
 
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         rows = self._rows(

@@ -156,6 +156,15 @@ class PlainReader(StoreReader):
         )
         return sorted(counted, key=lambda one: (-one[1], one[0]))[:limit]
 
+    def longest_of(self, step_id: StepId, longer_than_us: int, limit: int) -> list[tuple[int, int, int]]:
+        long = [row for row in self._attempts(step_id) if _succeeded(row) and row.elapsed_us > longer_than_us]
+        long.sort(key=lambda row: (-row.elapsed_us, row.mini_batch))
+        batches = self._tables.mini_batches[step_id]
+        return [
+            (batches[row.mini_batch].recipe_length, batches[row.mini_batch].recipe_crc32, row.elapsed_us)
+            for row in long[:limit]
+        ]
+
     def attempt(self, lease_id: LeaseId) -> AttemptRow | None:
         return self._tables.attempts.get(lease_id)
 
