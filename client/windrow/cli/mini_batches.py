@@ -173,7 +173,7 @@ def replay(
     mini_batch: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MB]",
+            metavar="MB",
             help="Which mini-batch: 17, or STEP/17 if the job has several steps. Not with a bundle.",
         ),
     ] = None,
@@ -260,7 +260,7 @@ def bundle(
     mini_batch: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MB]",
+            metavar="MB",
             help="Which mini-batch: 17, or STEP/17 if the job has several steps. Without it: the first of each kind of "
             "failure.",
         ),

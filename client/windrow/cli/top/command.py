@@ -33,7 +33,7 @@ def top(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]",
+            metavar="JOB",
             help="Only this job: its name, a beginning of it, or last.",
             autocompletion=completion.job_names,
         ),
