@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import typing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
-from windrow.cli.display.figures import Figures, progress_line
+from windrow.cli.display.lines import progress_line
 from windrow.cli.display.plain import PlainDisplay
 from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.figures import Figures
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.spec.naming.datastores import read_datastores
 
@@ -113,6 +115,25 @@ def test_rate_and_time_to_go_follow_the_last_seconds() -> None:
     assert figures.remaining_s(moment(items=70, total=100, planned=False)) is None
 
 
+def test_a_job_that_is_at_work_is_told_by_its_own_time_and_rate() -> None:
+    now = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    job = moment(items=50, total=100)
+    step = job.steps[0]._replace(start_time=now - timedelta(seconds=100))
+    job = job._replace(create_time=now - timedelta(seconds=130), steps=(step,))
+    figures = Figures()
+    figures.begin(job, 1000.0, now)
+    figures.add(job, 1000.0)
+    assert figures.clock_line(job, 1001.0) == "2 min 11 s, 1 min 40 s to go, 1 items/s, 0.5 mini-batches/s"
+    later = job._replace(steps=moment(items=90, total=100).steps)
+    for at in (1010.0, 1020.0, 1021.0):
+        figures.add(later if at > 1020 else job, at)
+    assert figures.mini_batches_per_s() == 40 / 21, "the last seconds count from now on"
+    ours = Figures()
+    ours.begin(job, 1000.0, None)
+    ours.add(job, 1000.0)
+    assert ours.clock_line(job, 1012.0) == "12 s"
+
+
 def test_a_plain_line_names_a_few_steps_and_counts_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     job = moment(items=5, total=10)
     steps = tuple(job.steps[0]._replace(name=f"s{number}") for number in range(300))
@@ -132,9 +153,9 @@ def test_what_is_taken_over_tells_nothing_of_the_rate() -> None:
     assert figures.items_per_s() is None
     job = moment(items=9010, total=9040, taken=9000)
     figures.add(job, 5.0)
-    assert (figures.mini_batches_per_s(), figures.remaining_s(job)) == (2.0, 15.0)
+    assert (figures.mini_batches_per_s(), figures.remaining_s(job)) == (2.5, 12.0)
     assert progress_line(job, figures) == (
-        "items 18,020/18,080, mini-batches 9,010/9,040 (9,000 taken over), 4 items/s, 15 s to go"
+        "items 18,020/18,080, mini-batches 9,010/9,040 (9,000 taken over), 5 items/s, 12 s to go"
     )
 
 

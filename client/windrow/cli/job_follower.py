@@ -10,20 +10,23 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.cli.display import Display
 from windrow.cli.messages import YELLOW, coloured
 from windrow.errors import WindrowError
-from windrow.sdk.job import Job, JobState
+from windrow.sdk.job import Job, JobState, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import without_node
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
 
 TICK_S = 0.2
+FIRST_LOOK_S = 0.5
 FLEET_INTERVAL_S = 1.0
+LOOKS_BEFORE_ALARM = 3
 FLEET_REST = 20
 """The fleet is looked at again after this many times as long as the last look took: the state of a job of hundreds of
 steps takes the master long to explain."""
@@ -39,41 +42,15 @@ class _Fleet(NamedTuple):
     nodes: list[Node]
 
 
-class _Builds:
-    """Which environments are being built, to explain a wait of minutes."""
-
-    def __init__(self) -> None:
-        self._told: dict[tuple[str, int], float] = {}
-
-    def news(self, nodes: Sequence[Node], job: Job | None) -> list[str]:
-        """Return a message for each build for this job's steps that has begun or ended since the last call."""
-        names = {step.step_id: step.name for step in job.steps} if job is not None else {}
-        now = {
-            (node.node_id, step_id): seconds
-            for node in nodes
-            for step_id, seconds in node.builds.items()
-            if step_id in names
-        }
-        begun = [key for key in now if key not in self._told]
-        over = [key for key in self._told if key not in now]
-        messages = [
-            f"Building the environment of step {names[step_id]} on node {node_id}" for node_id, step_id in begun
-        ]
-        messages += [
-            f"Building the environment of step {names[step_id]} on node {node_id} ended after about "
-            f"{self._told[node_id, step_id]:.0f} s"
-            for node_id, step_id in over
-            if step_id in names
-        ]
-        self._told = now
-        return messages
+class _Reasons(NamedTuple):
+    reasons: list[StepReason]
 
 
 class _End:
     """The stream of the job has ended."""
 
 
-Event = Job | _Fleet | str | Exception | _End
+Event = Job | _Fleet | _Reasons | str | Exception | _End
 
 
 class Follower:
@@ -131,6 +108,8 @@ class Follower:
                         display.notice(f"{step.name}: {step.message}")
             elif isinstance(event, _Fleet):
                 display.show_nodes(event.nodes)
+            elif isinstance(event, _Reasons):
+                display.show_reasons(event.reasons)
             elif isinstance(event, str):
                 display.notice(event)
             elif isinstance(event, Exception):
@@ -156,28 +135,27 @@ class Follower:
             self.events.put(error)
 
     def _watch_fleet(self, with_nodes: bool) -> None:
-        """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
-        reason = waits = told = ""
-        builds = _Builds()
-        wait_s = FLEET_INTERVAL_S
+        """Watch what the stream of a job does not carry: what it waits for, nodes, whether the disk is full."""
+        refusal = told = ""
+        without: list[str] = []
+        wait_s = FIRST_LOOK_S
         while not self._closing.wait(wait_s):
             begun_s = time.monotonic()
             try:
+                reasons = self._client.explain(self._job_id)
+                self.events.put(_Reasons(reasons))
                 now = self._client.master().read_only_reason
                 # The file that found no room may change meanwhile: report the condition once.
-                if bool(now) != bool(reason):
+                if bool(now) != bool(refusal):
                     self.tell(f"The master accepts no changes: {now}" if now else "The master accepts changes again.")
-                reason = now
-                before, waits = waits, self._client.why_no_work(self._job_id)
-                # Twice in a row, so that an agent that is just starting does not cause an alarm.
-                if waits in ("", before) and waits != told:
-                    told = waits
-                    self.tell(waits or "A node takes work again.")
-                nodes = list(self._client.list_nodes())
-                for message in builds.news(nodes, self.last):
-                    self.tell(message)
+                refusal = now
+                without = [*without, without_node(reasons)][-LOOKS_BEFORE_ALARM:]
+                # Several times in a row, so that an agent that is just starting does not cause an alarm.
+                if without[-1] != told and (not without[-1] or without.count(without[-1]) == LOOKS_BEFORE_ALARM):
+                    told = without[-1]
+                    self.tell(told or "A node takes work again.")
                 if with_nodes:
-                    self.events.put(_Fleet(nodes))
+                    self.events.put(_Fleet(list(self._client.list_nodes())))
             except Exception:  # the stream of the job reports what is wrong
                 return
             wait_s = fleet_interval_s(time.monotonic() - begun_s)

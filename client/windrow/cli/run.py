@@ -18,6 +18,7 @@ from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
+    from windrow.cli.display.preparation import Preparation
     from windrow.embedded.session import Session
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
@@ -72,6 +73,7 @@ class _Run:
         self._warned: set[str] = set()
         self._notes: tuple[Problem, ...] = ()
         self._told = ""
+        self._preparation: Preparation | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -80,6 +82,10 @@ class _Run:
 
     def run(self) -> int:
         """Run the job, from its file to the summary."""
+        from windrow.cli.display.preparation import Preparation
+
+        self._preparation = Preparation(self._say)
+        self._preparation.stage(f"Reading {self._options.job_file or 'the options'} …")
         loaded = self._load() if self._options.job_file else None
         session = self._opened()
         if session.interpreter and loaded is not None:
@@ -94,6 +100,8 @@ class _Run:
 
     def close(self) -> None:
         """End master, agent and display. May be called again."""
+        if self._preparation is not None:
+            self._preparation.end()
         try:
             if self._display is not None:
                 self._display.end()
@@ -221,9 +229,13 @@ class _Run:
 
         seq = 0
         while True:
+            assert self._preparation is not None
+            if self._job is None:
+                self._preparation.stage(f"Waiting until the master over {session.folder} serves …")
             client = connect(session)
             try:
                 if self._job is None:
+                    self._preparation.stage("Packing the code, and submitting the job …")
                     self._job = self._begin(client, session, loaded)
                     self._remember_options(session, self._job.job_id)
                 return self._watch(client, session, self._job.job_id, seq)
@@ -253,6 +265,8 @@ class _Run:
                 code_change=options.code_change,
                 ask=asker(quiet=options.form == "json"),
             )
+        assert self._preparation is not None
+        self._preparation.end()
         self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if self._told:

@@ -372,12 +372,13 @@ class Client:
     def explain(self, job_id: str) -> list[StepReason]:
         """Return the reason for the current state of each step, in the order of the steps. Raises NotFound."""
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
-        return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
+        return [StepReason(reason.step, reason.code, reason.message, reason.brief) for reason in answer.reasons]
 
     def why_no_work(self, job_id: str) -> str:
         """Why no node takes work of a job, and what to check; empty if one does. Raises NotFound."""
-        waits = [reason for reason in self.explain(job_id) if reason.waits_for_node]
-        return " ".join(dict.fromkeys(reason.message for reason in waits))
+        from windrow.sdk.waiting import without_node
+
+        return without_node(self.explain(job_id))
 
     def list_jobs(self) -> Iterator[Job]:
         """All jobs, newest first, fetched a page at a time."""
@@ -435,6 +436,7 @@ class Client:
         job = None
         bar = open_bar(progress, self._options() if progress else "")
         try:
+            bar.begin(self, job_id, is_new=False)
             for job in self.progress(job_id, timeout_s=timeout_s):
                 bar.show(job)
         finally:

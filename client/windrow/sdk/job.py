@@ -163,11 +163,14 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do.
+    `brief`: what happens or is waited for, in a few words; empty for a step that has ended.
+    """
 
     step: str
     code: str
     message: str
+    brief: str = ""
 
     @property
     def waits_for_node(self) -> bool:
@@ -219,6 +222,11 @@ class Step(NamedTuple):
     """Its number, never used again within one state folder."""
     reused_from: str = ""
     """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more happens to it."""
+        return self.state in ("completed", "failed", "cancelled")
 
     @property
     def shown_state(self) -> str:

@@ -30,6 +30,7 @@ from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, sta
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
+from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.threads import in_thread
@@ -381,6 +382,17 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
 
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
         return node_message(node, *(heard or (None, 0.0)))
+
+    def workers_of(self, step_id: StepId) -> list[WorkerReport]:
+        """What connected nodes last reported of a step's workers."""
+        now_s = time.monotonic()
+        return [
+            WorkerReport(node_id, worker, now_s - heard_s)
+            for node_id, (heartbeat, heard_s) in self._heartbeats.items()
+            if node_id in self._writer.core.state.nodes
+            for worker in heartbeat.workers
+            if worker.step_id == step_id
+        ]
 
     def is_credential(self, credential: str) -> bool:
         """Whether a node has registered with this master and holds this credential."""

@@ -10,9 +10,10 @@ from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc, node_pb2
 
 from windrow_master.core import commands
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.state import Node
 from windrow_master.rpc.refusals import Context, refuse
+from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.writer import Writer
 
 NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
@@ -26,6 +27,9 @@ class NodeViews(Protocol):
 
     def node_view(self, node: Node) -> node_pb2.Node:
         """One node as it is now."""
+
+    def workers_of(self, step_id: StepId) -> list[WorkerReport]:
+        """What connected nodes last reported of a step's workers."""
 
 
 class NodeCalls(job_service_pb2_grpc.JobServiceServicer):

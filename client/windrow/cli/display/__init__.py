@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
 
 
@@ -20,6 +20,9 @@ class Display(Protocol):
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
         """Take in the current state of the nodes."""
+
+    def show_reasons(self, reasons: Sequence[StepReason]) -> None:
+        """Take in why each step is in its state, as of now."""
 
     def notice(self, message: str) -> None:
         """Show a message beside the progress."""

@@ -7,23 +7,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from windrow.cli.display.figures import Figures, first_line
+from windrow.cli.display.lines import first_line
+from windrow.cli.display.live_frame import Lines, live_frame, troubles_of
 from windrow.cli.messages import say
-from windrow.common.quantities import counted, duration, rate
-from windrow.sdk.job import Job, Step
+from windrow.common.quantities import counted
+from windrow.sdk.figures import Figures
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import waits_line, waits_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
-    from rich.table import Table
 
 REFRESH_S = 0.2
-BAR_WIDTH = 28
-NARROW = 100
-"""In fewer columns than this, each step has one short line, and the figures are below as text."""
 
 
 class LiveDisplay:
@@ -34,12 +34,14 @@ class LiveDisplay:
         self._live: Live | None = None
         self._job: Job | None = None
         self._nodes: Sequence[Node] = ()
-        self._began = time.monotonic()
+        self._reasons: Sequence[StepReason] = ()
         self._drawn_at = 0.0
         self._ended = False
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
+        self._job = job
+        self._figures.begin(job, time.monotonic(), datetime.now(UTC) if continued is None else None)
         say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
@@ -53,6 +55,15 @@ class LiveDisplay:
     def show_nodes(self, nodes: Sequence[Node]) -> None:
         """Keep the number of workers."""
         self._nodes = nodes
+
+    def show_reasons(self, reasons: Sequence[StepReason]) -> None:
+        """Keep what is waited for; begin to draw if that is all there is to show."""
+        self._reasons = reasons
+        job = self._job
+        if job is not None:
+            self._figures.add(job, time.monotonic())
+        if self._live is None and job is not None and not (job.state.ended or self._ended) and waits_of(job, reasons):
+            self._start()
 
     def notice(self, message: str) -> None:
         """Print a line above the display."""
@@ -89,55 +100,11 @@ class LiveDisplay:
         self._live.start()
 
     def _view(self, job: Job) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        narrow = self._live is not None and self._live.console.width < NARROW
-        table = self._table(job, narrow=narrow)
-        figures = [self._clock(job), self._pace(job), self._fleet()]
-        if narrow:
-            line = Text(", ".join(filter(None, figures)))
-            troubles = self._troubles(job)
-            return Group(table, line, Text(troubles, style="yellow")) if troubles else Group(table, line)
-        table.add_row(Text(""), *map(Text, figures))
-        if troubles := self._troubles(job):
-            table.add_row(Text(""), Text(""), Text(troubles, style="yellow"), Text(""))
-        return table
-
-    def _table(self, job: Job, *, narrow: bool) -> Table:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table.grid(padding=(0, 1 if narrow else 2))
-        for step in job.steps:
-            batches = step.mini_batches
-            colour = "red" if step.state == "failed" else "green" if step.state == "completed" else "cyan"
-            total = batches.total if step.planned or batches.total else None
-            table.add_row(
-                Text(step.name, style="bold", overflow="ellipsis", no_wrap=True),
-                ProgressBar(
-                    total=total or 1,
-                    completed=batches.done,
-                    width=BAR_WIDTH // 4 if narrow else BAR_WIDTH,
-                    complete_style=colour,
-                    finished_style=colour,
-                ),
-                Text(_counts(step, narrow=narrow), no_wrap=True),
-                Text(step.state, style=colour),
-            )
-        return table
-
-    def _clock(self, job: Job) -> str:
-        elapsed = duration(time.monotonic() - self._began)
-        left = self._figures.remaining_s(job)
-        return f"{elapsed}, {duration(left)} to go" if left and left >= 1 else elapsed
-
-    def _pace(self, job: Job) -> str:
-        items, batches = self._figures.items_per_s(), self._figures.mini_batches_per_s()
-        if items is None or batches is None:
-            return ""
-        return f"{rate(items, 'items')}, {rate(batches, 'mini-batches')}"
+        assert self._live is not None
+        figures = filter(None, (self._figures.clock_line(job, time.monotonic()), self._fleet()))
+        waits = "" if job.state.ended else waits_line(job, self._reasons)
+        lines = Lines(", ".join(figures), troubles_of(job), waits)
+        return live_frame(job, lines, *self._live.console.size)
 
     def _fleet(self) -> str:
         workers = sum(node.workers or 0 for node in self._nodes)
@@ -145,28 +112,3 @@ class LiveDisplay:
             return ""
         nodes = sum(1 for node in self._nodes if node.state in ("ready", "draining"))
         return counted(workers, "worker") + (f" on {counted(nodes, 'node')}" if nodes > 1 else "")
-
-    def _troubles(self, job: Job) -> str:
-        parts = []
-        if job.items.failed:
-            parts.append(f"{counted(job.items.failed, 'item')} failed")
-        if job.retries:
-            parts.append(counted(job.retries, "retry"))
-        causes: dict[str, int] = {}
-        for step in job.steps:
-            for cause, count in step.failed_attempts.items():
-                causes[cause] = causes.get(cause, 0) + count
-        parts += [f"{cause} {count:,}" for cause, count in sorted(causes.items(), key=lambda entry: -entry[1])]
-        return ", ".join(parts)
-
-
-def _counts(step: Step, *, narrow: bool) -> str:
-    if step.reused_from:
-        return "" if narrow else "reused"
-    if step.is_command:
-        return "" if narrow else "command"
-    more = "" if step.planned else "+"
-    items, batches = step.items, step.mini_batches
-    if narrow:
-        return f"{items.done:,}/{items.total:,}{more}"
-    return f"{items.done:,}/{items.total:,}{more} items, {batches.done:,}/{batches.total:,}{more} mini-batches"

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
-from windrow.cli.display.figures import Figures, first_line, progress_line
+from windrow.cli.display.lines import first_line, progress_line
 from windrow.cli.messages import say
 from windrow.common.quantities import counted
-from windrow.sdk.job import Job
+from windrow.sdk.figures import Figures
+from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import waits_of
 
 INTERVAL_S = 5.0
+PAUSE_MAX_S = 60.0
+"""What is waited for is said again after INTERVAL_S, then after twice as long each time, up to this."""
 STEPS_NAMED = 5
 """A line names at most this many active steps, and counts the others."""
+
+
+class _Told(NamedTuple):
+    """What was said of a step: why it waits, when that is said again (monotonic), and the pause until then."""
+
+    code: str
+    again: float
+    pause: float
 
 
 class PlainDisplay:
@@ -27,13 +41,18 @@ class PlainDisplay:
         self._shown_at = 0.0
         self._shown = ""
         self._states: tuple[str, ...] = ()
+        self._job: Job | None = None
+        self._waits: dict[str, _Told] = {}
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
+        self._job = job
+        self._figures.begin(job, time.monotonic(), datetime.now(UTC) if continued is None else None)
         say(first_line(job, continued))
 
     def show(self, job: Job) -> None:
         """Print a line, if it is time for one."""
+        self._job = job
         now = time.monotonic()
         self._figures.add(job, now)
         states = tuple(step.state for step in job.steps)
@@ -49,6 +68,24 @@ class PlainDisplay:
 
     def show_nodes(self, nodes: Sequence[Node]) -> None:
         """Not shown."""
+
+    def show_reasons(self, reasons: Sequence[StepReason]) -> None:
+        """Say what is waited for: when that changes, and otherwise ever more rarely."""
+        if self._quiet or self._job is None or self._job.state.ended:
+            return
+        now = time.monotonic()
+        self._figures.add(self._job, now)
+        # That no node takes work is a notice, with what to do.
+        waits = [reason for reason in waits_of(self._job, reasons) if not reason.waits_for_node][:STEPS_NAMED]
+        for step in self._waits.keys() - {reason.step for reason in waits}:
+            del self._waits[step]
+        for reason in waits:
+            told = self._waits.get(reason.step)
+            if told is not None and told.code == reason.code and now < told.again:
+                continue
+            pause = INTERVAL_S if told is None or told.code != reason.code else min(2 * told.pause, PAUSE_MAX_S)
+            self._waits[reason.step] = _Told(reason.code, now + pause, pause)
+            say(f"{reason.step}: {reason.brief}")
 
     def notice(self, message: str) -> None:
         """Print the message on a line of its own."""

@@ -1,54 +1,10 @@
-"""Rates and estimates of a run. Pure: time is an argument."""
+"""What the displays say in one line: which run it is, and how far it is."""
 
 from __future__ import annotations
 
-from collections import deque
-
 from windrow.common.quantities import counted, duration, rate
+from windrow.sdk.figures import Figures
 from windrow.sdk.job import Job
-
-WINDOW_S = 20.0
-"""Rates are of this last span: short enough to follow changes, long enough to be calm."""
-
-
-class Figures:
-    """The figures of one run."""
-
-    def __init__(self) -> None:
-        self._moments: deque[tuple[float, int, int]] = deque()
-
-    def add(self, job: Job, now: float) -> None:
-        """Take in the state of the run at `now` (monotonic seconds)."""
-        work = job.parallel
-        self._moments.append((now, work.items.ran, work.mini_batches.ran))
-        while len(self._moments) > 2 and now - self._moments[1][0] >= WINDOW_S:
-            self._moments.popleft()
-
-    def items_per_s(self) -> float | None:
-        """Items run per second; None while unknown."""
-        return self._rate(1)
-
-    def mini_batches_per_s(self) -> float | None:
-        """Mini-batches run per second; None while unknown."""
-        return self._rate(2)
-
-    def remaining_s(self, job: Job) -> float | None:
-        """Seconds until all planned mini-batches have an outcome; None while the totals are not known or nothing
-        advances.
-        """
-        rate, work = self.mini_batches_per_s(), job.parallel
-        if not rate or not all(
-            step.planned or step.state in ("completed", "failed", "cancelled") for step in work.steps
-        ):
-            return None
-        return (work.mini_batches.total - work.mini_batches.done) / rate
-
-    def _rate(self, index: int) -> float | None:
-        if len(self._moments) < 2:
-            return None
-        first, last = self._moments[0], self._moments[-1]
-        elapsed, count = last[0] - first[0], last[index] - first[index]
-        return count / elapsed if elapsed > 0 and count > 0 else None
 
 
 def first_line(job: Job, continued: bool | None) -> str:
