@@ -22,6 +22,7 @@ from windrow.cli import (
     mini_batches,
     node,
     run_start,
+    top,
     validate,
 )
 from windrow.cli import state as state_commands
@@ -316,6 +317,12 @@ app.command(
     short_help="Write a script and a job file for your data.",
     epilog="Example: windrow init photos/. Then: windrow run job.yml",
 )(init.init)
+
+app.command(
+    "top",
+    short_help="Show jobs, nodes and workers live, on the whole screen.",
+    epilog="Example: windrow top last",
+)(top.top)
 
 app.command(
     "validate",

@@ -188,7 +188,7 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
     begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
     if node.state == "lost":
         # A lost node uses and offers nothing.
-        return (*begin, *[""] * 7, node.windrow_version, _why(node))
+        return (*begin, *[""] * 7, node.windrow_version, why_not_ready(node))
     return (
         *begin,
         f"{_figure(node.workers, str)}/{node.slots}",
@@ -199,11 +199,11 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
         str(node.gpu_count),
         _figure(node.silent_s, duration),
         node.windrow_version,
-        _why(node),
+        why_not_ready(node),
     )
 
 
-def _why(node: Node) -> str:
+def why_not_ready(node: Node) -> str:
     """Why the node is not ready, and what to do about it; empty if it is ready."""
     if node.builds and not node.message:
         longest = duration(max(node.builds.values()))

@@ -132,6 +132,11 @@ class Client:
         return self._private is not None
 
     @property
+    def state_folder(self) -> str | None:
+        """The state folder that the client was given; None if it was given a master."""
+        return None if self._state is None else os.fspath(self._state)
+
+    @property
     def runs_nothing(self) -> bool:
         """Whether the master is this client's own, and has no agent yet: unfinished jobs do not continue."""
         return self._private is not None and self._private.runs_nothing

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.errors import UsageError
 from windrow.sdk.job import CAUSES
+from windrow.sdk.node import PHASES
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import job_service_pb2, mini_batch_pb2
@@ -17,7 +18,7 @@ NO_RESULT = "no_result"
 """In place of a cause: `run()` returned, but fewer results than items."""
 
 _ATTEMPT_STATES = ("unknown", "running", "succeeded", "failed", "abandoned")
-_PHASES = ("", "starting", "init", "idle", "loading", "running", "returning", "stopping", "fetching")
+_PHASES = ("", *PHASES[1:])
 
 
 class Attempt(NamedTuple):

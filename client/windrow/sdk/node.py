@@ -19,6 +19,42 @@ _BUILDING = 9
 """WORKER_PHASE_BUILDING."""
 
 
+PHASES = (
+    "unknown",
+    "starting",
+    "init",
+    "idle",
+    "loading",
+    "running",
+    "returning",
+    "stopping",
+    "fetching",
+    "building",
+)
+
+
+class Worker(NamedTuple):
+    """A worker of a node, as of the node's last heartbeat, or a build of an environment (phase `building`).
+
+    Not a worker process of the agent (`windrow_agent.workers`).
+    """
+
+    process_number: int
+    step_id: int
+    """The step that it serves: `Step.step_id`."""
+    phase: str
+    for_s: float
+    """Seconds in this phase, by now."""
+    mini_batch_index: int | None = None
+    """None if it has none."""
+    rss_bytes: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works on a mini-batch."""
+        return self.phase in ("loading", "running", "returning")
+
+
 class Node(NamedTuple):
     """A node at one moment. Memory in bytes, processor use in percent of all processors. What the node uses and runs is
     from its last heartbeat, `silent_s` seconds ago; None if none has arrived since the start of the master or of the
@@ -54,6 +90,8 @@ class Node(NamedTuple):
     """Identifies the process of its agent; another one under the same name differs."""
     ca_good_until: datetime | None = None
     """When the certificates expire that it trusts the master by; None if it has none, or has not reported it."""
+    processes: tuple[Worker, ...] = ()
+    """Its workers and builds."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -63,7 +101,13 @@ class Node(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
         ends = self.ca_good_until.isoformat() if self.ca_good_until is not None else None
-        return {**self._asdict(), "labels": dict(self.labels), "builds": dict(self.builds), "ca_good_until": ends}
+        return {
+            **self._asdict(),
+            "labels": dict(self.labels),
+            "builds": dict(self.builds),
+            "ca_good_until": ends,
+            "processes": [worker._asdict() for worker in self.processes],
+        }
 
 
 def node_from_message(message: node_pb2.Node) -> Node:
@@ -90,4 +134,16 @@ def node_from_message(message: node_pb2.Node) -> Node:
         cordoned=message.cordoned,
         node_incarnation=message.node_incarnation,
         ca_good_until=moment_of(message, "ca_good_until"),
+        processes=tuple(_worker(worker, message.silent_ms / 1000) for worker in message.workers) if heard else (),
+    )
+
+
+def _worker(message: node_pb2.WorkerStatus, silent_s: float) -> Worker:
+    return Worker(
+        process_number=message.process_number,
+        step_id=message.step_id,
+        phase=PHASES[message.phase] if message.phase < len(PHASES) else "unknown",
+        for_s=message.phase_ms / 1000 + silent_s,
+        mini_batch_index=message.mini_batch_index if message.HasField("mini_batch_index") else None,
+        rss_bytes=message.rss_kib * 1024,
     )

@@ -381,7 +381,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         from windrow_master.rpc.views import node_message
 
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
-        return node_message(node, *(heard or (None, 0.0)))
+        heartbeat, heard_s = heard or (None, 0.0)
+        return node_message(node, heartbeat, heard_s, self._writer.core.state.leases)
 
     def workers_of(self, step_id: StepId) -> list[WorkerReport]:
         """What connected nodes last reported of a step's workers."""

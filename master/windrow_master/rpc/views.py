@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,6 +12,8 @@ from windrow.common.failure_kinds import SHORT_RETURN
 from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 
 from windrow_master.core.counters import Counters
+from windrow_master.core.ids import LeaseId
+from windrow_master.core.leases import Lease
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_STEPS, Node
 from windrow_master.core.states import AttemptState, Cause, Phase, StepState
@@ -150,8 +152,15 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
     )
 
 
-def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | None, heard_s: float) -> node_pb2.Node:
-    """Make the message of a node, with its last heartbeat. `heard_s`: when that arrived (monotonic)."""
+def node_message(
+    node: Node,
+    heartbeat: agent_service_pb2.HeartbeatRequest | None,
+    heard_s: float,
+    leases: Mapping[LeaseId, Lease],
+) -> node_pb2.Node:
+    """Make the message of a node, with its last heartbeat. `heard_s`: when that arrived (monotonic). `leases`: those
+    that live, for the mini-batches that its workers have.
+    """
     labels = json.loads(node.labels or b"{}")
     version = labels.pop("windrow_version", "")
     message = node_pb2.Node(
@@ -169,6 +178,10 @@ def node_message(node: Node, heartbeat: agent_service_pb2.HeartbeatRequest | Non
     if heartbeat is not None and heartbeat.node_incarnation == node.node_incarnation:
         message.usage.CopyFrom(heartbeat.usage)
         message.workers.extend(heartbeat.workers)
+        for worker in message.workers:
+            lease = leases.get(LeaseId(worker.lease_id))
+            if lease is not None:
+                worker.mini_batch_index = lease.mini_batch
         message.silent_ms = max(0, int((time.monotonic() - heard_s) * 1000))
         if heartbeat.HasField("ca_good_until"):
             message.ca_good_until.CopyFrom(heartbeat.ca_good_until)

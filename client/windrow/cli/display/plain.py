@@ -75,8 +75,7 @@ class PlainDisplay:
             return
         now = time.monotonic()
         self._figures.add(self._job, now)
-        # That no node takes work is a notice, with what to do.
-        waits = [reason for reason in waits_of(self._job, reasons) if not reason.waits_for_node][:STEPS_NAMED]
+        waits = waits_of(self._job, reasons)[:STEPS_NAMED]
         for step in self._waits.keys() - {reason.step for reason in waits}:
             del self._waits[step]
         for reason in waits:

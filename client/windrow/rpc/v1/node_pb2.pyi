@@ -176,6 +176,7 @@ class WorkerStatus(google.protobuf.message.Message):
     LEASE_ID_FIELD_NUMBER: builtins.int
     PHASE_MS_FIELD_NUMBER: builtins.int
     RSS_KIB_FIELD_NUMBER: builtins.int
+    MINI_BATCH_INDEX_FIELD_NUMBER: builtins.int
     process_number: builtins.int
     """As in processNNN."""
     step_id: builtins.int
@@ -188,6 +189,8 @@ class WorkerStatus(google.protobuf.message.Message):
     """Since when it is in this phase, in ms."""
     rss_kib: builtins.int
     """Resident set, in KiB."""
+    mini_batch_index: builtins.int
+    """The mini-batch of that lease: of a node as the master sees it, not in a heartbeat."""
     def __init__(
         self,
         *,
@@ -197,8 +200,11 @@ class WorkerStatus(google.protobuf.message.Message):
         lease_id: builtins.int = ...,
         phase_ms: builtins.int = ...,
         rss_kib: builtins.int = ...,
+        mini_batch_index: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["lease_id", b"lease_id", "phase", b"phase", "phase_ms", b"phase_ms", "process_number", b"process_number", "rss_kib", b"rss_kib", "step_id", b"step_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "mini_batch_index", b"mini_batch_index"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mini_batch_index", b"_mini_batch_index", "lease_id", b"lease_id", "mini_batch_index", b"mini_batch_index", "phase", b"phase", "phase_ms", b"phase_ms", "process_number", b"process_number", "rss_kib", b"rss_kib", "step_id", b"step_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_mini_batch_index", b"_mini_batch_index"]) -> typing.Literal["mini_batch_index"] | None: ...
 
 global___WorkerStatus = WorkerStatus
 
