@@ -191,6 +191,7 @@ ELSEWHERE = {
     (ROWS, "windrow job rows last"): "tests/integration/test_integration_rows.py",
     (ROWS, 'windrow job query last "select digit, count(*) from rows group by digit"'): "the same",
     (ROWS, "import windrow"): "the same",
+    (WATCH, "windrow top"): "needs a terminal; tests/client/test_client_top.py",
     (GPUS, "def init():"): "needs a GPU and torch",
     (GROUPS, "pip install 'windrow[partition]'"): "the test of the script above runs the second line",
     (README, "mkdir -p code texts"): "tests/examples/test_examples_end_to_end.py runs it, and the next one",

@@ -19,7 +19,8 @@ from windrow.cli.display.lines import progress_line
 from windrow.cli.display.plain import PlainDisplay
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.figures import Figures
-from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
+from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step, StepReason
+from windrow.sdk.waiting import waits_line
 from windrow.spec.naming.datastores import read_datastores
 
 
@@ -144,6 +145,23 @@ def test_a_plain_line_names_a_few_steps_and_counts_the_others(capsys: pytest.Cap
     assert line.endswith(" (s0 concatenating, s2 running, s3 running, s4 running, s5 running, 294 more steps)\n")
     PlainDisplay().show(job._replace(steps=steps[:3]))
     assert capsys.readouterr().err.endswith(" (s0 concatenating, s2 running)\n")
+
+
+def test_what_hundreds_of_steps_wait_for_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    one = moment(items=0, total=10)
+    job = one._replace(steps=tuple(one.steps[0]._replace(name=f"s{number}") for number in range(300)))
+    display = PlainDisplay()
+    display.begin(job, continued=False)
+    capsys.readouterr()
+    waits = [StepReason(step.name, "DIVIDING_INPUT", "…", "listing the input for 3 s") for step in job.steps]
+    display.show_reasons([*waits[:299], StepReason("s299", "WAITS_FOR_STEPS", "…", "waits for s0")])
+    display.show_reasons([*waits[1:298], StepReason("s0", "RUNNING", "…", "2 mini-batches leased")])
+    assert capsys.readouterr().err.splitlines() == [
+        "299 steps: listing the input for 3 s",
+        "s0: 2 mini-batches leased",
+    ]
+    assert waits_line(job, waits[:2]) == "2 steps: listing the input for 3 s"
+    assert waits_line(one, [StepReason("s", "X", "…", "brief")]) == "brief"
 
 
 def test_what_is_taken_over_tells_nothing_of_the_rate() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from windrow.cli import exit_codes
 
+NAMED_MAX = 5
+
 
 def without_threshold(document: Mapping[str, Any]) -> list[str]:
     """The parallel steps for which nobody has said how many failures they may tolerate: the job file sets no
@@ -28,7 +30,8 @@ def tolerance_note(document: Mapping[str, Any], *, tolerate: bool) -> str:
     names = without_threshold(document)
     if not names or tolerate:
         return ""
-    steps = f"Step {names[0]} sets" if len(names) == 1 else f"Steps {', '.join(names)} set"
+    more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+    steps = f"Step {names[0]} sets" if len(names) == 1 else f"Steps {', '.join(names[:NAMED_MAX])}{more} set"
     return (
         f"{steps} no threshold: any number of failures is tolerated. If items fail, the exit code is "
         f"{exit_codes.TOLERATED_FAILURES} (with --tolerate: {exit_codes.DONE})."

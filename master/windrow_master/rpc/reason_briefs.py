@@ -79,4 +79,5 @@ def _waiting(reason: Reason) -> str:
         case Code.NODES_FULL:
             return f"{listed(reason.nodes)} takes none of its work at the moment"
         case _:
-            return f"no free slot: taken by {listed_counts(reason)}"
+            more = f" and {counted(len(reason.counts) - 1, 'more step')}" if len(reason.counts) > 1 else ""
+            return f"no free slot: taken by {listed_counts(reason._replace(counts=reason.counts[:1]))}{more}"

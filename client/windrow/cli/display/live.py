@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REFRESH_S = 0.2
+START_S = 1.5
+"""After this time the display is there, whatever is known."""
 
 
 class LiveDisplay:
@@ -35,12 +37,13 @@ class LiveDisplay:
         self._job: Job | None = None
         self._nodes: Sequence[Node] = ()
         self._reasons: Sequence[StepReason] = ()
-        self._drawn_at = 0.0
+        self._begun_s = self._drawn_at = 0.0
         self._ended = False
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
         self._job = job
+        self._begun_s = time.monotonic()
         self._figures.begin(job, time.monotonic(), datetime.now(UTC) if continued is None else None)
         say(first_line(job, continued))
 
@@ -75,6 +78,9 @@ class LiveDisplay:
     def tick(self) -> None:
         """Draw, at most every REFRESH_S seconds."""
         now = time.monotonic()
+        if self._live is None and self._job is not None and now - self._begun_s >= START_S and not self._ended:
+            # The master is too busy to say more.
+            self._start()
         if self._live is None or self._job is None or now - self._drawn_at < REFRESH_S:
             return
         self._drawn_at = now

@@ -54,16 +54,20 @@ def live_frame(job: Job, lines: Lines, width: int, height: int) -> RenderableTyp
 
 
 def chosen_steps(steps: Sequence[Step], room: int) -> list[Step]:
-    """All steps if there is room for them, else those at work, then those that failed; in their order."""
+    """All steps if there is room for them, else those with leases, then others at work, then those that failed; in
+    their order.
+    """
     if len(steps) <= room:
         return list(steps)
     order = sorted(range(len(steps)), key=lambda index: (_rank(steps[index]), index))
-    worth = [index for index in order if _rank(steps[index]) < 2]
+    worth = [index for index in order if _rank(steps[index]) < 3]
     return [steps[index] for index in sorted(worth[:room])]
 
 
 def _rank(step: Step) -> int:
-    return 0 if step.state in _AT_WORK else 1 if step.state == "failed" else 2
+    if step.state in _AT_WORK:
+        return 0 if step.mini_batches.leased else 1
+    return 2 if step.state == "failed" else 3
 
 
 def sums_of(steps: Sequence[Step]) -> str:

@@ -13,7 +13,7 @@ from windrow.common.quantities import counted
 from windrow.sdk.figures import Figures
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
-from windrow.sdk.waiting import waits_of
+from windrow.sdk.waiting import grouped, waits_of
 
 INTERVAL_S = 5.0
 PAUSE_MAX_S = 60.0
@@ -23,9 +23,8 @@ STEPS_NAMED = 5
 
 
 class _Told(NamedTuple):
-    """What was said of a step: why it waits, when that is said again (monotonic), and the pause until then."""
+    """When what is waited for is said again (monotonic), and the pause until then."""
 
-    code: str
     again: float
     pause: float
 
@@ -42,7 +41,7 @@ class PlainDisplay:
         self._shown = ""
         self._states: tuple[str, ...] = ()
         self._job: Job | None = None
-        self._waits: dict[str, _Told] = {}
+        self._told: dict[tuple[str, str], _Told] = {}
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
@@ -75,16 +74,18 @@ class PlainDisplay:
             return
         now = time.monotonic()
         self._figures.add(self._job, now)
-        waits = waits_of(self._job, reasons)[:STEPS_NAMED]
-        for step in self._waits.keys() - {reason.step for reason in waits}:
-            del self._waits[step]
-        for reason in waits:
-            told = self._waits.get(reason.step)
-            if told is not None and told.code == reason.code and now < told.again:
+        few = len(self._job.steps) <= STEPS_NAMED
+        # In a pipeline of hundreds, steps begin and end all the time: only what they wait for is news.
+        waits = {(wait.code, wait.steps[0] if few else ""): wait.line for wait in grouped(waits_of(self._job, reasons))}
+        for key in self._told.keys() - waits.keys():
+            del self._told[key]
+        for key, line in waits.items():
+            told = self._told.get(key)
+            if told is not None and now < told.again:
                 continue
-            pause = INTERVAL_S if told is None or told.code != reason.code else min(2 * told.pause, PAUSE_MAX_S)
-            self._waits[reason.step] = _Told(reason.code, now + pause, pause)
-            say(f"{reason.step}: {reason.brief}")
+            pause = INTERVAL_S if told is None else min(2 * told.pause, PAUSE_MAX_S)
+            self._told[key] = _Told(now + pause, pause)
+            say(line)
 
     def notice(self, message: str) -> None:
         """Print the message on a line of its own."""
