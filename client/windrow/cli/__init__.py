@@ -47,19 +47,43 @@ def main() -> None:
         options = run_options.parse(arguments[1:])
         if options is not None:
             leave(run_start.run(options))
+    if "_WINDROW_COMPLETE" not in os.environ:
+        leave(_ask(arguments))
+    leave(_run_app(arguments))
+
+
+def _ask(arguments: list[str]) -> int:
+    """Run a command; one that asks about a state folder has its private master started before its own imports."""
+    from windrow.cli.early_start import asked_folder
+
+    folder = asked_folder(arguments)
+    if folder is None:
+        return _run_app(arguments)
+    from windrow.embedded import early_session
+
+    try:
+        early_session.begin(folder)
+        return _run_app(arguments)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        early_session.close()
+
+
+def _run_app(arguments: list[str]) -> int:
+    """Load the application, and run the command; return its exit code, or end the process with it."""
     if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
         from windrow.cli.agent import run_alone as run_app
     else:
         from windrow.cli.app import run_app
 
     try:
-        code = run_app()
+        return run_app()
     except OSError as error:
         from windrow.cli.messages import report
 
         # It reports a full disk behind standard output, and raises anything else.
-        code = report(error, "text")
-    leave(code)
+        return report(error, "text")
 
 
 def leave(code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from windrow.embedded import state_folder
+from windrow.embedded import early_session, state_folder
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.errors import StateFolderError
 from windrow.rpc.contexts import Access
@@ -31,7 +31,9 @@ class PrivateMaster:
         """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
         self._state = state
         self._changing = threading.Lock()
-        self._session: Session | None = open_session(state, with_agent=False, must_exist=not new)
+        self._session: Session | None = early_session.take(state) or open_session(
+            state, with_agent=False, must_exist=not new
+        )
         try:
             self.access = Access(self._session.wait_ready())
         except BaseException:
