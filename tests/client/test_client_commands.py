@@ -11,8 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+import typer
 import windrow
 from client_workspace import Workspace, end, served_fleet, wait_until
+from typer.main import get_command
+from windrow.cli.app import app
 from windrow.cli.completion import node_names
 from windrow.errors import JobFailed, NotFound, RequestRefused
 
@@ -126,7 +129,8 @@ def test_a_node_is_set_aside_and_taken_back_by_the_sdk(fleet: Fleet) -> None:
 
 def test_names_of_nodes_are_completed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDROW_MASTER", fleet.address)
-    assert (node_names("o"), node_names("x")) == (["one"], [])
+    line = typer.Context(get_command(app))
+    assert (node_names(line, "o"), node_names(line, "x")) == (["one"], [])
 
 
 @pytest.mark.parametrize(

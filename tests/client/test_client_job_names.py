@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 import windrow
 from client_workspace import Workspace, served_master, wait_until
+from typer.main import get_command
+from windrow.cli.app import app
 from windrow.cli.completion import job_and_step_names, job_names
 from windrow.errors import NotFound, UsageError
 from windrow.sdk import job_names as names
@@ -123,11 +126,12 @@ def test_python_finds_jobs_by_such_names_only_when_asked(ended: Workspace) -> No
 def test_the_shell_completes_them(ended: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     with served_master(ended, ended.folder, state=str(ended.state)) as address:
         monkeypatch.setenv("WINDROW_MASTER", address)
-        assert job_names("") == ["last", "digits", "sort-b", "sort-a"]
-        assert job_names("l") == ["last"]
-        assert job_and_step_names("sort") == ["sort-b", "sort-a"]
-        assert job_and_step_names("last:s") == ["last:score"]
-        assert job_and_step_names("sort:s") == []
+        line = typer.Context(get_command(app))
+        assert job_names(line, "") == ["last", "digits", "sort-b", "sort-a"]
+        assert job_names(line, "l") == ["last"]
+        assert job_and_step_names(line, "sort") == ["sort-b", "sort-a"]
+        assert job_and_step_names(line, "last:s") == ["last:score"]
+        assert job_and_step_names(line, "sort:s") == []
 
 
 def test_there_is_no_last_job_yet(workspace: Workspace) -> None:

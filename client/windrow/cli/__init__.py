@@ -49,6 +49,10 @@ def main() -> None:
             leave(run_start.run(options))
     if "_WINDROW_COMPLETE" not in os.environ:
         leave(_ask(arguments))
+    if os.environ["_WINDROW_COMPLETE"] == "complete_bash":
+        from windrow.cli.bash_words import complete
+
+        leave(complete(lambda: _run_app(arguments)))
     leave(_run_app(arguments))
 
 
