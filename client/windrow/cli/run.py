@@ -84,7 +84,7 @@ class _Run:
         """Run the job, from its file to the summary."""
         from windrow.cli.display.preparation import Preparation
 
-        self._preparation = Preparation(self._say)
+        self._preparation = Preparation(self._tell_stage)
         self._preparation.stage(f"Reading {self._options.job_file or 'the options'} …")
         loaded = self._load() if self._options.job_file else None
         session = self._opened()
@@ -336,6 +336,11 @@ class _Run:
             self._display.notice(message)
         else:
             say(message)
+
+    def _tell_stage(self, words: str) -> None:
+        """Programs, and those who want no progress, are not told what is done before the job begins."""
+        if self._options.form != "json" and not self._options.no_progress:
+            say(words)
 
     def _same_command(self) -> str:
         arguments = [argument for argument in sys.argv[1:] if argument not in ("--restart",)]
