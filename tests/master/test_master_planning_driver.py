@@ -56,6 +56,7 @@ def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
         "roots": None,
         "rows_folder": None,
         "earlier": None,
+        "slow": [],
     }
     submitted: list[Any] = []
     killed: set[int] = set()
