@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from client_workspace import Workspace
+from windrow.cli.bundles import open_bundle
+from windrow.errors import UsageError
 from windrow.storage.recipe_files import below, local_files, only
 
 SCRIPT = """\
@@ -238,6 +240,47 @@ def test_a_bundle_with_something_wrong_runs_nothing(
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.rglob("escaped"))
+
+
+def test_a_flipped_bit_is_found_or_changes_nothing_that_runs(tmp_path: Path) -> None:
+    workspace = files_job(tmp_path)
+    bundled(workspace, "files", "0", "-o", "b.zip")
+    whole = (workspace.folder / "b.zip").read_bytes()
+
+    def contents(name: str, data: bytes) -> dict[str, bytes]:
+        """What is unpacked, by its path."""
+        folder = tmp_path / name
+        folder.mkdir()
+        (tmp_path / f"{name}.zip").write_bytes(data)
+        open_bundle(tmp_path / f"{name}.zip", folder)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    expected = contents("whole", whole)
+    refused = 0
+    for at in range(0, len(whole), max(1, len(whole) // 400)):
+        flipped = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+        try:
+            assert contents(f"flipped{at}", flipped) == expected
+        except UsageError:
+            refused += 1
+    assert refused > 50
+
+
+@pytest.mark.parametrize("key", ["step", "assignment", "inputs", "files", "secrets", "format", "item", "items"])
+def test_a_document_of_another_form_is_no_bundle(tmp_path: Path, key: str) -> None:
+    workspace = files_job(tmp_path)
+    bundled(workspace, "files", "0", "-o", "b.zip")
+    with zipfile.ZipFile(workspace.folder / "b.zip") as old, zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
+        for info in old.infolist():
+            data = old.read(info)
+            if info.filename == "bundle.json":
+                document = json.loads(data)
+                assert document[key] != "?"
+                data = json.dumps({**document, key: "?"}).encode()
+            other.writestr(info.filename, data)
+    done = workspace.run("mb", "replay", str(tmp_path / "other.zip"))
+    words = "was made by Windrow" if key == "format" else "is not a bundle, or is damaged"
+    assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
 def test_local_paths_of_every_kind_of_recipe_move_below_a_folder() -> None:

@@ -14,9 +14,12 @@ import platform
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.protobuf.message import DecodeError
 
 import windrow
 from windrow.common.quantities import counted, size
@@ -42,6 +45,12 @@ _SECRET = re.compile(
     r"(?i)(secret|passw|token|credential|(api|access|account)[-_]?key|connection[-_]?str|\bsas\b|_key$)"
 )
 _DOCUMENT_BYTES_MAX = 64 << 20
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, DecodeError),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
+"""What reading a damaged archive, or a document that is not of this form, may raise. RuntimeError: zipfile says so of
+what is encrypted, or packed in a way that it does not know."""
 
 
 class Written(NamedTuple):
@@ -54,9 +63,14 @@ class Written(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A bundle that is unpacked in `folder`, with its paths moved there."""
+    """A bundle that is unpacked in a folder, with its paths moved there. `item`: the only one to run; None for all.
+    `items`: in words. `secrets`: the names of what was left out.
+    """
 
-    document: dict[str, Any]
+    job_id: str
+    item: int | None
+    items: list[str]
+    secrets: list[str]
     step: work_pb2.StepSpec
     assignment: work_pb2.Assignment
     inputs: dict[str, str]
@@ -133,20 +147,24 @@ def open_bundle(path: Path, folder: Path) -> Opened:
                 if info.filename in wanted:
                     _extract(archive, info, folder, sizes.get(info.filename))
                     wanted.discard(info.filename)
-    except (zipfile.BadZipFile, EOFError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+        if wanted:
+            raise UsageError(f"{path} is not complete: {', '.join(sorted(wanted))} is missing. Ask for it again.")
+        for one in document["files"] or ():
+            os.utime(folder / DATA / one["path"].lstrip("/"), ns=(one["mtime_ns"], one["mtime_ns"]))
+        step = work_pb2.StepSpec.FromString(base64.b64decode(document["step"], validate=True))
+        assignment = work_pb2.Assignment.FromString(base64.b64decode(document["assignment"], validate=True))
+        inputs = dict(document["inputs"])
+        if document["files"] is not None:
+            inputs = _move(step, assignment, inputs, str(folder / DATA))
+        item = document["item"]
+        if item is not None and type(item) is not int:
+            raise TypeError("item is not a number")
+        job_id, items, secrets = str(document["job_id"]), _texts(document, "items"), _texts(document, "secrets")
+    except _DAMAGED as error:
         raise UsageError(f"{path} is not a bundle, or is damaged: {error}. Ask for it again.") from error
     except OSError as error:
         raise UsageError(f"The bundle {path} cannot be read: {error.strerror or error}.") from error
-    if wanted:
-        raise UsageError(f"{path} is not complete: {', '.join(sorted(wanted))} is missing. Ask for it again.")
-    for one in document["files"] or ():
-        os.utime(folder / DATA / one["path"].lstrip("/"), ns=(one["mtime_ns"], one["mtime_ns"]))
-    step = work_pb2.StepSpec.FromString(base64.b64decode(document["step"]))
-    assignment = work_pb2.Assignment.FromString(base64.b64decode(document["assignment"]))
-    inputs = dict(document["inputs"])
-    if document["files"] is not None:
-        inputs = _move(step, assignment, inputs, str(folder / DATA))
-    return Opened(document, step, assignment, inputs, folder / CODE)
+    return Opened(job_id, item, items, secrets, step, assignment, inputs, folder / CODE)
 
 
 # Writing.
@@ -297,6 +315,14 @@ def _document(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
             "Install that version to run it."
         )
     return dict(document)
+
+
+def _texts(document: dict[str, Any], key: str) -> list[str]:
+    """A list of texts. Raises TypeError if it is none."""
+    found = document[key]
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise TypeError(f"{key} is not a list of texts")
+    return found
 
 
 def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path, expected: int | None) -> None:

@@ -124,9 +124,9 @@ class Replay:
             unpacked = self._folder / "bundle"
             unpacked.mkdir()
             opened = open_bundle(bundle, unpacked)
-            spec, document = opened.step, opened.document
+            spec = opened.step
             if item is None:
-                item = document["item"]
+                item = opened.item
             _check_wanted(spec, item=item, pdb=pdb)
             if code is not None:
                 code = _checked_code(code, spec.entry_script)
@@ -144,11 +144,11 @@ class Replay:
                 pdb=pdb,
                 write_outputs=False,
                 master="",
-                passed=document["secrets"],
+                passed=opened.secrets,
             )
-        if document["secrets"]:
-            say(f"The bundle is without {', '.join(document['secrets'])}: the script gets what this environment has.")
-        _introduce(document["job_id"], spec, opened.assignment, document["items"], 0, code, write_outputs=False)
+        if opened.secrets:
+            say(f"The bundle is without {', '.join(opened.secrets)}: the script gets what this environment has.")
+        _introduce(opened.job_id, spec, opened.assignment, opened.items, 0, code, write_outputs=False)
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
