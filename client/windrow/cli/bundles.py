@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SUFFIX = ".zip"
-DATA_MB = 100
-"""By default, data of more megabytes than this stays out."""
 DOCUMENT, CODE, TRACEBACK, README, DATA = "bundle.json", "code.tar", "traceback.txt", "README.txt", "data"
 LEFT_OUT = "left-out"
 """What stands in place of a secret argument."""
@@ -78,7 +76,7 @@ class Opened(NamedTuple):
 
 
 def write_bundle(
-    client: Client, job_id: str, index: int, step: str | None, *, item: int | None, target: Path, data_mb: int = DATA_MB
+    client: Client, job_id: str, index: int, step: str | None, *, item: int | None, target: Path, data_mb: int
 ) -> Written:
     """Write the bundle of a mini-batch, whole or not at all. `item`: of one of its items alone.
 

@@ -27,6 +27,14 @@ FOLDED_WIDTH = 20
 """The first and the last column may be folded to this width; the others are never folded."""
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, cut in its middle: names often differ at their ends."""
+    if len(text) <= most:
+        return text
+    keep = (most - 1) // 2
+    return f"{text[: most - 1 - keep]}…{text[-keep:]}" if keep else text[:most]
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds: bool = True) -> None:
     """Print a table. A column whose name begins with `>` is aligned to the right.
 

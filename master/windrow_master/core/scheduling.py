@@ -16,7 +16,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.pace import rate_left
 from windrow_master.core.pools import working_nodes
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
-from windrow_master.core.speculation import begin_again, straggler_due_s, stragglers
+from windrow_master.core.speculation import begin_again, late_moments_s, stragglers
 from windrow_master.core.standing import Past
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
@@ -71,7 +71,7 @@ def placement_due_s(state: CoreState, step: Step) -> float:
     timing = state.timing
     moments = [waiting[0][0] + timing.retry_wait_s for waiting in step.ready.retries.values()]
     if step.settings.speculate:
-        moments += straggler_due_s(state, step)
+        moments += late_moments_s(state, step)
     wants_more = step.settings.speculate or len(step.ready.delayed) < len(step.ready)
     if step.settings.rate_per_s < math.inf and wants_more:
         moments.append(step.pace.due_s)

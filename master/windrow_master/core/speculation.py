@@ -39,7 +39,7 @@ def stragglers(state: CoreState, step: Step, now: Moment) -> list[Lease]:
     return sorted(late, key=lambda lease: (lease.granted_s, lease.lease_id))
 
 
-def straggler_due_s(state: CoreState, step: Step) -> list[float]:
+def late_moments_s(state: CoreState, step: Step) -> list[float]:
     """The moments (monotonic) from which leases count as stragglers, unless something else comes first."""
     if not _is_waiting_for_last(step):
         return []

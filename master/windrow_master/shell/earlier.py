@@ -21,7 +21,7 @@ from windrow_master.core.states import MiniBatchState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD
-from windrow_master.shell.slow_before import slow_before
+from windrow_master.shell.slow_before import completed_before, slow_in
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import StoreReader
@@ -80,11 +80,17 @@ class EarlierJobs:
         self._uploads = None if uploads is None else uploads.for_planner()
         self._reader = reader
         self._files = files
+        self._before: tuple[str, dict[str, StepRow]] = ("", {})
+        """A job, and the steps of its name that completed before (`slow_before`): a job may have a thousand steps."""
 
     def slow_in(self, job_id: str, display_name: str, step_name: str) -> list[tuple[int, int, int]]:
         """Which mini-batches were slow before (`slow_before`). Damage elsewhere is no reason not to begin."""
         try:
-            return slow_before(self._reader, job_id, display_name, step_name)
+            of, before = self._before
+            if of != job_id:
+                before = completed_before(self._reader, job_id, display_name)
+                self._before = job_id, before
+            return slow_in(self._reader, before[step_name]) if step_name in before else []
         except DatabaseDamaged:
             raise
         except StateDamaged:

@@ -6,7 +6,6 @@ Only a hint: a mini-batch is known again by the length and the checksum of its r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windrow_master.core.counters import Counters
@@ -28,26 +27,25 @@ RANK = 1 << 40
 """More than any size: what is known to be slow begins before what is only large."""
 
 
-def slow_before(reader: StoreReader, job_id: str, display_name: str, step_name: str) -> list[tuple[int, int, int]]:
-    """Return (length of the recipe, its crc32, rank) of mini-batches that were slow in the newest completed step of
-    this name in another job of this display name; empty if there is none, or nothing was slow. Raises StateError.
-    """
-    for step in _steps_before(reader, job_id, display_name, step_name):
-        counters = Counters.from_json(step.counters)
-        ran = counters.succeeded - counters.taken_over
-        if ran < 2 or counters.planned > MINI_BATCHES_MAX:
-            return []
-        from_us = max(SLOW_FROM_US, SLOW_FACTOR * counters.elapsed_us // ran)
-        found = reader.longest_of(step.step_id, from_us, SLOW_MAX)
-        return [(length, crc32, RANK + elapsed_us // 1000) for length, crc32, elapsed_us in found]
-    return []
-
-
-def _steps_before(reader: StoreReader, job_id: str, display_name: str, step_name: str) -> Iterator[StepRow]:
-    """Completed steps of this name, those of the newest job first."""
+def completed_before(reader: StoreReader, job_id: str, display_name: str) -> dict[str, StepRow]:
+    """The newest completed step of each name in other jobs of this display name. Raises StateError."""
+    found: dict[str, StepRow] = {}
     for job in reader.jobs_newest_first(JOBS_LOOKED_AT):
-        if job.job_id == job_id or json.loads(job.document).get("display_name") != display_name:
-            continue
-        for step in reader.steps_of(job.job_key):
-            if step.name == step_name and step.state == StepState.COMPLETED:
-                yield step
+        if job.job_id != job_id and json.loads(job.document).get("display_name") == display_name:
+            for step in reader.steps_of(job.job_key):
+                if step.state == StepState.COMPLETED:
+                    found.setdefault(step.name, step)
+    return found
+
+
+def slow_in(reader: StoreReader, step: StepRow) -> list[tuple[int, int, int]]:
+    """Return (length of the recipe, its crc32, rank) of mini-batches that were slow in a step; empty if none was.
+    Raises StateError.
+    """
+    counters = Counters.from_json(step.counters)
+    ran = counters.succeeded - counters.taken_over
+    if ran < 2 or counters.planned > MINI_BATCHES_MAX:
+        return []
+    from_us = max(SLOW_FROM_US, SLOW_FACTOR * counters.elapsed_us // ran)
+    found = reader.longest_of(step.step_id, from_us, SLOW_MAX)
+    return [(length, crc32, RANK + elapsed_us // 1000) for length, crc32, elapsed_us in found]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from windrow.cli.display.figures import Figures, age_s, first_line
 from windrow.cli.display.waiting import lull_s, waiting_line
 from windrow.cli.messages import say
+from windrow.cli.tables import shortened
 from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.job import Job, Step, StepReason
 from windrow.sdk.node import Node
@@ -144,7 +145,7 @@ class LiveDisplay:
             colour = "red" if step.state == "failed" else "green" if step.state == "completed" else "cyan"
             total = batches.total if step.planned or batches.total else None
             table.add_row(
-                Text(_shortened(step.name), style="bold", no_wrap=True),
+                Text(shortened(step.name, NAME_MAX), style="bold", no_wrap=True),
                 ProgressBar(
                     total=total or 1,
                     completed=batches.done,
@@ -207,11 +208,6 @@ def steps_shown(steps: Sequence[Step], most: int) -> tuple[list[Step], str]:
             left[steps[at].state] = left.get(steps[at].state, 0) + 1
     counts = ", ".join(f"{count:,} {state}" for state, count in left.items())
     return [steps[at] for at in sorted(shown)], f"… and {counted(sum(left.values()), 'more step')}: {counts}"
-
-
-def _shortened(name: str) -> str:
-    keep = (NAME_MAX - 1) // 2
-    return name if len(name) <= NAME_MAX else f"{name[: NAME_MAX - 1 - keep]}…{name[-keep:]}"
 
 
 def _counts(step: Step, *, narrow: bool) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windrow.cli.display.waiting import WORKER_WORDS
-from windrow.cli.tables import COLOURS
+from windrow.cli.tables import COLOURS, shortened
 from windrow.cli.top.moment import UNENDED, JobFigures, Moment
 from windrow.common.quantities import brief_duration, counted, duration, rate, size
 from windrow.sdk.job import Job, Step
@@ -72,13 +72,6 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _short(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    keep = (most - 1) // 2
-    return f"{text[: most - 1 - keep]}…{text[-keep:]}" if keep else text[:most]
-
-
 # Jobs
 
 
@@ -95,7 +88,7 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     table = _table("JOB", headings[0], "PROGRESS", *headings[1:])
     for (job, step), (state, *others) in zip(shown, cells, strict=True):
         table.add_row(
-            Text(_short(job.job_id, name) if step is None else f"  {_short(step.name, name - 2)}"),
+            Text(shortened(job.job_id, name) if step is None else f"  {shortened(step.name, name - 2)}"),
             Text(state, style=COLOURS.get(state, "")),
             _bar(step if step is not None else job, bar),
             *others,
@@ -106,14 +99,14 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
 def _cells(job: Job, step: Step | None, figures: JobFigures | None, *, wide: bool) -> list[str]:
     """What a row says beside name and bar."""
     told: Job | Step = job if step is None else step
-    known = figures is not None and step is None
+    pace = figures if figures is not None and step is None else JobFigures(0.0, None, None)
     return [
         _state(told),
         _done(told),
-        rate(figures.items_per_s, "items") if known and figures is not None and figures.items_per_s else "",
-        duration(figures.remaining_s) if known and figures is not None and figures.remaining_s is not None else "",
+        rate(pace.items_per_s, "items") if pace.items_per_s else "",
+        duration(pace.remaining_s) if pace.remaining_s is not None else "",
         f"{told.items.failed:,}" if told.items.failed else "",
-        *[brief_duration(figures.age_s) if known and figures is not None and figures.age_s else ""] * wide,
+        *[brief_duration(pace.age_s) if pace.age_s else ""] * wide,
     ]
 
 
@@ -161,7 +154,7 @@ def _nodes(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     for node in shown:
         state = f"{node.state},cordoned" if node.cordoned else node.state
         table.add_row(
-            Text(_short(node.node_id, max(NAME_MIN, width - 62))),
+            Text(shortened(node.node_id, max(NAME_MIN, width - 62))),
             Text(state, style=COLOURS.get(state, "yellow")),
             f"{node.workers}/{node.slots}" if node.workers is not None else f"?/{node.slots}",
             f"{node.leases:,}",
@@ -190,7 +183,7 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     shown = moment.workers[:lines]
     cells = [
         (
-            _short(node.node_id, NAME_MIN * (2 if wide else 1)),
+            shortened(node.node_id, NAME_MIN * (2 if wide else 1)),
             f"{worker.process_number:03d}",
             "starting" if worker.phase == "starting" else WORKER_WORDS.get(worker.phase, worker.phase),
             brief_duration(worker.phase_s + (node.silent_s or 0.0)),
@@ -205,7 +198,7 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
         table.add_row(
             Text(node_id),
             number,
-            Text(_short(f"{job_id}:{step}" if job_id else "", name)),
+            Text(shortened(f"{job_id}:{step}" if job_id else "", name)),
             Text(does, style=COLOURED_PHASES.get(worker.phase, "dim")),
             *others,
         )

@@ -97,6 +97,8 @@ LONGEST_QUERY = f"""
     FROM attempt AS a JOIN mini_batch AS m ON m.key = a.step_id << {MINI_BATCH_SHIFT} | a.mini_batch
     WHERE a.step_id = ? AND a.state = {int(AttemptState.SUCCEEDED)} AND a.elapsed_us > ?
     ORDER BY a.elapsed_us DESC, a.mini_batch LIMIT ?"""
+"""The longest attempts that succeeded. Only a hint for the next job, so that no check value is looked at."""
+
 MOST_TRIED_QUERY = f"""
     SELECT mini_batch, count(*), sum(state = {int(AttemptState.FAILED)}) FROM attempt
     WHERE step_id = ? AND state <> {int(AttemptState.SUCCEEDED)}
