@@ -11,9 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+import typer
 import windrow
 from client_workspace import Workspace, end, served_fleet, wait_until
 from windrow.cli.completion import node_names
+from windrow.cli.explain import explain
+from windrow.cli.options import OutputForm
 from windrow.errors import JobFailed, NotFound, RequestRefused
 
 CONTENTS = ["a", "b", "raise", "c"]
@@ -299,3 +302,20 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--set", "inputs.data.path=/nowhere")
     assert done.returncode == 2 and "/nowhere" in done.stderr
     assert names() == before
+
+
+def test_explain_says_what_the_time_went_into(
+    fleet: Fleet, job_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explained(form: OutputForm = OutputForm.TEXT) -> str:
+        with pytest.raises(typer.Exit):
+            explain(job_id, fleet.address, output=form)
+        return capsys.readouterr().out
+
+    assert "workers' time" not in explained(), "a job of a few seconds says little about the next one"
+    monkeypatch.setattr("windrow.job_page.verdict.SUGGESTED_FROM_S", 0.0)
+    told = explained()
+    assert "The job took " in told and "Of its workers' time, " in told
+    pace = json.loads(explained(OutputForm.JSON))["pace"]
+    assert pace["sentences"] and all(sentence in told for sentence in pace["sentences"])
+    assert all(f"  - {one['text']}" in told for one in pace["suggestions"])

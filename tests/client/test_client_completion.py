@@ -33,7 +33,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def replies(workspace: Workspace, *words: str) -> list[str]:
     """What bash offers for the last of these words, as it parts a line into them."""
-    script = SCRIPT.format(bin=Path(WINDROW).parent, words=" ".join(map(shlex.quote, words)), at=len(words) - 1)
+    script = SCRIPT.format(
+        bin=shlex.quote(str(Path(WINDROW).parent)), words=" ".join(map(shlex.quote, words)), at=len(words) - 1
+    )
     done = subprocess.run(
         ["bash", "--norc", "-c", script], cwd=workspace.folder, env=workspace.environment(), capture_output=True,
         text=True, check=True, timeout=60,

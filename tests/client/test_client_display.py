@@ -8,12 +8,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from windrow.cli.display.figures import Figures, age_s
 from windrow.cli.display.live import steps_shown
 from windrow.cli.display.plain import PlainDisplay
-from windrow.cli.display.waiting import waiting_line
+from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, JobState, MiniBatchCounts, Step, StepReason
-from windrow.sdk.node import Node, Worker
+from windrow.sdk.waiting import waiting_line
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -26,44 +25,24 @@ def job(*steps: Step, **more: object) -> Job:
     return Job("j", "j", JobState.RUNNING, steps=steps or (step(),), **more)  # type: ignore[arg-type]
 
 
-def node(*phases: tuple[str, float], name: str = "a", step_id: int = 1, **more: object) -> Node:
-    processes = tuple(
-        Worker(number, step_id, phase, seconds, 1 << 20) for number, (phase, seconds) in enumerate(phases)
-    )
-    return Node(name, "ready", processes=processes, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("code", "nodes", "words"),
-    [
-        ("WORKERS_STARTING", [node(("init", 12.0), ("init", 3.0)), node(("init", 9.4), name="b")],
-         "init() for 12 s on 3 workers"),
-        ("WORKERS_STARTING", [node(("starting", 2.0), ("init", 75.0))],
-         "init() for 1 min 15 s on 1 worker, starting Python and loading the script for 2 s on 1 worker"),
-        ("RUNNING", [node(("running", 40.0), ("idle", 40.0), silent_s=2.0)], "run() for 42 s on 1 worker"),
-        ("WORKERS_STARTING", [], "starting workers"),
-        ("WORKERS_STARTING", [node(("init", 5.0), step_id=2)], "starting workers"),
-        ("WORKERS_STARTING", [node(builds={1: 30.0})], "building its environment for 30 s on a"),
-        ("WORKERS_STARTING", [node(builds={1: 30.0}), node(builds={1: 31.0}, name="b")],
-         "building its environment for 31 s on 2 nodes"),
-        ("DIVIDING_INPUT", [], "listing its input"),
-        ("NO_NODE", [], "No node is connected: the job waits for one"),
-        ("GATHERING_ROWS", [], "gathering rows"),
-    ],
-)  # fmt: skip
-def test_it_says_what_a_step_waits_for(code: str, nodes: list[Node], words: str) -> None:
-    reason = StepReason("score", code, "No node is connected: the job waits for one. See `windrow node list`.")
-    assert waiting_line(job(), [reason], nodes) == words
-
-
-def test_steps_are_named_where_there_are_several() -> None:
+def test_steps_that_wait_for_the_same_are_counted_where_there_are_several() -> None:
     steps = [step(f"s{number}", number=number) for number in range(6)]
-    reasons = [StepReason(one.name, "DIVIDING_INPUT", "") for one in steps]
-    assert waiting_line(job(*steps), reasons, []) == (
-        "s0: listing its input; s1: listing its input; s2: listing its input; 3 more steps"
-    )
-    done = job(step("a", "completed"), step("b", "waiting"))
-    assert waiting_line(done, [StepReason("b", "WAITS_FOR_STEPS", "It reads")], []) == ""
+    reasons = [StepReason(one.name, "DIVIDING_INPUT", "", "listing the input for 3 s") for one in steps]
+    reasons[1] = StepReason("s1", "WORKERS_STARTING", "", "init() for 12 s on 2 workers")
+    assert waiting_line(job(*steps), reasons) == "5 steps: listing the input for 3 s; s1: init() for 12 s on 2 workers"
+    assert waiting_line(job(), [StepReason("score", "X", "", "paused")]) == "paused", "the only step has no name"
+
+
+def test_steps_that_have_ended_or_wait_for_others_are_not_waited_for() -> None:
+    several = job(step("a", "completed"), step("b", "waiting"))
+    reasons = [StepReason("a", "COMPLETED", "It is done."), StepReason("b", "WAITS_FOR_STEPS", "It reads", "waits")]
+    assert waiting_line(several, reasons) == ""
+
+
+def test_many_different_reasons_are_counted() -> None:
+    steps = [step(f"s{number}", number=number) for number in range(6)]
+    reasons = [StepReason(one.name, f"CODE_{one.name}", "", "why") for one in steps]
+    assert waiting_line(job(*steps), reasons) == "s0: why; s1: why; s2: why; 3 more steps"
 
 
 @given(st.lists(st.sampled_from(["waiting", "running", "concatenating", "completed", "failed"])), st.integers(1, 30))
@@ -105,7 +84,7 @@ def test_plain_lines_repeat_what_it_waits_for_less_and_less_often(
     told = []
     for second in range(600):
         clock[0] = 1000.0 + second
-        display.show_fleet([node(("init", float(second)))], [StepReason("score", "WORKERS_STARTING", "")])
+        display.show_fleet([], [StepReason("score", "WORKERS_STARTING", "", f"init() for {second} s")])
         if capsys.readouterr().err:
             told.append(second)
     gaps = [later - earlier for earlier, later in pairwise(told)]

@@ -14,9 +14,10 @@ from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from windrow.cli import app, run_options
-from windrow.cli.display.figures import Figures, progress_line
+from windrow.cli.display.lines import progress_line
 from windrow.cli.display.plain import PlainDisplay
 from windrow.common.quantities import counted, duration, rate, size
+from windrow.sdk.figures import Figures
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.spec.naming.datastores import read_datastores
 
@@ -120,7 +121,7 @@ def test_a_plain_line_names_a_few_steps_and_counts_the_others(capsys: pytest.Cap
     steps = tuple(step._replace(state=state) for step, state in zip(steps, states, strict=True))
     PlainDisplay().show(job._replace(steps=steps))
     line = capsys.readouterr().err
-    assert line.endswith(" (s0 concatenating, s2 running, s3 running, s4 running, s5 running, 294 more steps)\n")
+    assert line.endswith(" (s0 concatenating, s2 running, s3 running, s4 running, s5 running and 294 more steps)\n")
     PlainDisplay().show(job._replace(steps=steps[:3]))
     assert capsys.readouterr().err.endswith(" (s0 concatenating, s2 running)\n")
 

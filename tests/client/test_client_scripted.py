@@ -90,7 +90,7 @@ def test_a_full_disk_is_told_while_a_job_is_followed(
     running = job_pb2.Job(job_id="j", seq=1, state=job_pb2.JOB_STATE_RUNNING)
     script.moments = [[running, job_pb2.Job(job_id="j", seq=2, state=job_pb2.JOB_STATE_COMPLETED)]]
     with Client(address) as client:
-        follower = Follower(client, "j", after_seq=0, with_fleet=False)
+        follower = Follower(client, "j", after_seq=0)
         last = follower.run(JsonDisplay(), lambda: None)
         follower.close()
     assert last.state.ended

@@ -16,9 +16,15 @@ from windrow.transfer.local_data import PLACED, READING, UNPACKING, UPLOADING, U
 
 
 def on_terminal(
-    workspace: Workspace, columns: int, *arguments: str, program: str = MAIN, status: int = 0, **extra: str
+    workspace: Workspace,
+    columns: int,
+    *arguments: str,
+    program: str = MAIN,
+    status: int = 0,
+    opens: str = "━",
+    **extra: str,
 ) -> str:
-    """What the command writes to a terminal of this width."""
+    """What the command writes to a terminal of this width. `opens`: the gate opens when what this matches is shown."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     environment = workspace.environment(TERM="xterm", **{"NO_COLOR": "", **extra})
@@ -38,7 +44,7 @@ def on_terminal(
     try:
         while piece := os.read(ours, 65536):
             shown += piece
-            if "━".encode() in shown:
+            if re.search(opens, plain(shown.decode(errors="replace"))):
                 workspace.gate.touch()
     except OSError:
         pass  # how a terminal tells that nobody writes to it any more
@@ -140,3 +146,51 @@ def test_data_on_its_way_is_one_line_where_there_is_no_terminal(capsys: pytest.C
             display.show(UploadMoment("inputs.data", UPLOADING, 5, 10))
             display.show(UploadMoment("inputs.data", PLACED, 10, 1_200_000_000))
         assert capsys.readouterr().err == said
+
+
+WAITING_INIT = """
+def init():
+    while not os.path.exists(os.environ["GATE"]):
+        time.sleep(0.005)
+"""
+
+
+def waits_in_init(workspace: Workspace) -> None:
+    workspace.write(["1", "2"])
+    script = workspace.folder / "code" / "score.py"
+    script.write_text(script.read_text().replace("def init():\n    pass\n", WAITING_INIT))
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_a_run_says_what_it_waits_for_before_there_is_a_result(workspace: Workspace, columns: int) -> None:
+    waits_in_init(workspace)
+    shown = plain(on_terminal(workspace, columns, "run", "job.yml", opens=r"init\(\) for \d+ s on"))
+    drawn = [line for line in shown.splitlines() if "init()" in line or "0/2" in line]
+    assert all(len(part.rstrip()) <= columns for line in drawn for part in line.split("\r")), drawn
+    assert re.search(r"score +━+ +0/2.* running", shown)
+    assert "Output: " in shown
+
+
+def test_python_says_what_it_waits_for_before_there_is_a_result(workspace: Workspace) -> None:
+    waits_in_init(workspace)
+    program = "import windrow; windrow.run('job.yml')"
+    shown = plain(on_terminal(workspace, 80, program=program, opens=r"0 of 2 items ok, init\(\) for \d+ s on"))
+    assert "2 of 2 items ok" in shown
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_where_there_is_no_terminal_a_line_says_what_is_waited_for(workspace: Workspace, form: str) -> None:
+    waits_in_init(workspace)
+    process = workspace.start("run", "job.yml", "--format", form)
+    seen = []
+    with process:
+        lines = process.stderr if form == "text" else process.stdout
+        assert lines is not None
+        for line in lines:
+            seen.append(line.rstrip("\n"))
+            if (form == "text" and "init()" in line) or '"code": "WORKERS_STARTING"' in line:
+                workspace.gate.touch()
+    assert process.returncode == 0, seen
+    assert workspace.gate.exists()
+    if form == "text":
+        assert [line for line in seen if re.fullmatch(r"Waiting: init\(\)( for \d+ s)? on [12] workers?", line)], seen

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from windrow.cli.tolerance import tolerance_note
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 JOB = """\
@@ -51,3 +52,10 @@ def test_only_what_a_threshold_allows_ends_with_0(
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert ("Step score sets no threshold" in done.stderr) == said
+
+
+def test_of_hundreds_of_steps_a_few_are_named() -> None:
+    steps = [{"name": f"s{number}"} for number in range(300)]
+    assert tolerance_note({"steps": steps}, tolerate=False).startswith(
+        "Steps s0, s1, s2, s3, s4 and 295 more set no threshold: "
+    )

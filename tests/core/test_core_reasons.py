@@ -11,6 +11,7 @@ from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.reasons import Code, Reason
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.rpc.reason_briefs import brief_of
 from windrow_master.rpc.reason_words import words_of
 
 
@@ -197,8 +198,39 @@ def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> 
 
 
 def test_each_code_is_put_into_words() -> None:
+    ended = (Code.COMPLETED, Code.FAILED, Code.CANCELLED)
     for code in Code:
-        assert words_of(Reason("s", code, "why", limit_s=1.0, rate_per_s=20.0)), code
+        found = Reason("s", code, "why", limit_s=1.0, rate_per_s=20.0)
+        assert words_of(found), code
+        assert bool(brief_of(found)) == (code not in ended), code
+
+
+@pytest.mark.parametrize(
+    ("situation", "brief"),
+    [
+        (planned, "no node is connected"),
+        (no_node_in_pool, "no node of the pool 'gpu' is connected"),
+        (quarantined, "no node takes work (1 quarantined)"),
+        (dividing, "listing the input"),
+        (dividing_slowly, "listing the input, 3 mini-batches so far"),
+        (starting, "workers are starting"),
+        (running, "4 mini-batches leased"),
+        (quiet, "no result for 1 min 10 s"),
+        (busy, "no free slot: taken by first/other (2)"),
+        (gave_up, "no worker could be made ready on n2"),
+        (gathering, "writing the output"),
+    ],
+)
+def test_each_situation_is_told_in_a_few_words(situation: Callable[[CoreDriver], None], brief: str) -> None:
+    driver = CoreDriver()
+    situation(driver)
+    assert brief_of(reason(driver)) == brief
+
+
+def test_the_one_agent_of_a_run_starts_with_its_master() -> None:
+    driver = CoreDriver()
+    planned(driver)
+    assert brief_of(reason(driver), embedded=True) == "the agent is starting"
 
 
 def test_asking_changes_nothing() -> None:

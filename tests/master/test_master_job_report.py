@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opened_store import open_store
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, Dirty, JobRow, StepRow
+from windrow_master.core.records import AttemptRow, Dirty, EventRow, JobRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, JobState, Phase, StepState
 from windrow_master.reports import job_figures
 from windrow_master.reports.job_figures import LEVELS, RunningAttempt, StepFigures
@@ -218,9 +218,16 @@ def test_the_document_of_a_stored_job(tmp_path: Path) -> None:
             )
             for number in (0, 2, 3, 4)
         ]  # fmt: skip
-        store.commit(Dirty(jobs=[job], steps=[step, waiting], attempts=rows), [], [])
+        begun_s = BEGIN_US / 1e6
+        # It ended, was retried after 20 s, and ended again.
+        events = [
+            EventRow(begun_s + at, JobKey(1), kind, "")
+            for at, kind in ((0, "submitted"), (10, "ended"), (30, "retried"), (60, "ended"))
+        ]
+        store.commit(Dirty(jobs=[job], steps=[step, waiting], attempts=rows, events=events), [], [])
         report = json.loads(job_report(store.reader(), job, [step, waiting], BEGIN_US / 1e6 + 99, {}))
         first, second = report["steps"]
+        assert report["job"]["at_work_s"] == 40
         assert second["figures"] is None
         assert first["figures"]["attempts"] == {"useful": 3, "retried": 1, "lost": 0, "running": 0}
         assert first["figures"]["worker_us"]["total"] == 5_000_000

@@ -47,7 +47,7 @@ def report(
         "rate_per_s": None,
     }
     return {
-        "job": {"create_s": BEGIN_S, "end_s": BEGIN_S + end_s, "now_s": BEGIN_S + end_s},
+        "job": {"create_s": BEGIN_S, "end_s": BEGIN_S + end_s, "now_s": BEGIN_S + end_s, "at_work_s": end_s},
         "steps": [
             {
                 "name": "score", "is_command": False, "reused_from": "", "start_s": BEGIN_S, "starts": starts or {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
@@ -13,21 +13,37 @@ from windrow.cli.tables import out, print_json
 from windrow.sdk.job import Job, JobState, Step, StepReason
 from windrow.sdk.job_names import only_job
 
+if TYPE_CHECKING:
+    from windrow.job_page.verdict import Verdict
+    from windrow.sdk.client import Client
+
+FIGURES_MAX = 200_000
+"""Of a job with more mini-batches, the figures take seconds to make; `windrow job report` makes them."""
+
 
 @guarded
 def explain(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
     """Explain the current state of each step of a job.
 
-    For each step: the scheduler's reason, as of now, and what you can do about it.
+    For each step: the scheduler's reason, as of now, and what you can do about it. Then what the time went into, and
+    what would make the job faster.
     """
     with open_client(master, state) as client:
         found = client.find(only_job(job))
         reasons = client.explain(found.job_id)
         stands_still = client.runs_nothing and not found.state.ended
         document = client.document(found.job_id)
+        pace = None if stands_still else _pace(client, found)
         warn_read_only(client)
     if output is OutputForm.JSON:
-        print_json({"job_id": found.job_id, "state": found.state, "reasons": [reason._asdict() for reason in reasons]})
+        print_json(
+            {
+                "job_id": found.job_id,
+                "state": found.state,
+                "reasons": [reason._asdict() for reason in reasons],
+                "pace": None if pace is None else pace.to_dict(),
+            }
+        )
         return exit_codes.DONE
     out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
     if stands_still:
@@ -39,9 +55,32 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
             out(f"  {reason.message or 'Nothing else is known.'}")
         _tell_failures(steps[reason.step])
+    _tell_pace(pace)
     for line in _what_next(found, reasons, document, master_options(master, state)):
         out(line)
     return exit_codes.DONE
+
+
+def _pace(client: Client, job: Job) -> Verdict | None:
+    """What the time of a job went into; None where that is not the question, or takes long to find out."""
+    if job.state in (JobState.FAILED, JobState.CANCELLED) or job.mini_batches.total > FIGURES_MAX:
+        return None
+    from windrow.job_page.verdict import SUGGESTED_FROM_S, verdict
+
+    report = client.report(job.job_id)
+    return verdict(report) if report["job"]["at_work_s"] >= SUGGESTED_FROM_S else None
+
+
+def _tell_pace(found: Verdict | None) -> None:
+    if found is None or not found.sentences:
+        return
+    out("")
+    for sentence in found.sentences:
+        out(sentence)
+    for number, one in enumerate(found.suggestions):
+        if number == 0:
+            out("What would make it faster:")
+        out(f"  - {one.text} Saves up to {100 * one.gain:.0f} %.")
 
 
 def _tell_failures(step: Step) -> None:

@@ -82,9 +82,7 @@ Event = Job | _Fleet | str | Exception | _End
 class Follower:
     """Follows one job on one connection. Close it before the connection."""
 
-    def __init__(
-        self, client: Client, job_id: str, *, after_seq: int, with_fleet: bool, warned: Collection[str] = ()
-    ) -> None:
+    def __init__(self, client: Client, job_id: str, *, after_seq: int, warned: Collection[str] = ()) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._client = client
         self._job_id = job_id
@@ -95,7 +93,7 @@ class Follower:
         self.last: Job | None = None
         """The state that was shown last."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
-        threading.Thread(target=self._watch_fleet, args=(with_fleet,), name="watch-fleet", daemon=True).start()
+        threading.Thread(target=self._watch_fleet, name="watch-fleet", daemon=True).start()
 
     def tell(self, message: str) -> None:
         """Queue a notice for the display. Any thread may call it."""
@@ -158,7 +156,7 @@ class Follower:
         except Exception as error:  # the main thread reports it, whatever it is
             self.events.put(error)
 
-    def _watch_fleet(self, with_fleet: bool) -> None:
+    def _watch_fleet(self) -> None:
         """Watch what the stream of a job does not carry: nodes, whether any takes work, whether the disk is full."""
         reason = waits = told = ""
         builds = _Builds()
@@ -180,8 +178,7 @@ class Follower:
                 nodes = list(self._client.list_nodes())
                 for message in builds.news(nodes, self.last):
                     self.tell(message)
-                if with_fleet:
-                    self.events.put(_Fleet(nodes, reasons))
+                self.events.put(_Fleet(nodes, reasons))
             except Exception:  # the stream of the job reports what is wrong
                 return
             wait_s = fleet_interval_s(time.monotonic() - begun_s)

@@ -60,7 +60,6 @@ def stream_job(
         client,
         job_id,
         after_seq=0,
-        with_fleet=output != "json",
         warned=job.warnings if begun else (),
     )
     try:

@@ -18,7 +18,7 @@ from windrow.cli.messages import say
 from windrow.cli.notify import notify
 from windrow.cli.options import Master, Notify, Output, OutputForm, State, Tolerate, guarded, open_client
 from windrow.cli.tables import out
-from windrow.common.quantities import duration
+from windrow.common.quantities import duration, first_few
 from windrow.sdk.job_names import only_job
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ def _watched(client: Client, job_ids: Collection[str]) -> queue.SimpleQueue[Job 
 
 def _late(job_ids: Collection[str], timeout_s: float) -> str:
     names = sorted(job_ids)
-    more = f" and {len(names) - JOBS_SHOWN:,} more" if len(names) > JOBS_SHOWN else ""
     return (
-        f"Not ended within {duration(timeout_s)}: {', '.join(names[:JOBS_SHOWN])}{more}. To wait longer, repeat the "
+        f"Not ended within {duration(timeout_s)}: {first_few(names, JOBS_SHOWN)}. To wait longer, repeat the "
         "command with a larger --timeout."
     )

@@ -18,6 +18,7 @@ from windrow.storage.credentials import hide_credentials
 
 if TYPE_CHECKING:
     from windrow.cli.display import Display
+    from windrow.cli.display.preparation import Preparation
     from windrow.embedded.session import Session
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
@@ -72,6 +73,7 @@ class _Run:
         self._warned: set[str] = set()
         self._notes: tuple[Problem, ...] = ()
         self._told = ""
+        self._preparation: Preparation | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -80,6 +82,11 @@ class _Run:
 
     def run(self) -> int:
         """Run the job, from its file to the summary."""
+        from windrow.cli.display.preparation import Preparation
+
+        if self._options.form != "json" and not self._options.no_progress:
+            self._preparation = Preparation(say)
+        self._stage(f"Reading {self._options.job_file or 'the options'} …")
         loaded = self._load() if self._options.job_file else None
         session = self._opened()
         if session.interpreter and loaded is not None:
@@ -94,6 +101,7 @@ class _Run:
 
     def close(self) -> None:
         """End master, agent and display. May be called again."""
+        self._end_preparation()
         try:
             if self._display is not None:
                 self._display.end()
@@ -223,9 +231,12 @@ class _Run:
 
         seq = 0
         while True:
+            if self._job is None:
+                self._stage(f"Waiting until the master over {session.folder} answers …")
             client = connect(session)
             try:
                 if self._job is None:
+                    self._stage("Packing the code and submitting the job …")
                     self._job = self._begin(client, session, loaded)
                     self._remember_options(session, self._job.job_id)
                 return self._watch(client, session, self._job.job_id, seq)
@@ -255,6 +266,7 @@ class _Run:
                 code_change=options.code_change,
                 ask=asker(quiet=options.form == "json"),
             )
+        self._end_preparation()
         self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)
         if self._told:
@@ -280,8 +292,7 @@ class _Run:
 
         garbage_collector.resume()
         assert self._display is not None
-        shown = self._options.form != "json" and not self._options.no_progress
-        follower = Follower(client, job_id, after_seq=seq, with_fleet=shown, warned=self._warned)
+        follower = Follower(client, job_id, after_seq=seq, warned=self._warned)
         if session.supervisor is not None:
             session.supervisor.listen(follower.tell)
         try:
@@ -326,6 +337,16 @@ class _Run:
             self._display.notice(message)
         else:
             say(message)
+
+    def _stage(self, words: str) -> None:
+        """What is done before the job begins; told if it lasts."""
+        if self._preparation is not None:
+            self._preparation.stage(words)
+
+    def _end_preparation(self) -> None:
+        if self._preparation is not None:
+            self._preparation.end()
+            self._preparation = None
 
     def _same_command(self) -> str:
         arguments = [argument for argument in sys.argv[1:] if argument not in ("--restart",)]

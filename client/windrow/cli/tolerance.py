@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.cli import exit_codes
+from windrow.common.quantities import first_few
+
+NAMED_MAX = 5
 
 
 def without_threshold(document: Mapping[str, Any]) -> list[str]:
@@ -28,7 +31,7 @@ def tolerance_note(document: Mapping[str, Any], *, tolerate: bool) -> str:
     names = without_threshold(document)
     if not names or tolerate:
         return ""
-    steps = f"Step {names[0]} sets" if len(names) == 1 else f"Steps {', '.join(names)} set"
+    steps = f"Step {names[0]} sets" if len(names) == 1 else f"Steps {first_few(names, NAMED_MAX)} set"
     return (
         f"{steps} no threshold: any number of failures is tolerated. If items fail, the exit code is "
         f"{exit_codes.TOLERATED_FAILURES} (with --tolerate: {exit_codes.DONE})."

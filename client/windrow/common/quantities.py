@@ -1,6 +1,8 @@
-"""Numbers in words, for people. Pure, and free of imports: commands, reports and the core of the master use it."""
+"""Numbers in words, for people. Pure, and of quick import: commands, reports and the core of the master use it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(count: int, noun: str) -> str:
@@ -10,6 +12,13 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith("ry"):
         return f"{count:,} {noun[:-1]}ies"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 'ss')) else 's'}"
+
+
+def first_few(names: Sequence[str], most: int, noun: str = "") -> str:
+    """The first `most` names: `a, b, c and 4 more`; with a noun, `a, b, c and 4 more files`."""
+    left = len(names) - most
+    more = f" and {counted(left, f'more {noun}') if noun else f'{left:,} more'}" if left > 0 else ""
+    return ", ".join(names[:most]) + more
 
 
 def duration(seconds: float) -> str:

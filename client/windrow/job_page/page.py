@@ -90,13 +90,12 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     parallel = [step for step in steps if not step["is_command"]]
     batches, items = _sum(parallel, "mini_batches"), _sum(parallel, "items")
     spent = _spent(steps)
-    took = (job["end_s"] if job["end_s"] is not None else job["now_s"]) - job["create_s"]
     known = all(step["planned"] or step["state"] in ("completed", *_FAILED_ONLY_STEP) for step in steps)
     more = "" if known else "+"
     peak = max((step["figures"]["memory_kib"]["largest"] for step in steps if step["figures"]), default=0)
     retries = sum(step["retries"] for step in steps)
     figures = [
-        ("took" if job["end_s"] is not None else "so far", span(max(0.0, took)), ""),
+        ("took" if job["end_s"] is not None else "so far", span(job["at_work_s"]), ""),
     ]
     if parallel:
         done = batches["succeeded"] + batches["failed"]

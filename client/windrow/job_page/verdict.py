@@ -50,6 +50,10 @@ class Verdict(NamedTuple):
     sentences: tuple[str, ...]
     suggestions: tuple[Suggestion, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As `windrow job explain --format json` prints it."""
+        return {"sentences": list(self.sentences), "suggestions": [one._asdict() for one in self.suggestions]}
+
 
 class Tail(NamedTuple):
     """The end of a step, where some workers wait for the last mini-batches. `saved_s`: how much sooner it would have
@@ -65,16 +69,18 @@ def verdict(report: Mapping[str, Any]) -> Verdict:
     """Return what to say of a job. `report`: as `Client.report` gives it."""
     job = report["job"]
     steps = [step for step in report["steps"] if step["figures"] and not step["reused_from"]]
-    took_s = max(0.0, (job["end_s"] if job["end_s"] is not None else job["now_s"]) - job["create_s"])
+    took_s = job["at_work_s"]
     parts = parts_of(steps)
     total = sum(parts.values())
     if not total or not took_s:
         return Verdict((), ())
     has_ended = job["end_s"] is not None
+    # The charts of a job that was retried show the days before that, too: they are too coarse for its end.
+    is_whole = has_ended and job["end_s"] - job["create_s"] - took_s < 1.0
     sentences = [_took(job, steps, took_s, has_ended=has_ended), _spent(steps, parts, total)]
     suggestions: list[Suggestion] = []
     for step in steps:
-        tail = tail_of(step["figures"]) if has_ended and not step["is_command"] else None
+        tail = tail_of(step["figures"]) if is_whole and not step["is_command"] else None
         if tail is not None and tail.saved_s >= GAIN_MIN * took_s:
             sentences.append(_tail_words(step, tail, several=len(report["steps"]) > 1))
         name = f"Step {step['name']}: " if len(report["steps"]) > 1 else ""

@@ -372,7 +372,7 @@ class Client:
     def explain(self, job_id: str) -> list[StepReason]:
         """Return the reason for the current state of each step, in the order of the steps. Raises NotFound."""
         answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
-        return [StepReason(reason.step, reason.code, reason.message) for reason in answer.reasons]
+        return [StepReason(reason.step, reason.code, reason.message, reason.brief) for reason in answer.reasons]
 
     def why_no_work(self, job_id: str) -> str:
         """Why no node takes work of a job, and what to check; empty if one does. Raises NotFound."""
@@ -434,6 +434,7 @@ class Client:
         job = None
         bar = open_bar(progress, self._options() if progress else "")
         try:
+            bar.begin(self, job_id, is_new=False)
             for job in self.progress(job_id, timeout_s=timeout_s):
                 bar.show(job)
         finally:

@@ -167,11 +167,14 @@ class FailureExample(NamedTuple):
 
 
 class StepReason(NamedTuple):
-    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do."""
+    """Why a step is in its current state. `code`: for programs, such as `NO_NODE`. `message`: what, why, what to do.
+    `brief`: what happens or is waited for, in a few words; empty for a step that has ended.
+    """
 
     step: str
     code: str
     message: str
+    brief: str = ""
 
     @property
     def waits_for_node(self) -> bool:

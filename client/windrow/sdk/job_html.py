@@ -107,10 +107,10 @@ def progress_of(job: ShownJob) -> Progress:
     return Progress(unit, batches.total, batches.succeeded, batches.failed)
 
 
-def job_html(job: ShownJob, options: str = "") -> str:
+def job_html(job: ShownJob, options: str = "", now: str = "") -> str:
     """The state of a job, a bar, counts, what failed, and the command that shows the report.
 
-    `options`: what commands about the job need, such as ` --state folder`.
+    `options`: what commands about the job need, such as ` --state folder`. `now`: what happens at the moment.
     """
     progress = progress_of(job)
     lines = [
@@ -119,6 +119,8 @@ def job_html(job: ShownJob, options: str = "") -> str:
         _bar(progress),
         f"<div>{escape(_counts(job, progress))}</div>",
     ]
+    if now:
+        lines.append(f"<div>{escape(now)}</div>")
     if job.message:
         lines.append(f"<div>{escape(job.message)}</div>")
     lines += _failures(job)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from windrow.common.quantities import first_few
 from windrow.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ def find(calls: JobCalls, name: str) -> Job:
     if not found:
         raise missing
     if len(found) > 1:
-        shown = ", ".join(job.job_id for job in found[:CANDIDATES_SHOWN])
-        if len(found) > CANDIDATES_SHOWN:
-            shown += f" and {len(found) - CANDIDATES_SHOWN:,} more"
+        shown = first_few([job.job_id for job in found], CANDIDATES_SHOWN)
         raise UsageError(f"The names of {len(found):,} jobs begin with {name}: {shown}. Write more of the name.")
     return found[0]
 

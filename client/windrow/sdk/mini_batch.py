@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.common.worker_phases import PHASE_NAMES
 from windrow.errors import UsageError
 from windrow.sdk.job import CAUSES
 
@@ -17,7 +18,6 @@ NO_RESULT = "no_result"
 """In place of a cause: `run()` returned, but fewer results than items."""
 
 _ATTEMPT_STATES = ("unknown", "running", "succeeded", "failed", "abandoned")
-_PHASES = ("", "starting", "init", "idle", "loading", "running", "returning", "stopping", "fetching")
 
 
 class Attempt(NamedTuple):
@@ -217,7 +217,7 @@ def _attempt(message: mini_batch_pb2.MiniBatchAttempt) -> Attempt:
         status=message.status,
         cause=_named(CAUSES, message.cause) if message.cause else "",
         error_category=message.error_category,
-        phase=_named(_PHASES, message.phase),
+        phase=_named(PHASE_NAMES, message.phase),
         start_time=message.start_time.ToDatetime(tzinfo=UTC) if message.HasField("start_time") else None,
         elapsed_s=message.elapsed_us / 1e6 if told else None,
         run_s=message.run_us / 1e6 if told else None,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.common.worker_phases import PHASE_NAMES
 from windrow.sdk.job import moment_of
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from windrow.rpc.v1 import node_pb2
 
 _STATES = ("unknown", "ready", "disconnected", "draining", "quarantined", "lost")
-
-_PHASES = ("unknown", "starting", "init", "idle", "loading", "running", "returning", "stopping")
 
 _BUILDING = 9
 """WORKER_PHASE_BUILDING."""
@@ -127,7 +126,7 @@ def _worker(message: node_pb2.WorkerStatus) -> Worker:
     return Worker(
         message.process_number,
         message.step_id,
-        _PHASES[message.phase] if message.phase < len(_PHASES) else "unknown",
+        PHASE_NAMES[message.phase] if 0 < message.phase < len(PHASE_NAMES) else "unknown",
         message.phase_ms / 1000,
         message.rss_kib << 10,
         message.mini_batch_index if message.HasField("mini_batch_index") else None,

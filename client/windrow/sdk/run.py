@@ -154,6 +154,7 @@ def _follow(
         try:
             if not job_id:
                 job_id = choose(client, loaded, session.folder).job.job_id
+            bar.begin(client, job_id, is_new=True)
             for job in client.progress(job_id, after_seq=seq):
                 seq = job.seq
                 bar.show(job)

@@ -52,6 +52,9 @@ class Code(StrEnum):
     """Nodes are being notified of the step."""
     NODES_FULL = "NODES_FULL"
     NODES_BUSY = "NODES_BUSY"
+    BUILDING_ENVIRONMENT = "BUILDING_ENVIRONMENT"
+    """Nodes build its environment, and take no work of it meanwhile. Only their reports tell: the core sees nodes that
+    want no lease."""
     WORKERS_STARTING = "WORKERS_STARTING"
     RUNNING = "RUNNING"
     NO_PROGRESS = "NO_PROGRESS"
@@ -77,6 +80,16 @@ class Doubt(NamedTuple):
     """Mini-batches that failed there in a row."""
     aside: str = ""
     """Why it is set aside; empty if it is only held back."""
+
+
+class AtWork(NamedTuple):
+    """Workers that do the same."""
+
+    phase: str
+    """`starting`, `init`, `loading`, `running`, `returning` or `stopping`, as in a heartbeat."""
+    workers: int
+    for_s: float
+    """The longest of them."""
 
 
 class Reason(NamedTuple):
@@ -116,6 +129,10 @@ class Reason(NamedTuple):
     rate_per_s: float = math.inf
     """The rate limit of the step."""
     rate_counts_items: bool = False
+    at_work: tuple[AtWork, ...] = ()
+    """What nodes report of the workers of a step whose mini-batches are leased, those nearest to a result first; empty
+    before the first report.
+    """
 
 
 def on_explain_job(state: CoreState, command: ExplainJob, now: Moment) -> list[Reason] | Refused:

@@ -48,6 +48,7 @@ def job_report(
             "create_s": job.create_time,
             "end_s": job.end_time,
             "now_s": now_s,
+            "at_work_s": _at_work_s(reader, job, now_s),
         },
         "steps": [
             {"is_command": _is_command(document, step), "settings": _settings(document, step)}
@@ -56,6 +57,21 @@ def job_report(
         ],
     }
     return json.dumps(report, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def _at_work_s(reader: StoreReader, job: JobRow, now_s: float) -> float:
+    """How long the job has been running, without the times between an end and a retry."""
+    rests_s, ended_s, after = 0.0, None, 0
+    while events := reader.events_of(job.job_key, after):
+        after = events[-1][0]
+        for _, event in events:
+            if event.kind == "ended":
+                ended_s = event.time
+            elif event.kind == "retried" and ended_s is not None:
+                rests_s += max(0.0, event.time - ended_s)
+                ended_s = None
+    end_s = job.end_time if job.end_time is not None else now_s
+    return max(0.0, end_s - job.create_time - rests_s)
 
 
 def _is_command(document: Mapping[str, Any], step: StepRow) -> bool:

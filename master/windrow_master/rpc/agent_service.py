@@ -30,6 +30,7 @@ from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, sta
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
+from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.threads import in_thread
@@ -382,6 +383,20 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
         heartbeat, heard_s = heard or (None, 0.0)
         return node_message(node, heartbeat, heard_s, self._writer.core.state.leases)
+
+    def worker_reports(self) -> dict[int, list[WorkerReport]]:
+        """What connected nodes last reported of their workers, by step."""
+        now_s = time.monotonic()
+        nodes = self._writer.core.state.nodes
+        found: dict[int, list[WorkerReport]] = {}
+        for node_id, (heartbeat, heard_s) in self._heartbeats.items():
+            node = nodes.get(node_id)
+            if node is None or node.state == NodeState.LOST:
+                continue
+            if heartbeat.node_incarnation == node.node_incarnation:
+                for worker in heartbeat.workers:
+                    found.setdefault(worker.step_id, []).append(WorkerReport(node_id, worker, now_s - heard_s))
+        return found
 
     def is_credential(self, credential: str) -> bool:
         """Whether a node has registered with this master and holds this credential."""

@@ -16,7 +16,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.reasons import reason_of_ended
+from windrow_master.core.reasons import Reason, reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
@@ -27,10 +27,12 @@ from windrow_master.rpc.files import file_below, files_at, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.reason_briefs import brief_of
 from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message
+from windrow_master.rpc.worker_reports import reason_with_reports
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.submission import SubmissionInvalid, Submissions
@@ -155,9 +157,29 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
             # It has ended so long ago that only its rows are left.
             job, steps = await self._job(request.job_id, context)
             reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
+        else:
+            reply = self._with_reports(request.job_id, reply)
         return pb.ExplainJobResponse(
-            reasons=[pb.StepReason(step=reason.step, code=reason.code, message=words_of(reason)) for reason in reply]
+            reasons=[
+                pb.StepReason(
+                    step=reason.step,
+                    code=reason.code,
+                    message=words_of(reason),
+                    brief=brief_of(reason, embedded=self._embedded),
+                )
+                for reason in reply
+            ]
         )
+
+    def _with_reports(self, job_id: str, reasons: list[Reason]) -> list[Reason]:
+        """The reasons, with what the nodes report of the steps' workers."""
+        state = self._writer.core.state
+        steps = state.jobs[state.job_keys[job_id]].steps
+        reports = self._nodes.worker_reports()
+        return [
+            reason_with_reports(reason, reports.get(step.step_id, ()))
+            for reason, step in zip(reasons, steps, strict=True)
+        ]
 
     async def CancelJob(self, request: pb.CancelJobRequest, context: Context) -> pb.CancelJobResponse:
         """Cancel a job, unless it has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import grpc
@@ -13,6 +14,7 @@ from windrow_master.core import commands
 from windrow_master.core.ids import NodeId
 from windrow_master.core.state import Node
 from windrow_master.rpc.refusals import Context, refuse
+from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.writer import Writer
 
 NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
@@ -26,6 +28,9 @@ class NodeViews(Protocol):
 
     def node_view(self, node: Node) -> node_pb2.Node:
         """One node as it is now."""
+
+    def worker_reports(self) -> Mapping[int, Sequence[WorkerReport]]:
+        """What connected nodes last reported of their workers, by step."""
 
 
 class NodeCalls(job_service_pb2_grpc.JobServiceServicer):

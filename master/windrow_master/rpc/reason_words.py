@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windrow.common.quantities import counted
+from windrow.common.quantities import counted, duration, first_few
+from windrow.common.worker_phases import PHASE_WORDS
 from windrow.spec.settings.pace import rate_words
 
 from windrow_master.core.reasons import Code, Reason
@@ -21,10 +22,10 @@ def words_of(reason: Reason) -> str:
         case Code.FAILED | Code.CANCELLED:
             return reason.message
         case Code.CANCELLING:
-            return f"It is cancelled. Nodes are still ending its workers: {_listed(reason.nodes)}."
+            return f"It is cancelled. Nodes are still ending its workers: {some_of(reason.nodes)}."
         case Code.WAITS_FOR_STEPS:
             steps = [f"{name} ({state.name.lower()})" for name, state in reason.steps]
-            return f"It reads outputs of {_listed(steps)}, and begins when they are done."
+            return f"It reads outputs of {some_of(steps)}, and begins when they are done."
         case Code.JOB_PAUSED:
             return f"{reason.message}. `windrow job cancel {reason.job_id}` ends it; please report this."
         case Code.MASTER_HELD:
@@ -42,11 +43,16 @@ def words_of(reason: Reason) -> str:
             )
         case Code.DIVIDING_INPUT:
             return _dividing(reason)
+        case Code.BUILDING_ENVIRONMENT:
+            return (
+                f"Its environment has been building on {some_of(reason.nodes)} for {reason.for_s:.0f} s. A node takes "
+                "its work when that is done, and keeps the environment. `windrow job logs` shows what uv says."
+            )
         case Code.WORKERS_STARTING | Code.RUNNING | Code.NO_PROGRESS:
             return _running(reason)
         case Code.ENDING_WORKERS:
             return (
-                f"All mini-batches are done. Workers are ending on {_listed(reason.nodes)}: shutdown() is "
+                f"All mini-batches are done. Workers are ending on {some_of(reason.nodes)}: shutdown() is "
                 "called there, and outputs that go to a store are uploaded."
             )
         case Code.GATHERING_ROWS:
@@ -70,13 +76,10 @@ def _dividing(reason: Reason) -> str:
 
 
 def _running(reason: Reason) -> str:
-    what = f"{counted(reason.leased, 'mini-batch')} leased on {_listed_counts(reason)}"
+    what = f"{counted(reason.leased, 'mini-batch')} leased on {listed_counts(reason)}"
     what += f", {reason.queued:,} wait" if reason.queued else ", none waits"
     if reason.code == Code.WORKERS_STARTING:
-        return (
-            f"{what}. No worker is ready yet: scripts have been loading, or init() running, for "
-            f"{reason.for_s:.0f} s. `windrow job logs` shows what they print."
-        )
+        return f"{what}. No worker is ready yet: {workers_words(reason)}. `windrow job logs` shows what they print."
     oldest = ""
     if reason.oldest is not None:
         mini_batch, node_id, for_s, attempt = reason.oldest
@@ -84,15 +87,34 @@ def _running(reason: Reason) -> str:
     if reason.code == Code.NO_PROGRESS:
         return f"{what}, but no result has arrived for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
     more = "" if reason.divided else "; the input is still being divided"
-    limited = f" The rate limit allows {_rate(reason)}." if reason.rate_per_s < math.inf and reason.queued else ""
+    limited = f" The rate limit allows {rate_of(reason)}." if reason.rate_per_s < math.inf and reason.queued else ""
     return f"{what}{more}. {oldest}{limited}{_doubts(reason)}"
 
 
-def _rate(reason: Reason) -> str:
+def workers_words(reason: Reason) -> str:
+    """What the workers of a step do: `init() for 12 s on 4 workers`."""
+    if not reason.at_work:
+        return f"workers are starting{for_words(reason.for_s)}"
+    return ", ".join(
+        f"{PHASE_WORDS[phase]}{for_words(for_s)} on {counted(workers, 'worker')}"
+        for phase, workers, for_s in reason.at_work
+    )
+
+
+def rate_of(reason: Reason) -> str:
+    """The rate limit of its step."""
     return rate_words(reason.rate_per_s, counts_items=reason.rate_counts_items)
 
 
-def _about(seconds: float) -> str:
+def for_words(seconds: float) -> str:
+    """` for 12 s`; empty for less than a second."""
+    if seconds < 1:
+        return ""
+    return f" for {seconds:.0f} s" if seconds < 60 else f" for {duration(seconds)}"
+
+
+def about(seconds: float) -> str:
+    """A time in words, to the second."""
     return "less than a second" if seconds < 1 else f"{seconds:.0f} s"
 
 
@@ -107,7 +129,7 @@ def _doubts(reason: Reason) -> str:
                 "tried on other nodes."
             )
     if reason.given_up:
-        told.append(f" No worker could be made ready on {_listed(reason.given_up)}; the other nodes do the work.")
+        told.append(f" No worker could be made ready on {some_of(reason.given_up)}; the other nodes do the work.")
     return "".join(told)
 
 
@@ -122,11 +144,11 @@ def _nowhere(reason: Reason) -> str:
     if reason.code == Code.NO_NODE_IN_POOL:
         return (
             f"No node of the pool {reason.pool!r} (compute) is connected: the step waits for one. Connected "
-            f"nodes are in the pools {_listed(reason.pools)}. Start one with `windrow agent --pool "
+            f"nodes are in the pools {some_of(reason.pools)}. Start one with `windrow agent --pool "
             f"{reason.pool}`, or set another compute."
         )
     states = ", ".join(f"{count} {state}" for state, count in reason.counts)
-    why = f"{_listed(reason.nodes)}: {reason.message.rstrip('.')}. " if reason.message else ""
+    why = f"{some_of(reason.nodes)}: {reason.message.rstrip('.')}. " if reason.message else ""
     return f"No node takes work ({states}): the job waits for one. {why}See `windrow node list`."
 
 
@@ -137,30 +159,31 @@ def _waiting(reason: Reason) -> str:
         case Code.NODE_FAULT:
             return f"{waits}. The last attempt failed because of its node: {reason.message}{_limit(reason)}"
         case Code.RETRY_DELAYED:
-            when = "" if reason.next_s is None else f" The next try is in {_about(reason.next_s)}."
+            when = "" if reason.next_s is None else f" The next try is in {about(reason.next_s)}."
             return f"{waits} a moment before the next try, since their last attempts failed.{when}"
         case Code.RATE_LIMITED:
-            following = _about(reason.next_s or 0.0)
-            return f"{waits} for the rate limit of {_rate(reason)}. The next one begins in {following}."
+            following = about(reason.next_s or 0.0)
+            return f"{waits} for the rate limit of {rate_of(reason)}. The next one begins in {following}."
         case Code.NODES_DOUBTED:
             return f"{waits}.{_doubts(reason)}"
         case Code.NODES_GAVE_UP:
-            return f"{waits}. No worker could be made ready on {_listed(reason.given_up)}: {reason.message}"
+            return f"{waits}. No worker could be made ready on {some_of(reason.given_up)}: {reason.message}"
         case Code.NODES_ANSWER:
-            return f"{waits}; {_listed(reason.nodes)} is being told of the step."
+            return f"{waits}; {some_of(reason.nodes)} is being told of the step."
         case Code.NODES_FULL:
             return (
-                f"{waits}, and {_listed(reason.nodes)} cannot take more now: results wait to be delivered, or "
+                f"{waits}, and {some_of(reason.nodes)} cannot take more now: results wait to be delivered, or "
                 "the disk is full."
             )
         case _:
-            return f"{waits}, but all slots of the nodes are taken by {_listed_counts(reason)}."
+            return f"{waits}, but all slots of the nodes are taken by {listed_counts(reason)}."
 
 
-def _listed_counts(reason: Reason) -> str:
-    return _listed([f"{name} ({count})" for name, count in reason.counts])
+def listed_counts(reason: Reason) -> str:
+    """The names that a reason counts, each with its number."""
+    return some_of([f"{name} ({count})" for name, count in reason.counts])
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMES_MAX])
-    return f"{shown} and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else shown or "none"
+def some_of(names: Sequence[str]) -> str:
+    """The first of the names, and how many more; `none`."""
+    return first_few(names, NAMES_MAX) or "none"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from windrow.common.archives import ArchiveError, contents
-from windrow.common.quantities import counted
+from windrow.common.quantities import first_few
 from windrow.spec.effective.job import EffectiveStep
 from windrow.spec.settings.arguments import find_runtime_arguments
 
@@ -43,9 +43,8 @@ def _code(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> 
         if then.get(name) != now.get(name):
             how = "new" if name not in then else "gone" if name not in now else "changed"
             told.append(f"{os.fsdecode(name)} ({how})")
-    more = f" and {counted(len(told) - FILES_SHOWN, 'more file')}" if len(told) > FILES_SHOWN else ""
     # Archives of equal files may differ in a mode.
-    yield f"the code: {', '.join(told[:FILES_SHOWN])}{more}" if told else "the code: which of its files are executable"
+    yield f"the code: {first_few(told, FILES_SHOWN, 'file')}" if told else "the code: which of its files are executable"
 
 
 def _settings(before: EffectiveStep, step: EffectiveStep) -> Iterator[str]:

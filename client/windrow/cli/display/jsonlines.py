@@ -1,17 +1,19 @@
 """Progress as JSON lines on stdout, one event per line, for programs.
 
-Events: `begin` {job, continued} (null: a job that is only followed), `progress` {job}, `notice` {message}, `end` {job,
-outputs, exit_code}, `error`.
+Events: `begin` {job, continued} (null: a job that is only followed), `progress` {job}, `waits` {steps: [{step, code,
+message, brief}]}, `notice` {message}, `end` {job, outputs, exit_code}, `error`.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import active_reasons, lull_s
 
 
 def emit(event: str, **values: Any) -> None:
@@ -20,7 +22,14 @@ def emit(event: str, **values: Any) -> None:
 
 
 class JsonDisplay:
-    """Writes every state that the master reports."""
+    """Writes every state that the master reports, and why no result comes, whenever that changes."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._advanced_at = time.monotonic()
+        """When a mini-batch last ended."""
+        self._waits: list[tuple[str, str]] = []
+        """Steps and codes as they were told last."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
@@ -28,10 +37,21 @@ class JsonDisplay:
 
     def show(self, job: Job) -> None:
         """Write the whole state of the job."""
+        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
+            self._advanced_at = time.monotonic()
+        self._job = job
         emit("progress", job=job.to_dict())
 
     def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
-        """Not shown."""
+        """Write what steps wait for, if that has changed; nodes are not shown."""
+        if self._job is None:
+            return
+        is_late = time.monotonic() - self._advanced_at >= lull_s(self._job)
+        waits = [reason for reason in active_reasons(self._job, reasons) if is_late]
+        told = [(reason.step, reason.code) for reason in waits]
+        if told != self._waits:
+            self._waits = told
+            emit("waits", steps=[reason._asdict() for reason in waits])
 
     def notice(self, message: str) -> None:
         """Something to know."""

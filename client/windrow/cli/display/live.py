@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from windrow.cli.display.figures import Figures, age_s, first_line
-from windrow.cli.display.waiting import lull_s, waiting_line
+from windrow.cli.display.lines import first_line
 from windrow.cli.messages import say
 from windrow.cli.tables import shortened
 from windrow.common.quantities import counted, duration, rate
+from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, Step, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import lull_s, waiting_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,7 +73,7 @@ class LiveDisplay:
         """Keep the number of workers, and what the job waits for if it has brought no result for a while."""
         self._nodes = nodes
         if self._job is not None and time.monotonic() - self._advanced_at >= lull_s(self._job):
-            self._waits = waiting_line(self._job, reasons, nodes)
+            self._waits = waiting_line(self._job, reasons)
             if self._waits:
                 self._start()
         self.tick()

@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from windrow.cli.display.figures import Figures, age_s, first_line, progress_line
-from windrow.cli.display.waiting import lull_s, waiting_line
+from windrow.cli.display.lines import first_line, progress_line
 from windrow.cli.messages import say
-from windrow.common.quantities import counted
+from windrow.common.quantities import first_few
+from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import lull_s, waiting_line
 
 INTERVAL_S = 5.0
 WAITS_MAX_S = 60.0
@@ -66,8 +67,12 @@ class PlainDisplay:
         now = time.monotonic()
         if self._quiet or self._job is None or now - self._advanced_at < max(lull_s(self._job), self._wait_s):
             return
-        if line := waiting_line(self._job, reasons, nodes):
+        # A notice says that no node takes work. Only if that lasts, it is said here, too.
+        told = [reason for reason in reasons if self._wait_s or not reason.waits_for_node]
+        line = waiting_line(self._job, told)
+        if line or len(told) < len(reasons):
             self._wait_s = min(now - self._advanced_at + max(INTERVAL_S, self._wait_s), self._wait_s + WAITS_MAX_S)
+        if line:
             say(f"Waiting: {line}")
 
     def notice(self, message: str) -> None:
@@ -84,5 +89,4 @@ class PlainDisplay:
 def _active_steps(job: Job) -> str:
     """The steps at work with their states, `a running, b concatenating, 200 more steps`; empty if there are none."""
     active = [f"{step.name} {step.state}" for step in job.steps if step.state in ("running", "concatenating")]
-    left = len(active) - STEPS_NAMED
-    return ", ".join(active[:STEPS_NAMED] + ([counted(left, "more step")] if left > 0 else []))
+    return first_few(active, STEPS_NAMED, "step")

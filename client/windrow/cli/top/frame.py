@@ -9,10 +9,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from windrow.cli.display.waiting import WORKER_WORDS
 from windrow.cli.tables import COLOURS, shortened
 from windrow.cli.top.moment import UNENDED, JobFigures, Moment
 from windrow.common.quantities import brief_duration, counted, duration, rate, size
+from windrow.common.worker_phases import PHASE_WORDS
 from windrow.sdk.job import Job, Step
 from windrow.sdk.node import Node
 
@@ -185,7 +185,7 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
         (
             shortened(node.node_id, NAME_MIN * (2 if wide else 1)),
             f"{worker.process_number:03d}",
-            "starting" if worker.phase == "starting" else WORKER_WORDS.get(worker.phase, worker.phase),
+            "starting" if worker.phase == "starting" else PHASE_WORDS.get(worker.phase, worker.phase),
             brief_duration(worker.phase_s + (node.silent_s or 0.0)),
             "" if worker.mini_batch_index is None else str(worker.mini_batch_index),
             size(worker.rss_bytes) if worker.rss_bytes else "",

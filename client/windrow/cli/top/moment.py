@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from windrow.cli.display.figures import Figures, age_s
+from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job
 from windrow.sdk.node import Node, Worker
 

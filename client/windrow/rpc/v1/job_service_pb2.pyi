@@ -239,20 +239,26 @@ class StepReason(google.protobuf.message.Message):
     STEP_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
+    BRIEF_FIELD_NUMBER: builtins.int
     step: builtins.str
     """The step's key in the job file."""
     code: builtins.str
     """A word for programs, such as NO_NODE, RUNNING or WAITS_FOR_STEPS."""
     message: builtins.str
     """For people: what, why, and what to do."""
+    brief: builtins.str
+    """For people: what happens or is waited for, in a few words that follow the name of the step; empty for one that has
+    ended.
+    """
     def __init__(
         self,
         *,
         step: builtins.str = ...,
         code: builtins.str = ...,
         message: builtins.str = ...,
+        brief: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["code", b"code", "message", b"message", "step", b"step"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["brief", b"brief", "code", b"code", "message", b"message", "step", b"step"]) -> None: ...
 
 global___StepReason = StepReason
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from windrow.common.quantities import first_few
 from windrow.errors import UsageError
 from windrow.spec.naming.locations import absolute, is_elsewhere, parse_location
 from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, PLAIN, READS, Given, groups_of, read_inputs
@@ -128,7 +129,7 @@ def scalar_in_list(text: str) -> str:
 
 
 def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, step: str) -> str:
-    names = ", ".join(g.typed for g in given[:3]) + (f" and {len(given) - 3:,} more" if len(given) > 3 else "")
+    names = first_few([g.typed for g in given], 3)
     pieces = chosen.words
     if one.mini_batch_size or one.partition_keys or not pieces:
         pieces = ""

@@ -1,11 +1,11 @@
-"""Rates and estimates of a run. Pure: time is an argument."""
+"""Rates and estimates of a job, for displays. Pure: time is an argument."""
 
 from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
 
-from windrow.common.quantities import counted, duration, rate
+from windrow.common.quantities import duration, rate
 from windrow.sdk.job import Job
 
 WINDOW_S = 20.0
@@ -50,6 +50,12 @@ class Figures:
             return None
         return (work.mini_batches.total - work.mini_batches.done) / rate
 
+    def pace(self, job: Job) -> str:
+        """Time to go, and the rate of items, as far as they are known: `30 s to go, 4.2 items/s`; empty if none is."""
+        left, items = self.remaining_s(job), self.items_per_s()
+        known = [f"{duration(left)} to go"] if left is not None and left >= 1 else []
+        return ", ".join(known + ([rate(items, "items")] if items is not None else []))
+
     def _rate(self, index: int) -> float | None:
         if len(self._moments) < 2:
             return None
@@ -66,47 +72,3 @@ def age_s(job: Job, wall_now: datetime) -> float:
     if not begun or job.generation > 1:
         return 0.0
     return max(0.0, (wall_now - min(begun)).total_seconds())
-
-
-def first_line(job: Job, continued: bool | None) -> str:
-    """The line that says which run this is, and how much of it was done before. `continued`: None for a job that
-    another process runs.
-    """
-    if continued is None:
-        return f"Job {job.job_id} ({job.state.value})"
-    if not continued:
-        return f"Run {job.job_id}"
-    done = ", ".join(_done(job)) or counted(0, "mini-batch")
-    return f"Continuing run {job.job_id}: {done} done before"
-
-
-def _done(job: Job) -> list[str]:
-    batches, commands = job.parallel.mini_batches, job.commands
-    return [counted(batches.done, "mini-batch")] * bool(batches.done) + [counted(commands.done, "command")] * bool(
-        commands.done
-    )
-
-
-def progress_line(job: Job, figures: Figures) -> str:
-    """One line: items, mini-batches, commands, rate, time to go, failures, retries."""
-    work, parts = job.parallel, []
-    items, batches = work.items, work.mini_batches
-    if work.steps:
-        more = "" if all(step.planned for step in work.steps) else "+"
-        parts += [
-            f"items {items.done:,}/{items.total:,}{more}",
-            f"mini-batches {batches.done:,}/{batches.total:,}{more}",
-        ]
-    if batches.taken_over:
-        parts[-1] += f" ({batches.taken_over:,} taken over)"
-    if commands := len(job.steps) - len(work.steps):
-        parts.append(f"commands {job.commands.done:,}/{commands:,}")
-    if (per_s := figures.items_per_s()) is not None:
-        parts.append(rate(per_s, "items"))
-    if (left := figures.remaining_s(job)) is not None and left >= 1:
-        parts.append(f"{duration(left)} to go")
-    if items.failed:
-        parts.append(f"{items.failed:,} failed")
-    if job.retries:
-        parts.append(counted(job.retries, "retry"))
-    return ", ".join(parts)
