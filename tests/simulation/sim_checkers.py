@@ -53,7 +53,8 @@ from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
 from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.records import Dirty
-from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES
+from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES, SPLIT_TRIES
+from windrow_master.core.splitting import SPLIT_AT_ONCE
 from windrow_master.core.state import ENDED_STEPS
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 from windrow_master.core.ticks import STALL_S
@@ -303,6 +304,10 @@ class Checkers:
                 limits = {Cause.CRASH: CRASH_TRIES, Cause.OOM: OOM_TRIES, Cause.INPUT_CHANGED: 1, Cause.NONE: 0}
                 require(cause in limits, 6, f"mini-batch {key} failed for {cause.name}, which is charged to nobody")
                 seen, needed = failures[cause], limits[cause]
+            if seen < needed and self._sim.settings_of(outcome.step_id).split:
+                # While it was split, whole attempts failed: they may have failed for different causes.
+                begun = 1 if SPLIT_AT_ONCE & failures.keys() else self._sim.settings_of(outcome.step_id).max_retries + 1
+                seen, needed = sum(failures.values()), begun + SPLIT_TRIES + 1
             require(seen >= needed, 6, f"mini-batch {key} failed for {cause.name} after {seen} of {needed} failures")
 
     def on_acknowledged(self, verdict: Verdict, lease_id: int) -> None:

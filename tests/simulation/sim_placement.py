@@ -150,6 +150,8 @@ class Placement:
             return
         now_s = self._sim.world.now_s
         for step in state.steps.values():
+            if step.settings.rate_per_s < math.inf and len(step.ready):
+                continue  # the rate holds it up, and free slots get what waits
             able = self._able(state, step)
             # An agent's slots are shared by all steps, and the master counts those of each step alone: a slot that is
             # free by its books may be busy with another step.
