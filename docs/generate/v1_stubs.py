@@ -25,11 +25,13 @@ def text(module: str) -> str:
     """The stub of a module."""
     imports, constants = [], []
     for name, value in sorted(MODULES[module].items()):
-        if isinstance(value, type):
+        if callable(value):
             alias = f" as {name}" if name != value.__name__ else ""
             imports.append(f"from {value.__module__} import {value.__name__}{alias}")
         else:
-            constants.append(f"{name}: {type(value).__name__}")
+            constants.append(
+                f"{name}: {'tuple[type[Exception], ...]' if isinstance(value, tuple) else type(value).__name__}"
+            )
     names = "".join(f'    "{name}",\n' for name in sorted(MODULES[module]))
     return "\n".join(
         [HEAD, *sorted(imports), *constants, "", f"__all__ = [\n{names}]" if names else "__all__ = []", ""]

@@ -57,6 +57,14 @@ class Environments:
         """The Python of an environment with Azure ML's own client, which works without a network on what is local."""
         return self._made("vendor", ["azure-ai-ml==1.35.2", "setuptools<81"])
 
+    def vendors_sdk(self) -> Path:
+        """The Python of an environment with Azure ML's older packages. They run up to Python 3.11."""
+        if sys.version_info[:2] > (3, 11):
+            pytest.skip("azureml-core has no version for this Python")
+        packages = ("azureml-pipeline==1.62.0", "azureml-contrib-pipeline-steps==1.62.0", "azureml-telemetry==1.62.0")
+        core = ("azureml-core==1.61.0.post4", "azureml-dataset-runtime==1.62.0.post1", "setuptools<81")
+        return self._made("vendor-sdk", [*core, *packages])
+
     def _made(self, name: str, wanted: Sequence[str]) -> Path:
         what = "\n".join([sys.executable, sys.version, *wanted])
         folder = self._folder / f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"

@@ -91,28 +91,35 @@ def test_instance_count_and_resources_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("name", "says"),
     [
-        ("from windrow.ml.sweep import Choice", "steps that search hyperparameters are not supported"),
-        ("from windrow.ml.automl import classification", "steps that search models are not supported"),
-        ("from windrow.ml import spark", "steps of type spark are not supported; do the work in a command"),
-        ("from windrow.ml import load_datastore", "files; datastores are named where the master is started"),
-        ("from windrow.ml.entities import CommandJob", r"write the job as a step, command\(...\) of windrow.ml"),
-        ("from windrow.ml.entities import Workspace", r"the workspace is a master.*MLClient\(master=ADDRESS\)"),
-        ("from windrow.ml.entities import AzureBlobDatastore", "datastores are named where the master is started"),
-        ("from windrow.ml.entities import CodeConfiguration", "belongs to deployments, which Windrow does not have"),
-        ("from windrow.ml.entities import ComputeInstance", "Windrow does not create machines: agents join a pool"),
-        ("from windrow.ml.entities import BatchEndpoint", "Windrow has no endpoints and deployments. Submit"),
-        ("from windrow.ml.parallel import ParallelJob", "write the job as a step, parallel_run_function"),
-        ("from windrow.ml.exceptions import DeploymentException", "nothing here raises it. Catch MlException"),
-        # A name that is nowhere keeps Python's own words.
-        ("from windrow.ml.entities import Dat", "cannot import name 'Dat'"),
-        ("from windrow.ml.parallel import RunFunktion", "cannot import name 'RunFunktion'"),
+        ("sweep.Choice", "steps that search hyperparameters are not supported"),
+        ("automl.classification", "steps that search models are not supported"),
+        ("spark", "steps of type spark are not supported; do the work in a command"),
+        ("load_datastore", "files; datastores are named where the master is started"),
+        ("entities.CommandJob", r"write the job as a step, command\(...\) of windrow.ml"),
+        ("entities.Workspace", r"the workspace is a master.*MLClient\(master=ADDRESS\)"),
+        ("entities.AzureBlobDatastore", "datastores are named where the master is started"),
+        ("entities.CodeConfiguration", "belongs to deployments, which Windrow does not have"),
+        ("entities.ComputeInstance", "Windrow does not create machines: agents join a pool"),
+        ("entities.BatchEndpoint", "Windrow has no endpoints and deployments. Submit"),
+        ("entities.FeatureStore", "nothing in Windrow corresponds to it. Leave it out"),
+        ("parallel.ParallelJob", "write the job as a step, parallel_run_function"),
+        ("operations.JobOperations", "attributes of an MLClient, such as client.jobs"),
     ],
 )
-def test_what_is_not_there_says_so_when_it_is_imported(line: str, says: str) -> None:
-    with pytest.raises(ImportError, match=says):
-        exec(line)
+def test_what_is_not_there_says_so_when_it_is_used(name: str, says: str) -> None:
+    module, _, name = name.rpartition(".")
+    module = f"windrow.ml.{module}".rstrip(".")
+    exec(f"from {module} import {name}", there := {})
+    with pytest.raises(UsageError, match=rf"^windrow.ml has no {name}: .*{says}"):
+        there[name]()
+
+
+def test_a_name_that_is_nowhere_keeps_pythons_own_words() -> None:
+    for line in ("from windrow.ml.entities import Dat", "from windrow.ml.parallel import RunFunktion"):
+        with pytest.raises(ImportError, match=f"cannot import name {line.split()[-1]!r}"):
+            exec(line)
 
 
 def test_the_names_of_exceptions_catch_what_is_raised(notebook: Path) -> None:

@@ -149,19 +149,33 @@ def test_packages_beside_an_image(notebook: Path) -> None:
         ("core", "ScriptRunConfig", "pipelines of one step"),
         ("core", "Keyvault", "secrets are not kept"),
         ("core.keyvault", "Keyvault", "secrets are not kept"),
-        ("core.runconfig", "DockerConfiguration", "not run in containers"),
+        ("core.environment", "RSection", "call Rscript from a Python script"),
+        ("core.compute.aks", "AksCompute", "does not create machines"),
+        ("data.datacache", "DatacacheStore", "Leave it out"),
         ("core.runconfig", "MpiConfiguration", "ParallelRunStep"),
         ("pipeline.steps", "CommandStep", "windrow.ml.command"),
         ("pipeline.steps", "HyperDriveStep", "does not search"),
         ("pipeline.steps.data_transfer_step", "DataTransferStep", "PythonScriptStep"),
-        ("data", "OutputTabularDatasetConfig", "OutputFileDatasetConfig"),
+        ("data.output_dataset_config", "OutputTabularDatasetConfig", "OutputFileDatasetConfig"),
         ("train.hyperdrive", "HyperDriveConfig", "does not search"),
         ("train.automl", "AutoMLConfig", "does not search"),
     ],
 )
-def test_imports_that_are_not_there_by_design_say_what_to_do(module: str, name: str, instead: str) -> None:
-    with pytest.raises(ImportError, match=rf"windrow\.ml\.v1\.{module} has no {name}: .*{instead}"):
-        exec(f"from windrow.ml.v1.{module} import {name}")
+def test_names_that_are_not_there_by_design_say_at_use_what_to_do(module: str, name: str, instead: str) -> None:
+    exec(f"from windrow.ml.v1.{module} import {name}", there := {})
+    with pytest.raises(UsageError, match=rf"^windrow\.ml\.v1 has no {name}: .*{instead}"):
+        there[name]()
+
+
+def test_settings_of_containers_and_telemetry_are_accepted(workspace: Workspace, notebook: Path) -> None:
+    from windrow.ml.v1.core.runconfig import DockerConfiguration, RunConfiguration
+    from windrow.ml.v1.telemetry import set_diagnostics_collection
+
+    set_diagnostics_collection(send_diagnostics=True)
+    settings = RunConfiguration()
+    with pytest.warns(JobWarning, match="DockerConfiguration has no effect: workers do not run in containers"):
+        settings.docker = DockerConfiguration(use_docker=True, shm_size="2g")
+    assert settings.docker.use_docker and settings.docker.shm_size == "2g"
 
 
 def test_methods_that_are_not_there_by_design_say_what_to_do(workspace: Workspace, notebook: Path) -> None:

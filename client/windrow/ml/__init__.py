@@ -62,10 +62,9 @@ _LAZY = {
 def __getattr__(name: str) -> object:
     """Import a name when it is first used."""
     if name not in _LAZY:
-        from windrow.ml.absent import refuse_absent
+        from windrow.ml.absent import standing_in
 
-        refuse_absent(__name__, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return standing_in(__name__)(name)
     from importlib import import_module
 
     return getattr(import_module(f"windrow.ml.{_LAZY[name]}"), name)

@@ -1,4 +1,4 @@
-"""Names of `azure.ai.ml` without a counterpart in Windrow: importing one raises an error with what to do instead."""
+"""Names of `azure.ai.ml` without a counterpart in Windrow: what to do instead of each. `stand_ins` stand for them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,26 @@ _ABSENT: dict[str, tuple[str, ...]] = {
     f"{_LOADED}; {_MACHINES}": ("load_compute",),
     f"{_LOADED}; {_REGISTRIES}": ("load_registry",),
 }
-"""By reason, the names below `windrow.ml`."""
+"""By reason, the names below `windrow.ml`; `_OF_MODULES` has what is said of others."""
+
+_SEARCH = "steps that search {} are not supported. "
+_OF_MODULES = {
+    "automl": _SEARCH.format("models")
+    + "Train in a command or parallel step with a script of your own, and give steps "
+    "that read the model a path.",
+    "data_transfer": "Windrow does not copy data between stores. Read it where it is, by an address "
+    "(docs/how-to/use-object-storage.md), or copy it in a command step.",
+    "finetuning": "Windrow does not fine-tune models as a service. Train in a command step with a script of your own.",
+    "model_customization": "Windrow does not fine-tune models as a service. Train in a command step with a script of "
+    "your own.",
+    "operations": "operations are attributes of an MLClient, such as client.jobs and client.data.",
+    "sweep": _SEARCH.format("hyperparameters")
+    + "Remove the calls of .sweep(), and give the step the values itself; or "
+    "make a parallel step whose items are the values to try.",
+}
+"""What is said of the other names of a module."""
+_LEAVE_OUT = "nothing in Windrow corresponds to it. Leave it out (docs/reference/python.md says what is there)."
+VENDOR = "azure.ai.ml"
 
 _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() for name in names}
 
@@ -118,21 +137,17 @@ def refuse_label(what: str, label: str | None) -> None:
         raise UsageError(f"The {what} has no label {label!r}: the only label is latest. Name a version instead.")
 
 
-def refusing_all(module: str, instead: str) -> Callable[[str], object]:
-    """The `__getattr__` of a module that has none of the other names. `instead`: why, and what to do."""
+def standing_in(module: str) -> Callable[[str], object]:
+    """The `__getattr__` of a module: stand-ins for the names that the vendor's has and this one has not."""
 
     def getattr_(name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise ImportError(f"{module} has no {name}: {instead}", name=module)
+        from windrow.ml.stand_ins import stand_in
+
+        below = module.removeprefix("windrow.ml").removeprefix(".")
+        why = _REASONS.get(f"{module}.{name}") or _OF_MODULES.get(below) or _LEAVE_OUT
+        try:
+            return stand_in(VENDOR, f"{VENDOR}.{below}".rstrip("."), name, f"windrow.ml has no {name}: {why}")
+        except KeyError:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
 
     return getattr_
-
-
-def refuse_absent(module: str, name: str) -> None:
-    """Raise ImportError if `name` is one of these. (`from module import` shows its text, but not that of an
-    AttributeError.)
-    """
-    reason = _REASONS.get(f"{module}.{name}")
-    if reason:
-        raise ImportError(f"{module} has no {name}: {reason}", name=module)

@@ -1,11 +1,7 @@
-"""Stands for `azure.ai.ml.automl`, which Windrow does not have: importing a name raises an error that says so."""
+"""As `azure.ai.ml.automl`. Windrow has none of it: what is imported says at use what to do instead."""
 
 from __future__ import annotations
 
-from windrow.ml.absent import refusing_all
+from windrow.ml.absent import standing_in
 
-__getattr__ = refusing_all(
-    __name__,
-    "steps that search models are not supported. Train in a command or parallel step with a script of your "
-    "own, and give steps that read the model a path.",
-)
+__getattr__ = standing_in(__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windrow.ml.absent import standing_in
+
 
 class AssetTypes:
     """Types of data and models."""
@@ -36,7 +38,4 @@ class InputTypes:
     BOOLEAN = "boolean"
 
 
-class TimeZone:
-    """Time zones of schedules; only those that notebooks name."""
-
-    UTC = "UTC"
+__getattr__ = standing_in(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.ml.absent import refuse_absent
+from windrow.ml.absent import standing_in
 from windrow.ml.assets.data import Asset, Data, Model
 from windrow.ml.assets.environment import BuildContext, Environment
 from windrow.ml.jobs.command_step import command as CommandComponent
@@ -59,7 +59,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Raise an error that says what to do instead."""
-    refuse_absent(__name__, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = standing_in(__name__)

@@ -1,6 +1,7 @@
 """As `azure.ai.ml.exceptions`: the errors of Windrow, by the names under which notebooks catch them.
 
-Some names are tuples of several errors, which `except` takes as well.
+Some names are tuples of several errors, which `except` takes as well. The vendor's other exceptions are there, and
+nothing raises them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from windrow.errors import JobFailed as JobException
 from windrow.errors import RequestRefused, UsageError, WindrowError
 from windrow.errors import UsageError as UserErrorException
-from windrow.ml.absent import refusing_all
+from windrow.ml.absent import standing_in
 from windrow.spec.reading.problems import JobFileError
 from windrow.spec.reading.problems import JobFileError as JobParsingError
 
@@ -38,12 +39,7 @@ def job_file_error(context: Context) -> JobFileError:
     return JobFileError(context.problems.errors, context.problems.warnings, context.codes)
 
 
-__getattr__ = refusing_all(
-    __name__,
-    "nothing here raises it. Catch MlException, which is every error that "
-    "Windrow raises on purpose, or one of these: ValidationException, JobException, AssetException, "
-    "UserErrorException.",
-)
+__getattr__ = standing_in(__name__)
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.ml.absent import refuse_absent
+from windrow.ml.absent import standing_in
 from windrow.ml.attributes import Attributes
 from windrow.ml.jobs.step import Step, resources_of
 
@@ -70,10 +70,7 @@ def parallel_run_function(
     return Step("parallel", written, inputs=inputs, outputs=outputs)
 
 
-def __getattr__(name: str) -> object:
-    """Raise an error that says what to do instead."""
-    refuse_absent(__name__, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = standing_in(__name__)
 
 
 __all__ = ["RunFunction", "parallel_run_function"]

@@ -1,11 +1,7 @@
-"""Stands for `azure.ai.ml.sweep`, which Windrow does not have: importing a name raises an error that says so."""
+"""As `azure.ai.ml.sweep`. Windrow has none of it: what is imported says at use what to do instead."""
 
 from __future__ import annotations
 
-from windrow.ml.absent import refusing_all
+from windrow.ml.absent import standing_in
 
-__getattr__ = refusing_all(
-    __name__,
-    "steps that search hyperparameters are not supported. Remove these imports and the calls of .sweep(), and "
-    "give the step the values itself; or make a parallel step whose items are the values to try.",
-)
+__getattr__ = standing_in(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 
 from windrow.errors import UsageError
 from windrow.ml.exceptions import JobWarning
+from windrow.ml.stand_ins import PLAIN, stand_in
 from windrow.spec.reading.problems import did_you_mean, listed
 
 _PUBLISH = (
@@ -17,6 +18,7 @@ _PUBLISH = (
 _SCHEDULE = "Windrow has no schedules. Let cron, or another timer, run `windrow job create FILE`"
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
 _CONTAINERS = "workers do not run in containers. Give the Environment its conda_dependencies, and leave this out"
+_R = "scripts are Python. To run R, call Rscript from a Python script, with R installed on the nodes"
 _SEARCH = (
     "Windrow does not search hyperparameters or models. Give a PythonScriptStep the values itself, or make a "
     "ParallelRunStep whose items are the values to try"
@@ -37,7 +39,8 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
     "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or use windrow.ml.command",
     "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",
-    **dict.fromkeys(("DockerConfiguration", "DockerSection", "ContainerRegistry", "ContainerInstance"), _CONTAINERS),
+    "ContainerInstance": _CONTAINERS,
+    **dict.fromkeys(("RSection", "REnvironment", "RCranPackage", "RCranLibrary", "RGitHubPackage"), _R),
     **dict.fromkeys(
         ("HyperDriveStep", "HyperDriveStepRun", "HyperDriveConfig", "AutoMLStep", "AutoMLStepRun", "AutoMLConfig"),
         _SEARCH,
@@ -68,22 +71,58 @@ _INSTEAD: dict[str, str] = {
 }
 
 
+_OF_MODULES = {
+    "core.authentication": "credentials are not used: contexts give access to a master "
+    "(docs/how-to/use-tls-and-tokens.md)",
+    "core.compute": "Windrow does not create machines: agents join a pool when they start "
+    "(docs/how-to/run-a-cluster.md)",
+    "core.databricks": _ELSEWHERE,
+    "core.image": _SERVICES,
+    "core.script_run": _ONE_STEP,
+    "core.script_run_config": _ONE_STEP,
+    "core.webservice": _SERVICES,
+    "train": _SEARCH,
+    "pipeline.steps": _ELSEWHERE,
+}
+"""What is said of the names of a module, or of those below it."""
+_LEAVE_OUT = "nothing in Windrow corresponds to it. Leave it out (docs/reference/python.md says what is there)"
+
+VENDOR = "azureml"
+PACKAGE = "windrow.ml.v1"
+
+
 def why_absent(name: str) -> str:
     """What to do instead of a missing name, as a sentence; "" for other names."""
     instead = _INSTEAD.get(name)
     return f"{instead}." if instead else ""
 
 
-def refusing(module: str) -> Callable[[str], object]:
-    """A `__getattr__` for a module: it raises, and for a name that is missing by design, says what to do instead."""
+def standing_in(module: str, elsewhere: Mapping[str, object]) -> Callable[[str], object]:
+    """The `__getattr__` of a module: what the vendor's has and this one has not. `elsewhere`: names of other modules,
+    which the vendor's modules import, too; the others get a stand-in.
+    """
 
     def getattr_(name: str) -> object:
-        if why := why_absent(name):
-            # `from … import` keeps the words of an ImportError, and not those of an AttributeError.
-            raise ImportError(f"{module} has no {name}: {why}", name=module)
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        below = module.removeprefix(f"{PACKAGE}.")
+        vendors = f"{VENDOR}.{below}"
+        why = why_absent(name) or f"{_of_module(below)}."
+        try:
+            found = stand_in(VENDOR, vendors, name, f"{PACKAGE} has no {name}: {why}")
+        except KeyError:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
+        # A constant is the module's own; of classes there is one, whichever module has it.
+        return found if isinstance(found, PLAIN) else elsewhere.get(name, found)
 
     return getattr_
+
+
+def _of_module(name: str) -> str:
+    """What is said of the names of a module that have no words of their own."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        if instead := _OF_MODULES.get(".".join(parts[:length])):
+            return instead
+    return _LEAVE_OUT
 
 
 class Refusing:

@@ -19,8 +19,6 @@ from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Scalar, to_plain
 from windrow.spec.v1.environments import Environment as WrittenEnvironment
 
-DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
-DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
 """Base images by the names that notebooks use. Windrow notes them, and runs no containers."""
 
 

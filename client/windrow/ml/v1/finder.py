@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _PREFIX = "windrow.ml.v1."
-FIRST_NAMES = frozenset({"contrib", "core", "data", "exceptions", "pipeline", "train", "widgets"})
-"""The first parts of the names in the table. All other modules are files; the table itself imports them."""
+FIRST_NAMES = frozenset(
+    {"contrib", "core", "data", "exceptions", "history", "pipeline", "telemetry", "train", "widgets"}
+)
+"""The first parts of the names of modules that the vendor has. All other modules are files; the table itself imports
+them.
+"""
 
 
 def install() -> None:
@@ -30,11 +34,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         name = fullname.removeprefix(_PREFIX)
         if name == fullname or name.partition(".")[0] not in FIRST_NAMES:
             return None
-        from windrow.ml.v1.names import MODULES
+        from windrow.ml.v1.names import module_names
 
-        if name not in MODULES:
+        known = module_names()
+        if name not in known:
             return None
-        is_package = any(other.startswith(f"{name}.") for other in MODULES)
+        is_package = any(other.startswith(f"{name}.") for other in known)
         return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=is_package)
 
 
@@ -43,9 +48,10 @@ class _Loader(importlib.abc.Loader):
         """Let Python make the module as any other."""
 
     def exec_module(self, module: ModuleType) -> None:
-        from windrow.ml.v1.absent import refusing
-        from windrow.ml.v1.names import MODULES
+        from windrow.ml.v1.absent import standing_in
+        from windrow.ml.v1.names import ALL_NAMES, MODULES
 
         name = module.__name__.removeprefix(_PREFIX)
+        there = MODULES.get(name, {})
         module.__doc__ = f"As `azureml.{name}`."
-        module.__dict__.update(MODULES[name], __all__=sorted(MODULES[name]), __getattr__=refusing(module.__name__))
+        module.__dict__.update(there, __all__=sorted(there), __getattr__=standing_in(module.__name__, ALL_NAMES))

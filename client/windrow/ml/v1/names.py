@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow import __version__
-from windrow.errors import UsageError
+from windrow.errors import JobFailed, UsageError, WindrowError
+from windrow.ml.stand_ins import mirrored
+from windrow.ml.v1.absent import VENDOR
 from windrow.ml.v1.bindings import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
 from windrow.ml.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
 from windrow.ml.v1.datasets import Dataset, FileDataset, TabularDataset
 from windrow.ml.v1.datastores import DataPath, DataPathComputeBinding, DataReference, Datastore
-from windrow.ml.v1.environment import (
-    DEFAULT_CPU_IMAGE,
-    DEFAULT_GPU_IMAGE,
-    CondaDependencies,
-    Environment,
-    RunConfiguration,
-)
+from windrow.ml.v1.environment import CondaDependencies, Environment, RunConfiguration
+from windrow.ml.v1.ignored import ContainerRegistry, DockerConfiguration, DockerSection, set_diagnostics_collection
 from windrow.ml.v1.models import Model
 from windrow.ml.v1.pipelines import Experiment, Pipeline, StepSequence
 from windrow.ml.v1.runs import PipelineRun, RunDetails, StepRun
@@ -29,6 +26,7 @@ from windrow.ml.v1.workspace import (
     ServicePrincipalAuthentication,
     Workspace,
 )
+from windrow.spec.reading.problems import JobFileError
 
 
 def _by_name(*classes: type) -> dict[str, object]:
@@ -41,7 +39,8 @@ MODULES: Mapping[str, Mapping[str, object]] = {
     # The older place of `pipeline.steps`.
     "contrib.pipeline.steps": _by_name(ParallelRunConfig, ParallelRunStep),
     "core": {
-        **_by_name(ComputeTarget, Dataset, Datastore, Environment, Experiment, Model, RunConfiguration, Workspace),
+        **_by_name(ComputeTarget, ContainerRegistry, Dataset, Datastore, Environment, Experiment),
+        **_by_name(Model, RunConfiguration, Workspace),
         "Run": PipelineRun,
         "VERSION": __version__,
     },
@@ -51,19 +50,17 @@ MODULES: Mapping[str, Mapping[str, object]] = {
     "core.compute": _by_name(AmlCompute, ComputeTarget),
     "core.compute_target": _by_name(ComputeTarget, ComputeTargetException),
     "core.conda_dependencies": _by_name(CondaDependencies),
-    "core.container_registry": {},
+    "core.container_registry": _by_name(ContainerRegistry),
     "core.dataset": _by_name(Dataset),
     "core.datastore": _by_name(Datastore),
-    "core.environment": _by_name(CondaDependencies, Environment),
+    "core.environment": _by_name(CondaDependencies, ContainerRegistry, DockerSection, Environment),
     "core.experiment": _by_name(Experiment),
     "core.keyvault": {},
     "core.model": _by_name(Model),
     "core.run": {"Run": PipelineRun},
-    "core.runconfig": {
-        **_by_name(CondaDependencies, RunConfiguration),
-        "DEFAULT_CPU_IMAGE": DEFAULT_CPU_IMAGE,
-        "DEFAULT_GPU_IMAGE": DEFAULT_GPU_IMAGE,
-    },
+    "core.runconfig": _by_name(
+        CondaDependencies, ContainerRegistry, DockerConfiguration, DockerSection, RunConfiguration
+    ),
     "core.script_run": {},
     "core.script_run_config": {},
     "core.webservice": {},
@@ -77,7 +74,13 @@ MODULES: Mapping[str, Mapping[str, object]] = {
     "data.file_dataset": _by_name(FileDataset),
     "data.output_dataset_config": _by_name(OutputFileDatasetConfig),
     "data.tabular_dataset": _by_name(TabularDataset),
-    "exceptions": {**_by_name(ComputeTargetException), "UserErrorException": UsageError},
+    "exceptions": {
+        **_by_name(ComputeTargetException),
+        "ActivityFailedException": JobFailed,
+        "AzureMLException": (WindrowError, JobFileError),
+        "ExperimentExecutionException": JobFailed,
+        "UserErrorException": UsageError,
+    },
     "pipeline": {},
     "pipeline.core": _by_name(Pipeline, PipelineData, PipelineParameter, PipelineRun, StepRun, StepSequence),
     "pipeline.core.builder": _by_name(PipelineData, PipelineStep, StepSequence),
@@ -97,9 +100,18 @@ MODULES: Mapping[str, Mapping[str, object]] = {
     "pipeline.steps.parallel_run_config": _by_name(ParallelRunConfig),
     "pipeline.steps.parallel_run_step": _by_name(ParallelRunStep),
     "pipeline.steps.python_script_step": _by_name(PythonScriptStep),
+    "telemetry": {"set_diagnostics_collection": set_diagnostics_collection},
     "train": {},
     "train.automl": {},
     "train.hyperdrive": {},
     "widgets": _by_name(RunDetails),
 }
-"""By module below `azureml`: its names. A module without names says of each what to do instead (`absent`)."""
+"""By module below `azureml`: its names. `absent` says of the vendor's other names what to do instead."""
+
+ALL_NAMES: Mapping[str, object] = {name: made for names in MODULES.values() for name, made in names.items()}
+"""The names of all modules: the vendor's modules have those that they import, too."""
+
+
+def module_names() -> set[str]:
+    """The modules below `azureml` that can be imported."""
+    return {*MODULES, *(name.removeprefix(f"{VENDOR}.") for name in mirrored(VENDOR))}

@@ -4,6 +4,7 @@ from windrow.ml.v1.datasets import Dataset
 from windrow.ml.v1.datastores import Datastore
 from windrow.ml.v1.environment import Environment
 from windrow.ml.v1.environment import RunConfiguration
+from windrow.ml.v1.ignored import ContainerRegistry
 from windrow.ml.v1.models import Model
 from windrow.ml.v1.pipelines import Experiment
 from windrow.ml.v1.runs import PipelineRun as Run
@@ -12,6 +13,7 @@ VERSION: str
 
 __all__ = [
     "ComputeTarget",
+    "ContainerRegistry",
     "Dataset",
     "Datastore",
     "Environment",

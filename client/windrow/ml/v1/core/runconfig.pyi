@@ -1,12 +1,14 @@
 # Made from `windrow.ml.v1.names` by `make docs`. Do not edit.
 from windrow.ml.v1.environment import CondaDependencies
 from windrow.ml.v1.environment import RunConfiguration
-DEFAULT_CPU_IMAGE: str
-DEFAULT_GPU_IMAGE: str
+from windrow.ml.v1.ignored import ContainerRegistry
+from windrow.ml.v1.ignored import DockerConfiguration
+from windrow.ml.v1.ignored import DockerSection
 
 __all__ = [
     "CondaDependencies",
-    "DEFAULT_CPU_IMAGE",
-    "DEFAULT_GPU_IMAGE",
+    "ContainerRegistry",
+    "DockerConfiguration",
+    "DockerSection",
     "RunConfiguration",
 ]
