@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -142,6 +143,10 @@ def test_keys_switch_between_the_screens_and_q_ends(running: Workspace) -> None:
                 os.write(controller, key)
                 read_until(what)
             os.write(controller, b"q")
+            # It ends when the terminal has shown all that it wrote.
+            with contextlib.suppress(OSError):
+                while os.read(controller, 1 << 16):
+                    pass
             assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()

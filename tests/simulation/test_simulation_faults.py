@@ -19,7 +19,7 @@ FOUND_BY = {
     "late_result_counts_too": 23,
     "lost_node_not_stored": 6,
     "no_fence_on_commit": 40,
-    "no_generation_check": 5080,
+    "no_generation_check": 5204,
     "nobody_is_doubted": 47,
     "nothing_is_recalled": 42,
     "only_deaths_are_split": 85,

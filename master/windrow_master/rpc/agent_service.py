@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf import json_format
@@ -30,10 +30,12 @@ from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, sta
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
-from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.threads import in_thread
+
+if TYPE_CHECKING:
+    from windrow_master.rpc.worker_reports import WorkerReport
 
 CREDENTIAL_KEY = "windrow-credential"
 CREDENTIAL_REFUSED = "The call carries no valid node credential. The agent registers again automatically."
@@ -386,6 +388,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
 
     def worker_reports(self) -> dict[int, list[WorkerReport]]:
         """What connected nodes last reported of their workers, by step."""
+        from windrow_master.rpc.worker_reports import WorkerReport
+
         now_s = time.monotonic()
         nodes = self._writer.core.state.nodes
         found: dict[int, list[WorkerReport]] = {}

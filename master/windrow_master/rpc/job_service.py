@@ -16,7 +16,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.reasons import Reason, reason_of_ended
+from windrow_master.core.reasons import reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
@@ -27,12 +27,9 @@ from windrow_master.rpc.files import file_below, files_at, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
-from windrow_master.rpc.reason_briefs import brief_of
-from windrow_master.rpc.reason_words import words_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message
-from windrow_master.rpc.worker_reports import reason_with_reports
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.submission import SubmissionInvalid, Submissions
@@ -44,6 +41,8 @@ from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
+
+    from windrow_master.core.reasons import Reason
 
 WATCH_INTERVAL_S = 0.25
 """Shortest time between two messages to a watcher. The end of the job is sent at once."""
@@ -152,6 +151,10 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
 
     async def ExplainJob(self, request: pb.ExplainJobRequest, context: Context) -> pb.ExplainJobResponse:
         """Explain the current state of each step."""
+        # Short runs end before anyone asks.
+        from windrow_master.rpc.reason_briefs import brief_of
+        from windrow_master.rpc.reason_words import words_of
+
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
@@ -173,6 +176,8 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
 
     def _with_reports(self, job_id: str, reasons: list[Reason]) -> list[Reason]:
         """The reasons, with what the nodes report of the steps' workers."""
+        from windrow_master.rpc.worker_reports import reason_with_reports
+
         state = self._writer.core.state
         steps = state.jobs[state.job_keys[job_id]].steps
         reports = self._nodes.worker_reports()

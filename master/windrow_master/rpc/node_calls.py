@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 from windrow.rpc import errors
@@ -14,8 +14,10 @@ from windrow_master.core import commands
 from windrow_master.core.ids import NodeId
 from windrow_master.core.state import Node
 from windrow_master.rpc.refusals import Context, refuse
-from windrow_master.rpc.worker_reports import WorkerReport
 from windrow_master.shell.writer import Writer
+
+if TYPE_CHECKING:
+    from windrow_master.rpc.worker_reports import WorkerReport
 
 NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
 

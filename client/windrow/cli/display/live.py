@@ -17,7 +17,6 @@ from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, Step, StepReason
 from windrow.sdk.node import Node
-from windrow.sdk.waiting import lull_s, waiting_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -71,6 +70,8 @@ class LiveDisplay:
 
     def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
         """Keep the number of workers, and what the job waits for if it has brought no result for a while."""
+        from windrow.sdk.waiting import lull_s, waiting_line
+
         self._nodes = nodes
         if self._job is not None and time.monotonic() - self._advanced_at >= lull_s(self._job):
             self._waits = waiting_line(self._job, reasons)

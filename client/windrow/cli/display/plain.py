@@ -12,7 +12,6 @@ from windrow.common.quantities import first_few
 from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
-from windrow.sdk.waiting import lull_s, waiting_line
 
 INTERVAL_S = 5.0
 WAITS_MAX_S = 60.0
@@ -64,6 +63,8 @@ class PlainDisplay:
 
     def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
         """Print what the job waits for, if it has brought no result for a while."""
+        from windrow.sdk.waiting import lull_s, waiting_line
+
         now = time.monotonic()
         if self._quiet or self._job is None or now - self._advanced_at < max(lull_s(self._job), self._wait_s):
             return
