@@ -80,13 +80,14 @@ class JobOperations:
         from windrow.spec import JobFileError
 
         try:
-            return Validation(self._load(_pipeline_of(job, "validate")))
+            return Validation(self.load(_pipeline_of(job, "validate")))
         except JobFileError as error:
             if raise_on_failure:
                 raise
             return Validation(None, error.problems)
 
-    def _load(self, job: Loadable) -> LoadedJob:
+    def load(self, job: Loadable) -> LoadedJob:
+        """Read and check a job as for its submission. Raises windrow.spec.JobFileError."""
         return job.load(
             embedded=self._connection.would_be_embedded,
             datastores=self._connection.known_datastores(),
@@ -97,7 +98,7 @@ class JobOperations:
     def submit(self, job: Loadable) -> Job:
         """The same as `create_or_update`, but returns a `windrow.Job`."""
         client = self._connection.client()
-        loaded = self._load(job)
+        loaded = self.load(job)
         for warning in loaded.warnings:
             warnings.warn(str(warning), JobWarning, stacklevel=3)
         session = self._connection.session

@@ -23,7 +23,6 @@ from windrow.ml.v1.bindings import NamedInput, Output
 from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
 from windrow.ml.v1.table_options import DataType
-from windrow.ml.v1.versions import find_version
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.tables.mltable import HEADERS
 
@@ -39,7 +38,9 @@ class _Dataset(Refusing):
         self.name: str | None = None
         self.description = ""
         self.tags: dict[str, str] = {}
-        self.version = 1
+        self.version: int | str = 1
+        self.registered = ""
+        """Its reference, if it is a data asset of the master, and nothing is done to it: `azureml:<name>:<version>`."""
         self.earlier: Any = None
         """The version before it of its name."""
         self.place = calling_place()
@@ -67,7 +68,7 @@ class _Dataset(Refusing):
         """Keep the dataset in the workspace object under a name. If another dataset has the name, `create_new_version`
         makes this one its next version; otherwise raises UsageError.
         """
-        known = workspace.datasets.get(name)
+        known = workspace.datasets.own.get(name)
         same = known is None or self._is_as(known)
         if not same and not create_new_version:
             raise UsageError(
@@ -93,6 +94,7 @@ class _Dataset(Refusing):
         """Return a dataset with one more transformation."""
         made = copy.copy(self)
         made.steps = [*self.steps, step]
+        made.registered = ""
         return made
 
     def take(self, count: int) -> Self:
@@ -114,6 +116,8 @@ class _Dataset(Refusing):
 
     def plain_path(self) -> str:
         """The path, if the dataset is nothing but a path; else ""."""
+        if self.registered:
+            return self.registered
         if len(self.paths) != 1 or self.steps or _PATTERN.search(self.paths[0]):
             return ""
         return self.paths[0]
@@ -168,8 +172,10 @@ class TabularDataset(_Dataset):
     """A table."""
 
     def plain_path(self) -> str:
-        """Always empty: a table is always written as an MLTable file, which says how to read it."""
-        return ""
+        """Empty, unless it is registered with the master: a table is written as an MLTable file, which says how to read
+        it.
+        """
+        return self.registered
 
     def keep_columns(self, columns: Any, validate: bool = False) -> Self:
         """Keep only these columns."""
@@ -317,14 +323,10 @@ class Dataset:
 
     @staticmethod
     def get_by_name(workspace: Any, name: str, version: Any = "latest") -> Any:
-        """Return a dataset that was registered with this workspace object, or else a data asset of the master. Raises
-        NotFound for a version that was not registered.
+        """Return a dataset that was registered with this workspace object, or else a data asset of the master, with its
+        type: a table for an MLTable file that reads one. Raises NotFound.
         """
-        known = workspace.datasets.get(name)
-        newest = version in (None, "latest")
-        if known is not None:
-            return find_version(f"dataset {name}", known, None if newest else version)
-        return FileDataset([f"azureml:{name}@latest" if newest else f"azureml:{name}:{version}"])
+        return workspace.datasets.find(name, None if version == "latest" else version)
 
 
 def _table(

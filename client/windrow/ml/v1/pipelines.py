@@ -100,8 +100,10 @@ class Pipeline(Refusing):
         self._place = calling_place()
 
     def validate(self) -> list[Any]:
-        """Check the pipeline. Errors are raised as by `load`, so the returned list of errors is empty."""
-        self.load()
+        """Check the pipeline as `submit` does. Errors are raised as by `load`, so the returned list of errors is
+        empty.
+        """
+        self.workspace.ml_client.jobs.load(Submission(self, "", {}, {}, {}))
         return []
 
     def submit(

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windrow.errors import UsageError
 from windrow.ml.client import MLClient
@@ -15,6 +15,10 @@ from windrow.ml.v1.compute import AmlCompute
 from windrow.ml.v1.datastores import DEFAULT_NAME, Datastore
 from windrow.ml.v1.environment import Environments
 from windrow.ml.v1.pipelines import Experiment
+from windrow.ml.v1.registered import datasets, models
+
+if TYPE_CHECKING:
+    from windrow.sdk.asset import Registry
 
 _OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -42,10 +46,10 @@ class Workspace:
         self.datastores: dict[str, Datastore] = {
             name: Datastore(name=name, root=_root(os.fspath(place))) for name, place in datastores.items()
         }
-        self.datasets: dict[str, Any] = {}
+        self.datasets = datasets(self._registry)
         self.environments = Environments()
         self._experiments: dict[str, Any] = {}
-        self.models: dict[str, Any] = {}
+        self.models = models(self._registry)
         self.compute_targets: Mapping[str, AmlCompute] = _Pools()
         self.location = "local"
 
@@ -61,6 +65,9 @@ class Workspace:
     ) -> Workspace:
         """Return a workspace by name."""
         return cls(subscription_id, resource_group, name, **more)
+
+    def _registry(self) -> Registry:
+        return self.ml_client.windrow.registry
 
     @property
     def name(self) -> str:

@@ -1,0 +1,87 @@
+"""Data assets and models of the master in v1 notebooks: found by name wherever the workspace's own are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from v1_notebooks import config, rows_of
+from windrow.errors import NotFound
+from windrow.ml.v1.core import Dataset, Model, Workspace
+from windrow.ml.v1.data import FileDataset, TabularDataset
+from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
+from windrow.ml.v1.pipeline.steps import ParallelRunStep
+
+pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
+
+
+@pytest.fixture
+def registered(workspace: Workspace, notebook: Path) -> Workspace:
+    """A workspace whose master has a folder, a file, a table, a list of files, and a model."""
+    client = workspace.ml_client.windrow
+    client.create_data("letters", notebook / "files")
+    client.create_data("letters", notebook / "files" / "a.txt", type="uri_file")
+    client.create_data("sales", notebook / "table", type="mltable")
+    (notebook / "list").mkdir()
+    (notebook / "list" / "MLTable").write_text("paths: [{pattern: ../files/*.txt}]\ntransformations: [{skip: 1}]\n")
+    client.create_data("most", notebook / "list", type="mltable")
+    client.create_model("net", notebook / "model.txt")
+    return workspace
+
+
+def test_files_are_found_read_and_copied(registered: Workspace, notebook: Path) -> None:
+    folder = Dataset.get_by_name(registered, "letters", version=1)
+    assert isinstance(folder, FileDataset)
+    assert [Path(path).name for path in folder.to_path()] == ["a.txt", "b.txt", "c.txt"]
+    assert [Path(path).name for path in folder.take(1).to_path()] == ["a.txt"]
+    newest = registered.datasets["letters"]
+    assert (newest.name, newest.version, newest.to_path()) == ("letters", 2, [str(notebook / "files" / "a.txt")])
+    assert [Path(path).read_text() for path in newest.download(str(notebook / "got"))] == ["a"]
+    most = Dataset.get_by_name(registered, "most")
+    assert isinstance(most, FileDataset)
+    assert [Path(path).name for path in most.to_path()] == ["b.txt", "c.txt"]
+
+
+def test_a_table_is_one(registered: Workspace) -> None:
+    table = Dataset.get_by_name(registered, "sales")
+    assert isinstance(table, TabularDataset)
+    assert table.to_pandas_dataframe().to_dict("list") == {"x": [1, 3], "y": [2, 4]}
+    assert table.keep_columns(["y"]).take(1).to_pandas_dataframe().to_dict("list") == {"y": [2]}
+
+
+def test_names_are_those_of_the_workspace_and_of_the_master(registered: Workspace) -> None:
+    Dataset.File.from_files("files/b.txt").register(registered, "own")
+    assert sorted(registered.datasets) == ["letters", "most", "own", "sales"]
+    assert len(registered.datasets) == 4 and "sales" in registered.datasets and "none" not in registered.datasets
+    with pytest.raises(KeyError, match="There is no dataset 'none'"):
+        registered.datasets["none"]
+    with pytest.raises(NotFound, match=r"no dataset 'letters' of version 7.*`windrow data list`"):
+        Dataset.get_by_name(registered, "letters", version=7)
+    # A notebook's own dataset of a name hides the master's.
+    Dataset.File.from_files("files/b.txt").register(registered, "letters")
+    assert [Path(path).name for path in registered.datasets["letters"].to_path()] == ["b.txt"]
+
+
+def test_a_model_is_found_and_copied(registered: Workspace, notebook: Path) -> None:
+    model = Model(registered, "net")
+    assert (model.version, model.path) == (1, str(notebook / "model.txt"))
+    assert registered.models["net"].path == model.path and list(registered.models) == ["net"]
+    place = model.download(str(notebook / "got"))
+    assert place == str(notebook / "got" / "model.txt") and Path(place).read_text() == "m1"
+    with pytest.raises(NotFound, match="There is no model 'other'"):
+        Model(registered, "other")
+
+
+@pytest.mark.parametrize("name", ["letters", "most"])
+def test_a_pipeline_over_them_is_validated_and_run(registered: Workspace, notebook: Path, name: str) -> None:
+    rows = PipelineData("rows")
+    data = Dataset.get_by_name(registered, name)
+    step = ParallelRunStep("upper", (settings := config()), [data.as_named_input("letters")], rows)
+    pipeline = Pipeline(registered, [step])
+    assert pipeline.validate() == []
+    run = pipeline.submit("registered")
+    run.wait_for_completion(show_output=False)
+    found = sorted(rows_of(run, step, rows, settings, notebook / "got"))
+    assert found == {"letters": ["A"], "most": ["B", "C"]}[name]
+    document = registered.ml_client.windrow.document(run.id)
+    assert document["steps"][0]["inputs"]["letters"]["asset"] == f"azureml:{name}:{data.version}"
