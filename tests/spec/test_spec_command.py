@@ -80,6 +80,29 @@ def test_optional_groups_of_a_command_are_dropped_without_a_value(workspace: Wor
     assert of(workspace, given, "jobs.score.inputs.seed=7").command == "run  --seed ${{inputs.seed}}  end"
 
 
+@pytest.mark.parametrize(
+    ("written", "command", "joined"),
+    [
+        (">-\n  python a.py\n    --rows 1\n    --to x", "python a.py --rows 1 --to x", "--rows"),
+        (">-\n  ls &&\n  python a.py\n    -v", "ls && python a.py -v", "-v"),
+        ("|-\n  python a.py\n  --rows 1", "python a.py --rows 1", "--rows"),
+        # What a shell joins, or takes as it is, stays.
+        ("|-\n  python a.py \\\n    --rows 1", "python a.py \\\n  --rows 1", ""),
+        ("|-\n  cat <<END\n  --rows\n  END", "cat <<END\n--rows\nEND", ""),
+        ("|-\n  echo 'a\n  --b'", "echo 'a\n--b'", ""),
+        ("|-\n  # all rows\n  --rows", "# all rows\n--rows", ""),
+        ("|-\n  python a.py\n  python b.py", "python a.py\npython b.py", ""),
+    ],
+)
+def test_a_line_that_begins_with_an_option_belongs_to_the_line_before(
+    workspace: Workspace, written: str, command: str, joined: str
+) -> None:
+    loaded = workspace.job(workspace.job_of(changed(COMMAND, f"command: {written}")))
+    assert loaded.job.steps[0].command == command
+    told = [(warning.key, joined in warning.message) for warning in loaded.warnings]
+    assert told == ([("jobs.score.command", True)] if joined else [])
+
+
 def test_a_component_of_type_command_is_read_like_one_of_type_parallel(workspace: Workspace) -> None:
     workspace.write("parts/part.py", "")
     workspace.write(

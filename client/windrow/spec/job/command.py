@@ -7,6 +7,7 @@ Reference: docs/reference/azure-ml/parallel-job.md#command-steps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingType
 from typing import Any
@@ -22,6 +23,7 @@ from windrow.spec.reading.problems import StepCode
 from windrow.spec.settings.fields import INT_MAX
 from windrow.spec.settings.schema import LIMITS, RESOURCES
 
+_OPTION = re.compile(r"--?[A-Za-z]")
 NO_CODE = ""
 """In place of the code folder of a command without code."""
 
@@ -117,7 +119,35 @@ def _command(
         context.problems.error(node, key, f"cannot be read: {error}.")
         return ""
     check_references(found, node, key, outputs, input_state, context)
-    return command.strip()
+    joined, options = _with_options_joined(command.strip())
+    if options:
+        context.problems.warn(
+            node,
+            key,
+            f"has lines that begin with an option, such as {options[0]}: they are joined with the line before. In a "
+            "folded text (`>-`), lines that are indented further stay lines of their own; indent all lines alike.",
+        )
+    return joined
+
+
+def _with_options_joined(command: str) -> tuple[str, list[str]]:
+    """Return a command whose lines that begin with an option belong to the line before, and the first word of each such
+    line. A shell would take the option for a program (exit code 127).
+    """
+    if "<<" in command:
+        return command, []  # text of a here-document may begin with anything
+    lines, options = list[str](), list[str]()
+    for line in command.split("\n"):
+        text = line.strip()
+        before = lines[-1].strip() if lines else ""
+        is_whole = before and not before.startswith("#") and not before.endswith("\\")
+        is_quoted = any("\n".join(lines).count(quote) % 2 for quote in "\"'")
+        if _OPTION.match(text) and is_whole and not is_quoted:
+            lines[-1] = f"{lines[-1].rstrip()} {text}"
+            options.append(text.split()[0])
+        else:
+            lines.append(line)
+    return "\n".join(lines), options
 
 
 def _check_resources(resources: Mapping, key: str, resolve: Resolve, context: Context) -> None:
