@@ -231,7 +231,7 @@ def test_outputs_without_a_place_go_to_the_default_datastore_of_the_pipeline(wor
     place = "azureml://datastores/lake/paths/azureml/${{name}}"
     assert {name: output.path for name, output in loaded.job.steps[0].outputs.items()} == {
         "data": f"{place}/all",
-        "more": f"{place}/score/more/parallel_run_step.txt",
+        "more": f"{place}/score/more/more",
     }
     named = "outputs: {data: {type: uri_file, name: scores, version: 3}}"
     text = workspace.job_of(changed(COMMAND, named), "settings: {default_datastore: azureml:lake}\n")

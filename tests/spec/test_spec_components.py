@@ -41,6 +41,24 @@ def workspace(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.mark.parametrize(
+    ("own", "pipeline", "made"),
+    [
+        ("{type: uri_folder}", "", "uri_folder"),
+        ("{type: mltable}", "", "mltable"),
+        ("{mode: upload}", "", "uri_file"),
+        ("{type: mltable, path: '${{parent.outputs.all}}'}", "{type: uri_file}", "mltable"),
+        # As a dump writes it: component and pipeline know better.
+        ("{type: uri_folder, path: '${{parent.outputs.all}}'}", "{type: uri_file}", "uri_file"),
+        ("{path: '${{parent.outputs.all}}'}", "{type: uri_folder}", "uri_file"),
+    ],
+)
+def test_the_type_that_a_step_gives_its_output_wins(workspace: Workspace, own: str, pipeline: str, made: str) -> None:
+    more = f"outputs: {{all: {pipeline}}}\n" if pipeline else ""
+    (step,) = workspace.job(workspace.job_of(f"{USE}outputs: {{scores: {own}}}\n", more)).job.steps
+    assert step.outputs["scores"].type == made
+
+
 def test_a_component_file_gives_what_the_step_does_not_say(workspace: Workspace) -> None:
     loaded = workspace.job(workspace.job_of(USE))
     (step,) = loaded.job.steps

@@ -71,7 +71,7 @@ def resolve(
         else:
             path = outputs_root / job_id / _output_folder(job, step, name)
         if is_file and wanted.path is None:
-            path = path / (wanted.file_name or DEFAULT_ROWS_FILE)
+            path = path / (wanted.file_name or (DEFAULT_ROWS_FILE if name == step.append_row_to else name))
         if name == step.append_row_to:
             append_row = path if is_file else path / (wanted.file_name or DEFAULT_ROWS_FILE)
         outputs[name] = str(path)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from windrow.spec.effective.job import DEFAULT_ROWS_FILE, StepOutput
+from windrow.spec.effective.job import StepOutput
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.datastores import DEFAULT_DATASTORES
 from windrow.spec.naming.expressions import Reference, substitute, whole_reference
@@ -85,11 +85,8 @@ def make_output(
     `place_name`: the name of its folder in the pipeline's default datastore.
     """
     step, *pipelines = given
-    specs = [step, *declared, *pipelines]
     ranked = [*given, *declared]
-    types = [spec.type for spec in specs if spec.type]
-    # A dumped step may say uri_folder where component and pipeline say uri_file: one that says file is right.
-    kind = "uri_file" if "uri_file" in types else (types[0] if types else "uri_folder")
+    kind = _type_of(step, declared, pipelines)
     mode = next((spec.mode for spec in ranked if spec.mode), "rw_mount")
     named = next((spec for spec in ranked if spec.asset_name), None)
     asset = (named.asset_name, named.asset_version) if named else (None, None)
@@ -97,11 +94,23 @@ def make_output(
     if path_node is None and context.default_datastore:
         context.placed_outputs.add(key)
         folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
-        return StepOutput(kind, mode, f"{folder}/{DEFAULT_ROWS_FILE}" if kind == "uri_file" else folder, None, *asset)
+        # A file of rows gets its own name later.
+        name = place_name.rpartition("/")[2]
+        return StepOutput(kind, mode, f"{folder}/{name}" if kind == "uri_file" else folder, None, *asset)
     if path_node is None:
         return StepOutput(kind, mode, None, None, *asset)
     path, file_name = _output_path(path_node, kind, key, context)
     return StepOutput(kind, mode, path, file_name, *asset)
+
+
+def _type_of(step: OutputSpec, declared: Sequence[OutputSpec], pipelines: Sequence[OutputSpec]) -> str:
+    """The type of an output: that which its step gives it, else those of its components and pipeline outputs."""
+    others = [spec.type for spec in (*declared, *pipelines) if spec.type]
+    # A dumped step may say uri_folder where all others say uri_file: these are right.
+    is_dumped = step.type == "uri_folder" and bool(pipelines) and others and set(others) == {"uri_file"}
+    if step.type and not is_dumped:
+        return step.type
+    return "uri_file" if "uri_file" in others else (others[0] if others else "uri_folder")
 
 
 def _asset(node: Mapping, key: str, context: Context) -> tuple[str | None, str | None]:

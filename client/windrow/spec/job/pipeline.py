@@ -271,12 +271,12 @@ def _step(name: str, nodes: StepNodes, bindings: Bindings, context: Context) -> 
             arguments_key,
             f"--append_row_format {rows.format} has no effect: without task.append_row_to, no rows are collected.",
         )
-    if task.append_row_to and task.arguments_place:
+    if task.append_row_to:
         outputs[task.append_row_to] = name_rows_file(
             outputs[task.append_row_to],
             file_name,
             rows.format,
-            task.arguments_place,
+            task.arguments_place or nodes.settings.place,
             arguments_key,
             context,
             is_placed=f"{key}.outputs.{task.append_row_to}" in context.placed_outputs,
