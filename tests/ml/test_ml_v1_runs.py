@@ -48,6 +48,8 @@ def test_what_a_run_that_has_ended_tells(run: PipelineRun, notebook: Path) -> No
     assert list(loud.get_outputs()) == ["rows"]
     data = loud.get_output("rows").get_port_data_reference()
     assert data.download(str(notebook / "got")) == 1
+    # Notebooks put the path together by themselves, too.
+    assert data.path_on_datastore == f"azureml/{data.step.id}/{data.name}"
     assert len((notebook / "got" / data.path_on_datastore / "rows.txt").read_text().splitlines()) == 3
     with pytest.raises(NotFound, match="Its outputs: rows"):
         loud.get_output("row")

@@ -230,7 +230,7 @@ class StepOutputData:
         """`name`: the name of the output."""
         self.step = step
         self.name = name
-        self.path_on_datastore = f"azureml/{step.run.id}/{name}"
+        self.path_on_datastore = f"azureml/{step.id}/{name}"
         """Where `download` puts the output, below its folder."""
 
     def download(self, local_path: str, overwrite: bool | None = None, show_progress: bool | None = None) -> int:
