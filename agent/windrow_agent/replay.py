@@ -43,7 +43,7 @@ from windrow_agent.steps.code_cache import CodeCache, CodeUnavailable
 from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.step import BadStep, Step
 from windrow_agent.supervision.distributor import packet_of
-from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, script_config
+from windrow_agent.supervision.worker_config import as_config, boot_path, hosting, script_config, variables
 from windrow_agent.workers import frames
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.variables import worker_environment
@@ -288,7 +288,7 @@ def _become(
     gpus = find_gpus(os.environ)
     environment = worker_environment(
         os.environ,
-        spec.environment_variables,
+        variables(step, places),
         passed=(*PASSED, *given.get("passed", ())),
         built=None if built is None else str(built.folder),
         job_id=spec.job_id,
@@ -296,6 +296,7 @@ def _become(
         node_rank=0,
         mark=mark_of("replay", 0),
         output_path=output_path,
+        work_folder=str(code),
         gpu_count=len(gpus),
         gpu_device=",".join(gpus) if gpus else None,
     )

@@ -113,13 +113,15 @@ def test_credentials_of_the_agent_do_not_reach_a_worker() -> None:
         node_rank=3,
         mark="abc.1",
         output_path="/out",
+        work_folder="/code",
         gpu_count=2,
         gpu_device=None,
     )
     assert made == {
         "PATH": "/bin", "LC_ALL": "C", "MINE": "yes", "HOME": "/root", "USER_SET": "1", "AZUREML_RUN_ID": "mine",
         "AZUREML_CR_NODE_RANK": "3", "HostName": "n", "AZ_BATCHAI_GPU_COUNT_FOUND": "2",
-        "AZUREML_BI_OUTPUT_PATH": "/out", MARK: "abc.1",
+        "AZUREML_BI_OUTPUT_PATH": "/out", "AZ_BATCHAI_JOB_WORK_DIR": "/code",
+        "AZUREML_CR_EXECUTION_WORKING_DIR_PATH": "/code", MARK: "abc.1",
     }  # fmt: skip
 
 

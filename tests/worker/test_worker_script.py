@@ -163,6 +163,18 @@ def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) 
     assert environment == ["set by the step", "3", "node-a", str(worker.folder / "output"), "x"]
 
 
+def test_a_script_that_reads_its_last_argument_gets_its_process_there(start: Start) -> None:
+    worker = start(
+        "import json, sys\nGPU = json.loads( sys.argv[-1] )\n"
+        "def run(b):\n    return [json.dumps([GPU, sys.argv[1:-1]])]\n",
+        arguments=("--model", "m"),
+        environment={"CUDA_VISIBLE_DEVICES": "3"},
+    )
+    worker.ready()
+    data, arguments = json.loads(worker.run(["a"]).rows)
+    assert (data["gpu_index"], arguments) == (3, ["--model", "m"])
+
+
 SHADOWS = [
     "worker",
     "frames",

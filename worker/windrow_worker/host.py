@@ -162,6 +162,8 @@ class Host:
         entry_script.install_root_handler()
         entry = entry_point.locate(configuration.code_folder, configuration.entry_script)
         sys.argv = [entry.path or configuration.entry_script, *configuration.arguments]
+        if entry_point.reads_process_data(entry):
+            sys.argv.append(entry_point.process_data(configuration.process_name))
         entry_point.make_importable(configuration.code_folder, entry)
         entry_script.offer(entry_script.values_of(configuration))
         spawned_children.announce(configuration, entry)

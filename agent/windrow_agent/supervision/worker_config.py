@@ -52,6 +52,11 @@ def as_config(document: Mapping[str, object]) -> bytes:
     return b"%08x\n%b" % (crc32(content), content)
 
 
+def variables(step: Step, places: Mapping[str, str]) -> dict[str, str]:
+    """The step's environment variables, with paths on this node. `places`: as of `script_config`."""
+    return {name: step.localised(value, places) for name, value in step.spec.environment_variables.items()}
+
+
 def script_config(step: Step, places: Mapping[str, str]) -> dict[str, object]:
     """What its script or command is given, with paths on this node. `places`: paths of stored outputs, by name."""
     spec = step.spec

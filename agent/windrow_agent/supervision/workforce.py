@@ -19,7 +19,7 @@ from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
 from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.allotment import Demand, allot
-from windrow_agent.supervision.worker_config import as_config, hosting, script_config
+from windrow_agent.supervision.worker_config import as_config, hosting, script_config, variables
 from windrow_agent.workers.death import Exit
 from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import Page
@@ -128,7 +128,7 @@ class Workforce:
             )
             environment = worker_environment(
                 self._environment,
-                step.spec.environment_variables,
+                variables(step, places),
                 passed=self._config.passed_environment,
                 built=None if built is None else str(built.folder),
                 job_id=step.spec.job_id,
@@ -136,6 +136,7 @@ class Workforce:
                 node_rank=self._config.node_rank,
                 mark=mark_of(self.node.node_incarnation, key),
                 output_path=output_path,
+                work_folder=str(step.code),
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpu),
             )

@@ -83,14 +83,16 @@ def worker_environment(
     node_rank: int,
     mark: str,
     output_path: str,
+    work_folder: str,
     gpu_count: int,
     gpu_device: str | None,
 ) -> dict[str, str]:
     """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
     `passed`: further names that the node's owner allows. `built`: the folder of the virtual environment that was built
-    for the step; variables of the agent's own Python are then left out. `gpu_device`: the value of
-    CUDA_VISIBLE_DEVICES; None if it is not set. A step's own variables win over ours, except the mark.
+    for the step; variables of the agent's own Python are then left out. `work_folder`: where the worker begins, which
+    holds the step's code. `gpu_device`: the value of CUDA_VISIBLE_DEVICES; None if it is not set. A step's own
+    variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)
     environment |= {
@@ -98,6 +100,8 @@ def worker_environment(
         "AZUREML_CR_NODE_RANK": str(node_rank),
         "HostName": node_id,
         "AZ_BATCHAI_GPU_COUNT_FOUND": str(gpu_count),
+        "AZ_BATCHAI_JOB_WORK_DIR": work_folder,
+        "AZUREML_CR_EXECUTION_WORKING_DIR_PATH": work_folder,
     }
     if output_path:
         environment["AZUREML_BI_OUTPUT_PATH"] = output_path

@@ -64,7 +64,7 @@ def _spec(
         entry_script=effective.entry_script,
         arguments=words if effective.command is None else (),
         command="" if effective.command is None else words[0],
-        environment_variables=effective.environment_variables,
+        environment_variables={**_places(effective, inputs, outputs), **effective.environment_variables},
         reader=reader or b"{}",
         rows=json.dumps(
             {
@@ -93,6 +93,15 @@ def _spec(
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec
+
+
+def _places(effective: EffectiveStep, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+    """Where data is, in variables, as in the arguments (docs/reference/azure-ml/parallel-job.md#workers)."""
+    data = [name for name, given in effective.inputs.items() if not isinstance(given, LiteralInput)]
+    return {
+        **{f"AZURE_ML_INPUT_{name}": inputs[name] for name in data},
+        **{f"AZURE_ML_OUTPUT_{name}": outputs[name] for name in effective.outputs if name in outputs},
+    }
 
 
 def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:

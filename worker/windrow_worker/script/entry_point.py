@@ -5,7 +5,9 @@ docs/reference/azure-ml/parallel-job.md#functions.
 from __future__ import annotations
 
 import importlib.machinery
+import json
 import os
+import re
 import sys
 from types import FunctionType
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable, Optional, Sequence, Tuple
 
+_PROCESS_DATA = re.compile(rb"json\s*\.\s*loads\s*\(\s*sys\s*\.\s*argv\s*\[\s*-\s*1\s*\]")
 _CO_VARARGS = 0x04
 PACKAGE = "windrow_entry"
 """The package of the script's private name, in `children`."""
@@ -55,6 +58,22 @@ class Script:
         self.run = run
         self.shutdown = shutdown
         self.takes_context = takes_context
+
+
+def reads_process_data(entry: EntryPoint) -> bool:
+    """Whether the script reads its last argument as JSON, as those do that take a GPU of their process from it."""
+    if entry.path is None:
+        return False
+    with open(entry.path, "rb") as file:
+        return _PROCESS_DATA.search(file.read()) is not None
+
+
+def process_data(process_name: str) -> str:
+    """What Azure ML gives such scripts as the last argument. `gpu_index`: the worker's GPU, as it stands in
+    CUDA_VISIBLE_DEVICES; -1 without one.
+    """
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES") or "-1"
+    return json.dumps({"gpu_index": int(gpu) if gpu.lstrip("-").isdigit() else gpu, "process_name": process_name})
 
 
 class EntryFinder:
