@@ -1,5 +1,5 @@
-"""A script as a public toolbox makes it: it takes its GPU from the last argument, looks for the places of its data in the
-environment, and hands a command line on with other places in it.
+"""A script as a public toolbox makes it: it takes its GPU from the last argument, looks in the environment for the
+places of its data, and hands a command line on with other places in it.
 """
 
 from __future__ import annotations
