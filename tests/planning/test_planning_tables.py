@@ -322,7 +322,10 @@ _WITH_PATH = "paths:\n  - file: a.csv\ntransformations:\n  - read_delimited: {in
         ({"a.txt": "1"}, "does not show a table format"),
         ({"a.csv": b"a\n\xff\n"}, "byte 2 (0xff) is not valid UTF-8"),
         ({"MLTable": "paths:\n  - file: none.csv\n"}, "none.csv does not exist"),
-        ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'names no files ("*.csv")'),
+        ({"MLTable": "paths:\n  - pattern: '*.csv'\n"}, 'The pattern "*.csv" names no files below '),
+        # Data that is not there is no empty data, also beside data that is there.
+        ({"a.csv": "x\n1\n", "MLTable": "paths: [{pattern: 'a*.csv'}, {pattern: 'z*.csv'}]\n"},
+         'The pattern "z*.csv" names no files below '),
         ({"MLTable": "paths: []\n"}, "names no files"),
         ({"MLTable": "paths:\n  - fil: a\n"}, 'MLTable:2:5: paths[0].fil: is unknown here. Did you mean "file"?'),
         ({"MLTable": "paths:\n  - file: a\ntransformations:\n  - take: x\n"}, "4:11: transformations[0].take: must be"),

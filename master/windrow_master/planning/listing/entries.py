@@ -36,6 +36,10 @@ class Entry(NamedTuple):
                 note(os.path.join(self.folder, self.file))
                 yield [self.file]
             return
+        found = self._found(warn, note, after)
+        yield from found if self.pattern is None else named_by_pattern(self, found, after)
+
+    def _found(self, warn: Warn, note: Note, after: bytes) -> Iterator[list[bytes]]:
         pattern = self.pattern
         guard = None if self.roots is None else Guard(self.roots)
         for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None, guard, note):
@@ -70,6 +74,21 @@ class AnyEntry(Protocol):
     def names(self, warn: Warn, note: Note, after: bytes = b"") -> Iterator[list[bytes]]:
         """Lists of names in order, those after `after`. `note`: as in `walk`."""
         ...
+
+
+def named_by_pattern(entry: AnyEntry, chunks: Iterator[list[bytes]], after: bytes) -> Iterator[list[bytes]]:
+    """The names that a pattern has found. Raises PlanningError at the end if there is none: in Azure ML, too, data that
+    is not there is no empty data.
+    """
+    is_empty = not after
+    for chunk in chunks:
+        is_empty = False
+        yield chunk
+    if is_empty:
+        raise PlanningError(
+            f'The pattern "{entry.text}" names no files below {shown(entry.folder)}. Check it, or take it out: each '
+            "pattern has to name at least one file."
+        )
 
 
 def folder_entry(path: bytes, text: str, roots: Roots | None) -> Entry:

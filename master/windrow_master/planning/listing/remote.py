@@ -14,6 +14,7 @@ from windrow.storage.objects import stat_object
 from windrow.storage.urls import BadUrl, StorageUrl, parse_url
 
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
+from windrow_master.planning.listing.entries import named_by_pattern
 from windrow_master.planning.listing.patterns import Pattern, compile_pattern, is_wild
 from windrow_master.planning.listing.stamps import name_of, stamped
 from windrow_master.planning.listing.walk import Note, Warn, outside
@@ -39,6 +40,10 @@ class RemoteEntry(NamedTuple):
             if not after:
                 yield [self.file]
             return
+        found = self._found(after)
+        yield from found if self.pattern is None else named_by_pattern(self, found, after)
+
+    def _found(self, after: bytes) -> Iterator[list[bytes]]:
         pattern = self.pattern
         empty = not after
         with storage_errors():
