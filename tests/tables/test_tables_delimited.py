@@ -101,7 +101,7 @@ def test_single_line_records(data: str, expected: list[list[str | None]]) -> Non
         ('"a\r\nb",c\r\n', [["a\r\nb", "c"]]),
         ('a\r\n\r\n"b"\r\n', [["a"], ["b"]]),
         ("a\r\n\r\nb\r\n", [["a"], ["b"]]),
-        ('a,"b\nc,,d\n', [["a", '"b\nc', None, "d"]]),
+        ('a,"b\nc,,d\n', [["a", '"b\nc', None, "d\n"]]),
         ('""\n"x"\n', [[""], ["x"]]),
         ('"a",\n', [["a", None]]),
         ('"a",', [["a", None]]),

@@ -98,8 +98,7 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str], is_last: bool) 
                 if not is_last:
                     raise OpenQuote
                 # The open quote is an ordinary character, and the rest of the text is one record, line ends included.
-                rest = text[at:-1] if text.endswith("\n") else text[at:]
-                fields += [field or empty for field in rest.split(delimiter)]
+                fields += [field or empty for field in text[at:].split(delimiter)]
                 yield start, fields
                 return
             quoted: Optional[str] = text[at + 1 : close].replace('""', '"')

@@ -7,11 +7,18 @@ wins, another kind is null; text is never parsed; nested values stay dict and li
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.encodings import to_text
 from windrow_worker.tables.files import PATH, check_records, printable, read_slice
+
+Shape = Any
+"""None, a dict of names and shapes, or a list of one shape."""
+
+DEPTH_MAX = 20
+KEYS_MAX = 500
+"""Objects of a column that have more different keys are mappings: their keys are data, and none is missing."""
 
 
 class InvalidLine(ValueError):
@@ -70,10 +77,64 @@ def kind_of(value: Any) -> Optional[str]:
 _KINDS = {bool: "bool", int: "int", float: "float", str: "text", dict: "object", list: "array"}
 
 
+def merged(shape: Shape, value: Any, depth: int = DEPTH_MAX) -> Shape:
+    """The shape of what had a shape, and of one more value: of an object its keys, each with a shape; of an array a
+    list of one, the shape of its items; None at the beginning, of what is neither, and `depth` levels below.
+    """
+    if not depth:
+        return shape
+    if type(value) is dict and not isinstance(shape, list):
+        keys = {} if shape is None else shape
+        for key, item in value.items():
+            keys[key] = merged(keys.get(key), item, depth - 1)
+        return keys
+    if type(value) is list and not isinstance(shape, dict):
+        inner = None if shape is None else shape[0]
+        for item in value:
+            inner = merged(inner, item, depth - 1)
+        return [inner]
+    return shape
+
+
+def key_count(shape: Shape) -> int:
+    """How many keys there are in a shape."""
+    if isinstance(shape, dict):
+        return sum(1 + key_count(inner) for inner in shape.values())
+    return key_count(shape[0]) if isinstance(shape, list) else 0
+
+
+def shape_to_json(shape: Shape) -> Any:
+    """As it stands in a reader document, whose mappings have no order: `{"keys": [[name, shape]…]}`, `{"items": …}`."""
+    if isinstance(shape, dict):
+        return {"keys": [[name, shape_to_json(inner)] for name, inner in shape.items()]}
+    return {"items": shape_to_json(shape[0])} if isinstance(shape, list) else None
+
+
+def _shape(document: Any) -> Shape:
+    if document is None:
+        return None
+    if "keys" in document:
+        return {name: _shape(inner) for name, inner in document["keys"]}
+    return [_shape(document["items"])]
+
+
+def filled(value: Any, shape: Shape) -> Any:
+    """The value with null for every key of its shape that it does not have: all objects of a column have the same keys,
+    in the order in which they were first seen. Keys that the shape does not have come last.
+    """
+    if type(value) is dict and isinstance(shape, dict):
+        there = {key: filled(value.get(key), inner) for key, inner in shape.items()}
+        return there if len(there) == len(value) else {**there, **{k: v for k, v in value.items() if k not in there}}
+    if type(value) is list and isinstance(shape, list) and shape[0] is not None:
+        return [filled(item, shape[0]) for item in value]
+    return value
+
+
 class JsonLinesLoader:
     """Reads slices of JSON lines files by the columns and kinds that the planner pinned.
 
-    `reader`: `columns` (name and type: a kind, or `any`), `encoding`, `drop_invalid`, `path_column`;
+    `reader`: `columns` (name and type: a kind, or `any`; `shape` of objects and arrays, as `shape_to_json` makes it),
+    `encoding`, `drop_invalid`, `path_column`;
     `mixed_types`: a value of a different kind than its column's is kept, and makes the column one of objects there (not
     with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned).
     """
@@ -81,10 +142,14 @@ class JsonLinesLoader:
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
         self._exact_integers = exact_integers
         self._columns: List[Tuple[str, str]] = [(column["name"], column["type"]) for column in reader["columns"]]
+        self._shapes: Dict[str, Shape] = {
+            column["name"]: _shape(column["shape"]) for column in reader["columns"] if "shape" in column
+        }
         self._encoding: str = reader["encoding"]
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
         self._mixed_types: bool = reader.get("mixed_types", False) and not exact_integers
+        self._converted = _converted_first(reader.get("steps") or ())
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
@@ -117,7 +182,10 @@ class JsonLinesLoader:
             made.append((PATH, "text", [printable(where["file"])] * len(rows)))
         for name, pinned in self._columns:
             given = [row.get(name) for row in rows]
-            kind = pinned if not self._mixed_types or all(map(_fits(pinned), given)) else "any"
+            if name in self._shapes:
+                given = [filled(value, self._shapes[name]) for value in given]
+            may_be_mixed = self._mixed_types or name in self._converted
+            kind = pinned if not may_be_mixed or all(map(_fits(pinned), given)) else "any"
             values, count, first = _pinned(given, kind)
             made.append((name, kind, values))
             if count:
@@ -159,6 +227,19 @@ class RecordsLoader:
             return line_positions(data, where["begin"], self._encoding)
 
         return Loaded(rows, len(rows), positions=places)
+
+
+def _converted_first(steps: Sequence[Dict[str, Any]]) -> Set[str]:
+    """The columns whose values a step converts as they stand in the file, before a filter looks at any: each value is
+    converted by its own kind, as in Azure ML's reader.
+    """
+    found: Set[str] = set()
+    for step in steps:
+        if step["step"] == "filter":
+            break
+        if step["step"] == "convert_column_types":
+            found.update(column["name"] for column in step["columns"])
+    return found
 
 
 def _fits(kind: str) -> Callable[[Any], bool]:

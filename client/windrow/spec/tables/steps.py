@@ -124,7 +124,7 @@ def _sample(checks: ValueChecks, value: Node, key: str) -> Sample | None:
     values = checks.mapping(value, key, ("sampler", "sampler_arguments"), "takes a mapping of settings")
     if not values:
         return None
-    checks.choice(values, key, "sampler", ("random_percent",))
+    checks.choice(values, key, "sampler", ("random_percent", "randomPercent"))
     for name in ("sampler", "sampler_arguments"):
         if name not in values:
             checks.error(value, key, f"needs `{name}`.")
@@ -170,6 +170,8 @@ def _keep_columns(checks: ValueChecks, value: Node, key: str) -> KeepColumns | N
 
 
 def _drop_columns(checks: ValueChecks, value: Node, key: str) -> DropColumns | None:
+    if isinstance(value, Sequence) and not value.items:
+        return None  # as in Azure ML's reader, it drops none
     columns = read_columns(checks, value, key)
     return None if columns is None else DropColumns(columns, value.place)
 

@@ -13,7 +13,7 @@ from typing import Any
 from windrow.spec.tables.mltable import ReadJsonLines
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
-from windrow_worker.tables.json_lines import kind_of, objects, records
+from windrow_worker.tables.json_lines import KEYS_MAX, key_count, kind_of, merged, objects, records, shape_to_json
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.delimited_files import Format, read_head
@@ -44,6 +44,7 @@ class JsonLinesPinning:
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:
         """Read the sample; return the reader document. Raises PlanningError for lines that are not objects."""
         kinds: dict[str, str | None] = {}
+        shapes: dict[str, Any] = {}
         rows, budget = 0, SAMPLE_BYTES
         for _, file in files:
             with opened(file) as window:
@@ -56,6 +57,8 @@ class JsonLinesPinning:
                     rows += 1
                     for key, item in value.items():
                         kind, known = kind_of(item), kinds.get(key)
+                        if not self._as_records and kind in ("object", "array"):
+                            shapes[key] = merged(shapes.get(key), item)
                         if known is None:
                             kinds[key] = kind
                         elif self._mixed_types and kind not in (known, None):
@@ -68,7 +71,11 @@ class JsonLinesPinning:
         return {
             "kind": "table",
             "format": "json_lines",
-            "columns": [{"name": name, "type": kind or "any"} for name, kind in kinds.items()],
+            "columns": [
+                {"name": name, "type": kind or "any"}
+                | ({"shape": shape_to_json(shapes[name])} if 0 < key_count(shapes.get(name)) <= KEYS_MAX else {})
+                for name, kind in kinds.items()
+            ],
             "encoding": self.how.encoding.name,
             "drop_invalid": self._read.drop_invalid,
             "path_column": self._read.include_path_column,
