@@ -379,3 +379,17 @@ def test_steps_before_the_read_choose_files(tmp_path: Path) -> None:
     sample = {"take_random_sample": {"probability": 0.5, "seed": 3}}
     once = read_table(write(folder, files, sample, READ)).rows
     assert once == read_table(write(tmp_path / "moved", files, sample, READ)).rows and 10 < len(once) < 30
+
+
+def test_a_filter_before_the_read_may_use_columns_from_the_paths(tmp_path: Path) -> None:
+    folder = write(tmp_path / "t", {})
+    for day in ("2024-01-02", "2024-02-03"):
+        for store in ("a", "b"):
+            place = folder / store / day
+            place.mkdir(parents=True)
+            (place / "f.csv").write_text(f"n\n{store}{day}\n")
+    extract = {"extract_columns_from_partition_format": {"partition_format": "/{store}/{day:yyyy-MM-dd}/f.csv"}}
+    steps = [extract, {"filter": "store == 'b' and day > datetime(2024, 1, 15)"}, READ]
+    (folder / "MLTable").write_text(json.dumps({"paths": [{"pattern": "./**/*.csv"}], "transformations": steps}))
+    rows = read_table(folder).rows
+    assert [row[-1] for row in rows] == ["b2024-02-03"]

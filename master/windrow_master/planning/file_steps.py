@@ -1,6 +1,7 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
-The list is one partition with one column, `Path`, the absolute path as text. Steps that make no sense for it were
+The list is one partition with one column, `Path`, the absolute path as text; columns that a step takes from the paths
+can be used by the filters behind it. Steps that make no sense for it were
 refused when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
@@ -11,7 +12,9 @@ import os
 from collections.abc import Sequence
 from itertools import compress
 
+from windrow.spec.tables.partition_format import ExtractColumns
 from windrow.spec.tables.steps import PATH, Filter, Sample, SelectPartitions, Skip, Step, Take
+from windrow_worker.tables.partition_format import PartitionFormat, PathColumns
 
 from windrow_master.planning.counts import Bound, Counts
 from windrow_master.planning.errors import PlanningError, shown
@@ -42,7 +45,7 @@ class FileSteps:
 
     def apply(self, folder: bytes, names: list[bytes]) -> list[bytes]:
         """The names, relative to `folder`, that get through all steps."""
-        bound = 0
+        bound, formats = 0, list[PartitionFormat]()
         if self._none_selected:
             return []
         for step in self._steps:
@@ -53,7 +56,9 @@ class FileSteps:
             elif isinstance(step, Sample) and names:
                 names = self._sampled(step, folder, names)
             elif isinstance(step, Filter) and names:
-                names = _filtered(step, folder, names)
+                names = _filtered(step, folder, names, formats)
+            elif isinstance(step, ExtractColumns):
+                formats.append(step.format)
         return names
 
     def nothing_left(self) -> PlanningError:
@@ -85,12 +90,23 @@ def salt_of(name: bytes, base: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(relative, digest_size=8).digest(), "little")
 
 
-def _filtered(step: Filter, folder: bytes, names: list[bytes]) -> list[bytes]:
+def _filtered(step: Filter, folder: bytes, names: list[bytes], formats: Sequence[PartitionFormat]) -> list[bytes]:
+    """The names whose paths pass a filter. `formats`: of the columns that earlier steps take from the paths."""
     import pandas
+    from windrow_worker.tables.frames import series
     from windrow_worker.tables.steps.filtering import FilterFailed, passing
 
-    paths = [shown(os.path.join(folder, name)) for name in names]
+    paths = [os.path.join(folder, name) for name in names]
+    columns = PathColumns(formats)
+    values = [columns.values(os.fsdecode(path)) for path in paths]
+    table = pandas.DataFrame(
+        {PATH: list(map(shown, paths))}
+        | {
+            name: series("datetime" if name in columns.dates else "text", [found[name] for found in values])
+            for name in columns.names
+        }
+    )
     try:
-        return list(compress(names, passing(step.expression.tree, pandas.DataFrame({PATH: paths}))))
+        return list(compress(names, passing(step.expression.tree, table)))
     except FilterFailed as error:
         raise PlanningError(f"{step.place}: filter: {error}.") from error

@@ -16,7 +16,7 @@ from windrow.spec.reading.problems import Problems, listed
 from windrow.spec.reading.yaml_files import read_yaml
 from windrow.spec.tables.columns import Override, read_overrides
 from windrow.spec.tables.delta import DELTA_KEYS, ReadDelta, read_delta
-from windrow.spec.tables.steps import STEPS, Step, check_file_step, check_partition_steps, read_step, unknown_step
+from windrow.spec.tables.steps import STEPS, Step, check_file_steps, check_partition_steps, read_step, unknown_step
 from windrow.spec.tables.value_checks import ValueChecks
 from windrow.storage.urls import BadUrl, is_remote, parse_url
 
@@ -255,8 +255,7 @@ def _read_transformations(
                 after.append((f"{key}.{name}", step))
         elif name:
             checks.error(item, key, unknown_step(name, tuple(_READS)))
-    for place, step in before:
-        check_file_step(checks, place, step)
+    check_file_steps(checks, before)
     check_partition_steps(checks, after)
     return read, tuple(step for _, step in before), tuple(step for _, step in after)
 

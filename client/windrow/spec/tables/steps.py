@@ -201,14 +201,24 @@ _STEPS: dict[str, Callable[[ValueChecks, Node, str], Step | None]] = {
 STEPS = tuple(_STEPS)
 
 
-def check_file_step(checks: ValueChecks, key: str, step: Step) -> None:
-    """Notes an error for a step that does not make sense on a list of files."""
+def check_file_steps(checks: ValueChecks, steps: Iterable[tuple[str, Step]]) -> None:
+    """Notes errors for steps that do not make sense on a list of files."""
+    extracted: list[str] = []
+    for key, step in steps:
+        if isinstance(step, ExtractColumns):
+            extracted += step.format.names
+        else:
+            _check_file_step(checks, key, step, extracted)
+
+
+def _check_file_step(checks: ValueChecks, key: str, step: Step, extracted: list[str]) -> None:
     only = f'a list of files has only the column "{PATH}"'
     match step:
         case Filter():
             for name in step.expression.columns:
-                if name != PATH:
-                    checks.error(step.place, key, f'names the column "{name}", but {only}.')
+                if name != PATH and name not in extracted:
+                    more = f", and from its paths {', '.join(extracted)}" if extracted else ""
+                    checks.error(step.place, key, f'names the column "{name}", but {only}{more}.')
         case KeepColumns() | DropColumns():
             if bool(step.columns.chosen([PATH])) == isinstance(step, DropColumns):
                 checks.error(step.place, key, f"leaves no column: {only}.")
