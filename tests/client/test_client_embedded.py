@@ -16,6 +16,7 @@ from windrow.cli.options import open_client
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
 from windrow.errors import JobFailed, RunChanged, StateFolderError, UsageError
+from windrow.ml import MLClient
 from windrow.spec import JobFileError
 
 
@@ -305,3 +306,22 @@ def test_interrupted_while_it_starts_it_leaves_nothing_behind(
     assert not list(runtime.iterdir())
     assert workspace.processes() == []
     assert len([*Path("/proc/self/fd").iterdir()]) == open_files
+
+
+def test_the_environment_says_where_and_how_python_runs_jobs(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(["a"])
+    monkeypatch.chdir(workspace.folder)
+    monkeypatch.setenv("WINDROW_STATE", str(tmp_path / "elsewhere"))
+    assert windrow.run("job.yml").succeeded
+    assert windrow.map(len, ["a", "bb"]) == [1, 2]
+    assert (tmp_path / "elsewhere" / "jobs").is_dir() and not workspace.state.exists()
+    monkeypatch.setenv("WINDROW_ENVIRONMENTS", "none")
+    with pytest.raises(UsageError, match=r"\$WINDROW_ENVIRONMENTS is 'none'; it must be build or own"):
+        windrow.run("job.yml")
+    monkeypatch.setenv("WINDROW_ENVIRONMENTS", "own")
+    with MLClient() as client:
+        client.connection.client()
+        session = client.connection.session
+        assert session is not None and not session.builds_environments

@@ -76,7 +76,7 @@ def _state() -> str | None:
     from windrow.common.state_mark import STATE_MARK
     from windrow.embedded import state_folder
 
-    state = os.environ.get("WINDROW_STATE") or state_folder.DEFAULT
+    state = state_folder.default()
     return state if os.path.isfile(os.path.join(state, STATE_MARK)) else None  # noqa: PTH113, PTH118
 
 

@@ -235,7 +235,7 @@ def open_session(
     *,
     with_agent: bool,
     python: str | None = None,
-    environments: str = "build",
+    environments: str | None = None,
     slots: int | None = None,
     datastores: Sequence[str] = (),
     must_exist: bool = False,
@@ -243,7 +243,8 @@ def open_session(
     """Open a state folder. Master and agent are starting when this returns.
 
     `with_agent` False: start only a master, which answers questions and runs nothing. `environments`: "build" those
-    that steps ask for, or "own" to run all scripts in one Python (implied by `python`). `datastores`: of the master,
+    that steps ask for, or "own" to run all scripts in one Python (implied by `python`); by default what
+    $WINDROW_ENVIRONMENTS says, else "build". `datastores`: of the master,
     each `NAME=PLACE`. `must_exist`: refuse a folder without state. Raises StateFolderError, UsageError, MasterFailed.
     """
     # Jobs without a database are a damaged state, which the master reports.
@@ -252,8 +253,10 @@ def open_session(
             f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "
             "Give the folder of a run with --state DIR, or a running master with --master ADDRESS."
         )
+    where = "environments" if environments else "$WINDROW_ENVIRONMENTS"
+    environments = environments or os.environ.get("WINDROW_ENVIRONMENTS") or "build"
     if environments not in ("build", "own"):
-        raise UsageError(f"environments is {environments!r}; it must be build or own.")
+        raise UsageError(f"{where} is {environments!r}; it must be build or own.")
     return Session(
         state,
         python=python,

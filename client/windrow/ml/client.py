@@ -44,7 +44,7 @@ class MLClient:
         registry_name: str | None = None,
         *,
         master: str | None = None,
-        state: str | os.PathLike[str] = ".windrow",
+        state: str | os.PathLike[str] | None = None,
         python: str | None = None,
         slots: int | None = None,
         datastores: Mapping[str, str | os.PathLike[str]] = _NONE,
@@ -54,9 +54,9 @@ class MLClient:
         """Opens nothing yet.
 
         `master`: its address or the name of a context; by default $WINDROW_MASTER, else the current context. Without a
-        master, jobs run on this machine: `state` is their folder, `python` the interpreter of their scripts, `slots`
-        the number of workers at a time, `datastores` the places of datastores by name, and `environments` as
-        `windrow run --environments`.
+        master, jobs run on this machine: `state` is their folder (by default $WINDROW_STATE, else .windrow), `python`
+        the interpreter of their scripts, `slots` the number of workers at a time, `datastores` the places of datastores
+        by name, and `environments` as `windrow run --environments` (by default $WINDROW_ENVIRONMENTS).
         """
         self.subscription_id = subscription_id or ""
         self.resource_group_name = resource_group_name or ""

@@ -24,7 +24,7 @@ class MasterConnection:
         self,
         *,
         master: str | None,
-        state: str | os.PathLike[str],
+        state: str | os.PathLike[str] | None,
         python: str | None,
         slots: int | None,
         datastores: Mapping[str, str | os.PathLike[str]],
@@ -32,7 +32,7 @@ class MasterConnection:
     ) -> None:
         """The arguments are those of `MLClient`."""
         self._master = master
-        self.state = os.path.abspath(state)
+        self.state = os.path.abspath(state_folder.default() if state is None else state)
         self._python = python
         self._slots = slots
         self._given: Sequence[str] = [f"{name}={os.fspath(place)}" for name, place in datastores.items()]
@@ -73,7 +73,7 @@ class MasterConnection:
         if not self.would_be_embedded:
             named = self._master and self._master != os.environ.get("WINDROW_MASTER")
             return f" --master {shlex.quote(str(self._master))}" if named else ""
-        found = os.path.abspath(os.environ.get("WINDROW_STATE") or state_folder.DEFAULT)
+        found = os.path.abspath(state_folder.default())
         return "" if found == self.state else f" --state {shlex.quote(self.state)}"
 
     @property

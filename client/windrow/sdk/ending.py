@@ -63,5 +63,5 @@ def state_option(state: str | os.PathLike[str]) -> str:
     except WindrowError:
         elsewhere = True  # a context that cannot be read concerns no run on this machine
     # Links are kept, as users write them.
-    default, found = map(os.path.abspath, (os.environ.get("WINDROW_STATE") or state_folder.DEFAULT, state))
+    default, found = map(os.path.abspath, (state_folder.default(), state))
     return "" if found == default and not elsewhere else f" --state {shlex.quote(found)}"

@@ -83,9 +83,9 @@ def run(
     path: str | os.PathLike[str],
     *,
     sets: Sequence[str] = (),
-    state: str | os.PathLike[str] = state_folder.DEFAULT,
+    state: str | os.PathLike[str] | None = None,
     python: str | os.PathLike[str] | None = None,
-    environments: str = "build",
+    environments: str | None = None,
     slots: int | None = None,
     datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
@@ -98,19 +98,20 @@ def run(
 ) -> Run:
     """Run a job file on this machine, with a private master and agent, and return when it has ended.
 
-    It does what `windrow run` does: it continues an unfinished equal run of the folder `state`,
-    and an interrupt keeps what is done. `python`: interpreter for the script. `environments`: "build" those that steps
-    ask for, or "own" to run all scripts in one Python (implied by `python`). `slots`: number of workers. `datastores`:
-    by name, a folder or an address in storage. `since`, `code_change`: as of `Client.submit`; "ask" refuses a run whose
-    code has changed. `on_progress`: called at each change. `check`: raise JobFailed if the
-    job fails or is cancelled; if False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a
-    card in a notebook. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError,
-    MasterFailed.
+    It does what `windrow run` does: it continues an unfinished equal run of the folder `state` (by default
+    $WINDROW_STATE, else .windrow), and an interrupt keeps what is done. `python`: interpreter for the script.
+    `environments`: "build" those that steps ask for, or "own" to run all scripts in one Python (implied by
+    `python`); by default $WINDROW_ENVIRONMENTS, else "build". `slots`: number of workers. `datastores`: by name, a
+    folder or an address in storage. `since`, `code_change`: as of `Client.submit`; "ask" refuses a run whose code
+    has changed. `on_progress`: called at each change. `check`: raise JobFailed if the job fails or is cancelled; if
+    False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a card in a notebook. Raises
+    windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError, MasterFailed.
 
     Example:
         run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
         frame = run.to_dataframe()
     """
+    state = state_folder.default() if state is None else state
     bar = open_bar(progress, state_option(state))
     # The two processes import what they need while the job file is read here.
     session = open_session(

@@ -82,7 +82,7 @@ def map(
     retry_delay: str | None = None,
     rate_limit: str | None = None,
     speculate: bool = False,
-    state: str | os.PathLike[str] = state_folder.DEFAULT,
+    state: str | os.PathLike[str] | None = None,
     python: str | os.PathLike[str] | None = None,
     restart: bool = False,
     on_progress: Callable[[Job], None] = lambda job: None,
@@ -115,6 +115,7 @@ def map(
         # The function is called for each item.
         rate_limit = rate_limit if "item" in rate_limit else rate_limit.replace("/", " items/", 1)
         mini_batch_size = mini_batch_size or 1
+    state = state_folder.default() if state is None else state
     sent = send(function)
     slots = workers or len(os.sched_getaffinity(0))
     call = _Call(sent, _name(function), os.path.abspath(os.fspath(state)), output, slots)
