@@ -18,13 +18,10 @@ FILES, DEFINED, PLAIN, ASSET = "files", "defined", "plain", "asset"
 """What an input holds, beside the formats of `READS`: a list of files; a folder with an MLTable file; a folder of table
 files; a registered asset, which says itself what it is."""
 
-READS = {
-    "csv": "read_delimited",
-    "tsv": 'read_delimited: {delimiter: "\\t"}',
-    "parquet": "read_parquet",
-    "jsonl": "read_json_lines",
-}
-"""By format: the step of an MLTable file that reads a table as its suffix alone would have it read."""
+READS = {"csv": "read_delimited", "tsv": "read_delimited", "parquet": "read_parquet", "jsonl": "read_json_lines"}
+"""By format: the step of an MLTable file that reads it."""
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+"""Of delimited formats."""
 
 OWN_INPUTS_MAX = 8
 """Up to this many folders are separate inputs; more of them are one input."""

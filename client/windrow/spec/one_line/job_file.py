@@ -13,9 +13,21 @@ from typing import NamedTuple
 from windrow.common.quantities import first_few
 from windrow.errors import UsageError
 from windrow.spec.naming.locations import absolute, is_elsewhere, parse_location
-from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, PLAIN, READS, Given, groups_of, read_inputs
+from windrow.spec.one_line.inputs import (
+    ASSET,
+    DEFINED,
+    DELIMITERS,
+    FILES,
+    PLAIN,
+    READS,
+    Given,
+    groups_of,
+    local_files,
+    read_inputs,
+)
 from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
+from windrow.spec.one_line.text_tables import HowRead, how_read
 from windrow.spec.one_line.yaml_text import flow, scalar
 from windrow.spec.settings.pace import parse_duration, parse_rate
 from windrow.spec.settings.schema import RETURNS
@@ -70,19 +82,22 @@ def make_job_file(
     step = _name(os.path.splitext(os.path.basename(script))[0], "script")
     files: dict[str, str] = {}
     inputs: dict[str, str] = {}
+    found_in: list[str] = []
 
     def path(place: str, base: str | None = relative_to) -> str:
         return _path(place, base)
 
     for group in groups_of(given):
         name = _unused(_input_name(group), inputs)
-        if len(group) == 1 and group[0].entry != "pattern":
+        settings = _read_settings(group)
+        found_in += [settings.words] if settings.words else []
+        if len(group) == 1 and group[0].entry != "pattern" and not settings.words:
             inputs[name] = flow(_input(group[0], path(group[0].place)))
             continue
         stem = os.path.splitext(job_name)[0]
         table = f"{name}" if relative_to is None else f"{stem}.{name}"
         base = None if relative_to is None else os.path.join(relative_to, table)
-        files[f"{table}/{FILE_NAME}"] = _mltable(group, base)
+        files[f"{table}/{FILE_NAME}"] = _mltable(group, base, settings)
         inputs[name] = flow({"type": "mltable", "path": f"./{table}"})
     divided = [f"${{{{inputs.{name}}}}}" for name in inputs]
     lines = ["type: pipeline", f"display_name: {scalar(step)}", "jobs:", f"  {step}:", "    type: parallel"]
@@ -120,7 +135,7 @@ def make_job_file(
         lines.append(f"      program_arguments: {scalar(words)}")
     lines.append("      append_row_to: ${{outputs.rows}}")
     files[job_name] = "\n".join(lines) + "\n"
-    return MadeJob(job_name, files, _told(one, given, chosen, step))
+    return MadeJob(job_name, files, _told(one, given, chosen, found_in))
 
 
 def scalar_in_list(text: str) -> str:
@@ -128,14 +143,15 @@ def scalar_in_list(text: str) -> str:
     return flow({"k": text})[4:-1]
 
 
-def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, step: str) -> str:
+def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, found_in: Sequence[str]) -> str:
     names = first_few([g.typed for g in given], 3)
     pieces = chosen.words
     if one.mini_batch_size or one.partition_keys or not pieces:
         pieces = ""
     else:
         pieces = f"{pieces} ({'chosen; ' if chosen.text else 'by default; '}--mini-batch-size sets it); "
-    return f"{names}: {pieces}run() gets {what(given)}; rows go to {one.output}."
+    read = "".join(f"{words}; " for words in dict.fromkeys(found_in))
+    return f"{names}: {read}{pieces}run() gets {what(given)}; rows go to {one.output}."
 
 
 def _check_script(one: OneLine, folder: str) -> None:
@@ -206,12 +222,21 @@ def _input(one: Given, path: str) -> dict[str, str | int]:
     return {"type": "uri_file" if one.entry == "file" else "uri_folder", "path": path}
 
 
-def _mltable(group: Sequence[Given], base: str | None) -> str:
+def _read_settings(group: Sequence[Given]) -> HowRead:
+    """How the files of delimited tables on this machine are read."""
+    holds = group[0].holds
+    if holds not in DELIMITERS:
+        return HowRead()
+    return how_read((file for one in group if not one.is_address for file in local_files(one)), DELIMITERS[holds])
+
+
+def _mltable(group: Sequence[Given], base: str | None, settings: HowRead) -> str:
     lines = ["type: mltable", "paths:"]
     lines += [f"  - {one.entry}: {scalar(_path(one.place, base))}" for one in group]
     holds = group[0].holds
     if holds not in (FILES, DEFINED, PLAIN, ASSET):
-        lines += ["transformations:", f"  - {READS[holds]}"]
+        told = settings.settings(DELIMITERS[holds]) if holds in DELIMITERS else {}
+        lines += ["transformations:", f"  - {READS[holds]}{f': {flow(told)}' if told else ''}"]
     return "\n".join(lines) + "\n"
 
 

@@ -19,8 +19,12 @@ def scalar(text: str) -> str:
 
 def flow(entries: Mapping[str, str | int]) -> str:
     """A mapping on one line."""
-    held = (f"{key}: {value if isinstance(value, int) else in_flow(value)}" for key, value in entries.items())
+    held = (f"{key}: {_number(value) if isinstance(value, int) else in_flow(value)}" for key, value in entries.items())
     return "{" + ", ".join(held) + "}"
+
+
+def _number(value: int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def in_flow(text: str) -> str:
