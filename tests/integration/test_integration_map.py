@@ -120,6 +120,40 @@ def test_failing_items(folder: Path) -> None:
     assert lines[3:6] == ['{"x":0}', '{"x":1}', '{"x":2}']
 
 
+@pytest.mark.parametrize("kind", ["paths", "rows"])
+def test_of_files_and_rows_exactly_those_that_fail_have_no_result(folder: Path, kind: str) -> None:
+    (folder / "data").mkdir()
+    for number in range(20):
+        (folder / "data" / f"{number:02}.txt").write_text(str(number))
+    (folder / "table.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(20)))
+    (folder / "program.py").write_text(
+        textwrap.dedent("""
+        import os, sys, windrow
+        def work(given):
+            number = given["n"] if isinstance(given, dict) else int(open(given).read())
+            if number == 7:
+                raise ValueError("no seven")
+            if number == 13:
+                os._exit(1)
+            return number * 2
+        if __name__ == "__main__":
+            found = windrow.map(work, sys.argv[1], check=False, max_retries=0)
+            print([n for n, one in enumerate(found) if one != 2 * n], len(found))
+            print(found[7].traceback)
+            print(found[13])
+        """)
+    )
+    given = {"paths": str(folder / "data"), "rows": str(folder / "table.csv")}[kind]
+    said = python(
+        folder, f"import sys, runpy; sys.argv = ['', {given!r}]; runpy.run_path('program.py', {{}}, '__main__')"
+    )
+    lines = said.splitlines()
+    assert lines[0] == "[7, 13] 20"
+    # The traceback begins in the function, and names its file.
+    assert lines[1:3] == ["Traceback (most recent call last):", '  File "program.py", line 6, in work']
+    assert "NoResult: The worker process ended with exit code 1 in run()" in said
+
+
 def test_the_same_call_continues_after_a_kill(folder: Path) -> None:
     gate, seen = folder / "gate", folder / "seen"
     gate.touch()

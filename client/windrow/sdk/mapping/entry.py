@@ -43,10 +43,10 @@ def init() -> None:
     function = load(told["function"], {})
 
 
-def run(mini_batch: Any) -> list[Any]:
+def run(mini_batch: Any, mini_batch_context: Any) -> list[Any]:
     """Calls the function for each item."""
     rows: list[Any] = []
-    for index, packed in items_of(mini_batch):
+    for index, packed in items_of(mini_batch, mini_batch_context.global_row_index_lower_bound):
         value, failure = call(packed)
         if told["rows"]:
             if failure is None:
@@ -58,17 +58,15 @@ def run(mini_batch: Any) -> list[Any]:
     return rows
 
 
-def items_of(mini_batch: Any) -> Iterator[tuple[int, Any]]:
-    """The items of a mini-batch, each with its number (-1 if it has none)."""
+def items_of(mini_batch: Any, first: int) -> Iterator[tuple[int, Any]]:
+    """The items of a mini-batch, each with its number among all. `first`: that of the first one."""
     if told["items"] == "pickled":
         for index, text in mini_batch[["index", "item"]].itertuples(index=False, name=None):
             yield int(index), base64.b64decode(text)
     elif told["items"] == "paths":
-        for path in mini_batch:
-            yield -1, path
+        yield from enumerate(mini_batch, first)
     else:
-        for row in mini_batch.to_dict("records"):
-            yield -1, row
+        yield from enumerate(mini_batch.to_dict("records"), first)
 
 
 def call(packed: Any) -> tuple[Any, Any]:
@@ -84,8 +82,9 @@ def call(packed: Any) -> tuple[Any, Any]:
 
 
 def failure_of(error: Exception) -> dict[str, str]:
-    """An exception in words."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    """An exception in words, from the function on."""
+    trace = error.__traceback__
+    text = "".join(traceback.format_exception(type(error), error, None if trace is None else trace.tb_next))
     return {"error": type(error).__name__, "message": str(error), "traceback": text}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import os
@@ -134,6 +135,8 @@ def map(
         total = sum(map_length(line) for line in packed)
         size = mini_batch_size or min(BYTES_MAX, max(1, total // wanted))
     call.write_code(kind, max_retries + 1)
+    # So that each row has its number among all.
+    arguments = ("--exact_row_index", "True") if kind == "rows" else ()
     made = make_job_file(
         OneLine(
             script=os.path.join(call.code, ENTRY),
@@ -145,6 +148,7 @@ def map(
             retry_delay=retry_delay,
             rate_limit=rate_limit,
             speculate=speculate,
+            arguments=arguments,
             slots=slots,
         ),
         os.getcwd(),
@@ -221,19 +225,17 @@ class _Call:
 
     def results(self, ended: Run, count: int | None, check: bool) -> list[Any]:
         """The results of all items, in their order."""
-        found: list[Any] = []
         by_index: dict[int, Any] = {}
-        for at, text in enumerate(ended.results()):
+        for text in ended.results():
             index, _, data = text.partition(" ")
-            number = int(index) if int(index) >= 0 else at
+            number = int(index)
             good, value = pickle.loads(base64.b64decode(data))
             by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
-        missing = ended.job.items.failed
-        if count is None and missing:
-            raise JobFailed(f"{counted(missing, 'item')} have no result. {_logs(ended.job)}", job=ended.job)
-        for number in range(len(by_index) if count is None else count):
-            why = Failed(number, "NoResult", f"the worker ended or took too long. {_logs(ended.job)}", "")
-            found.append(by_index.get(number, why))
+        numbers = range(ended.job.items.total if count is None else count)
+        missing = [number for number in numbers if number not in by_index]
+        for number, why in zip(missing, self._reasons(len(missing), ended.job), strict=True):
+            by_index[number] = Failed(number, "NoResult", why, "")
+        found = [by_index[number] for number in numbers]
         failed = [one for one in found if isinstance(one, Failed)]
         if failed and check:
             first = failed[0]
@@ -245,6 +247,17 @@ class _Call:
                 ended.job,
             )
         return found
+
+    def _reasons(self, missing: int, job: Job) -> list[str]:
+        """Why items have no result, in their order, as the list of failed items beside the results says it."""
+        told: list[str] = []
+        try:
+            with open(os.path.join(self.folder, "failed_items.csv"), newline="", encoding="utf-8") as file:
+                told = [row["message"] for row in csv.DictReader(file)]
+        except OSError:
+            pass  # there may be another list in its place
+        unknown = f"the worker ended or took too long. {_logs(job)}"
+        return told if len(told) == missing else [unknown] * missing
 
     def checked(self, ended: Run, check: bool) -> Run:
         """The run that wrote the output. Raises ItemsFailed if it has failed items, and `check`."""

@@ -173,9 +173,13 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _without_place(code: types.CodeType) -> types.CodeType:
-    """The code without the name of its file, which is another one in each notebook kernel."""
+    """The code with the name of its file alone, and without that of a notebook's cell, which is another one in each
+    kernel.
+    """
+    name = os.path.basename(code.co_filename)
+    is_file = os.path.isfile(code.co_filename) and "ipykernel" not in code.co_filename
     consts = tuple(_without_place(one) if isinstance(one, types.CodeType) else one for one in code.co_consts)
-    return code.replace(co_filename="<function sent by windrow.map>", co_consts=consts)
+    return code.replace(co_filename=name if is_file else "<cell>", co_consts=consts)
 
 
 def _text(data: bytes) -> str:
