@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from windrow_worker import failures
 from windrow_worker.failures import traceback_of
 from windrow_worker.tables.files import open_listed
 
@@ -28,3 +30,24 @@ def test_errors_that_led_to_each_other_are_told_once() -> None:
     first, second = ValueError("the first"), ValueError("the second")
     first.__cause__, second.__cause__ = second, first
     assert traceback_of(first).count("ValueError: the second") == 1
+
+
+def test_files_of_the_code_folder_are_named_by_their_path_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "_below", "")
+    for folder in ("code", "code2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "score.py").write_text("def run():\n    1 / 0\n")
+    failures.name_files_below(str(tmp_path / "code"))
+    told = []
+    for folder in ("code", "code2"):
+        path = tmp_path / folder / "score.py"
+        space: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        try:
+            space["run"]()
+        except ZeroDivisionError as error:
+            told.append(failures.traceback_of(error))
+    assert '  File "score.py", line 2, in run\n    1 / 0\n' in told[0]
+    assert f'  File "{tmp_path}/code2/score.py", line 2, in run\n' in told[1]

@@ -37,6 +37,17 @@ _IMPORTING = ("<frozen importlib", os.path.join(os.path.dirname(os.__file__), "i
 """Code between the host and a script that is being imported."""
 
 
+_below = ""
+
+
+def name_files_below(folder: str) -> None:
+    """Let tracebacks name files of this folder by their path in it: the agent's copy of the code is of no use to who
+    reads them.
+    """
+    global _below
+    _below = os.path.join(folder, "")
+
+
 def encode_failure(
     cause: str, message: str, detail: str, failed: Sequence[FailedItems] = (), retry_after_s: float = 0.0
 ) -> bytes:
@@ -160,7 +171,8 @@ def traceback_of(error: BaseException, whole: bool = False) -> str:
             for one in _with_causes(error):
                 traces.append((one, one.__traceback__))
                 one.__traceback__ = _without_host(one.__traceback__)
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return text.replace(f'File "{_below}', 'File "') if _below else text
     except BaseException as second:
         return f"{type(error).__name__} (its traceback cannot be shown: {type(second).__name__})"
     finally:

@@ -51,7 +51,10 @@ def main(arguments: List[str]) -> NoReturn:
     try:
         if len(arguments) != 2:
             raise BadConfiguration(f"boot.py takes one argument, its configuration file, not {arguments[1:]!r}")
-        host = Host(read_configuration(arguments[1])[0])
+        configuration = read_configuration(arguments[1])[0]
+        # Not in a replay, whose code may be the user's own folder.
+        failures.name_files_below(configuration.code_folder)
+        host = Host(configuration)
     except (BadConfiguration, OSError, ValueError) as error:
         process.leave(exits.HOST_FAULT, f"The worker cannot start: {error}")
     try:
