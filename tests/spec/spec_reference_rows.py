@@ -187,6 +187,10 @@ TASK_ROWS: Rows = {
         (TASK_YAML.replace("score.py", "score") + "}", Sets("entry_script", "score")),
         (TASK_YAML.replace("score.py", "../one.csv") + "}", Refused("task.entry_script", "inside")),
         (TASK_YAML.replace("score.py", "absent.py") + "}", Refused("task.entry_script", "does not exist")),
+        (
+            TASK_YAML.replace("./src", ".").replace("score.py", "one.csv") + "}",
+            Refused("task.entry_script", "is not Python, and workers run Python scripts"),
+        ),
     ],
     "program_arguments": [
         (TASK_YAML + ", program_arguments: --a b}", Sets("arguments", ("--a", "b"))),

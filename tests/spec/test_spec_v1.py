@@ -399,3 +399,10 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             "is_deterministic": False,
         }
     }
+
+
+@pytest.mark.parametrize("name", ["ab", "a" * 33, "ScoreParallel", "abc-", "1bc", "a b"])
+def test_a_name_that_azure_ml_does_not_take_runs_and_is_told(workspace: Workspace, name: str) -> None:
+    loaded = load_v1(workspace, PIPELINE.replace("name: score\n", f"name: {name}\n"))
+    (told,) = [warning for warning in loaded.warnings if warning.key.endswith(".name")]
+    assert f'is "{name}", which runs here; Azure ML takes only 3 to 32 lowercase letters' in told.message

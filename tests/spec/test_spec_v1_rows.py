@@ -140,11 +140,7 @@ STEP_ROWS: Rows = {
     "name": [
         ("name: abc", TAKEN),
         ("name: " + "a" * 32, TAKEN),
-        ("name: ab", "3 to 32"),
-        ("name: " + "a" * 33, "3 to 32"),
-        ("name: Abc", "lowercase letters"),
-        ("name: abc-", "not ending with a dash"),
-        ("name: 1bc", "starting with a letter"),
+        ("name: ScoreParallel", TAKEN),
     ],
     "description": [("description: what for", TAKEN)],
     "comment": [("comment: any", TAKEN)],

@@ -80,7 +80,11 @@ def test_a_wrong_type_is_refused_by_its_name(tmp_path: Path, expression: str, na
         ("{1, 2}", "Return a list of its elements"),
         ("{'a': 1}.keys()", "Return a list of its elements"),
         ("None", "Return one element for each processed item"),
-        ("'text'", "Return one element for each processed item"),
+        ("'text'", r"output is str \('text'\)\. Return one element for each processed item"),
+        (
+            "'[Errno 2] No such file: ' + 'x' * 900",
+            r"output is str \('\[Errno 2\] No such file: x{270,280}…'\)\. Return",
+        ),
     ],
 )
 def test_a_wrong_type_comes_with_advice(tmp_path: Path, expression: str, advice: str) -> None:

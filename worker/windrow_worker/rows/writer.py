@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from windrow_worker.rows.dataframe import DataFrameWriter
     from windrow_worker.rows.formats import FormatWriter
 
+TEXT_MAX = 300
+"""Of a returned text, which may be the message of an exception, so many characters are told."""
 _ELEMENTS = 1024
 _PIECE_CHARACTERS = 1 << 20
 
@@ -333,10 +335,17 @@ def _wrong_type(value: Any, advice: str = "") -> str:
     advice = advice or (
         "Return one element for each processed item, for example a list of strings; an empty list if there is none"
     )
+    # Scripts that return str(error) hide their error here.
+    text = f" ({_beginning(value)})" if isinstance(value, str) else ""
+    kind = type(value).__name__
     return (
         "The run() method in the entry script should return a list or a pandas DataFrame. The length of the result is "
-        f"taken as the number of items that succeeded. The actual type of output is {type(value).__name__}. {advice}"
+        f"taken as the number of items that succeeded. The actual type of output is {kind}{text}. {advice}"
     )
+
+
+def _beginning(text: str) -> str:
+    return repr(text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…")
 
 
 def write_elements(values: Any, write: Callable[[bytes], None]) -> None:

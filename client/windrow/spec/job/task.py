@@ -166,6 +166,14 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
     script = (read_text(node, key, context) or "").strip()
     while script.startswith("./"):
         script = script[2:].lstrip("/")
+    if not script.endswith(".py") and _is_other_file(code_folder, script):
+        context.problems.error(
+            node,
+            key,
+            f"{shown(node)} is not Python, and workers run Python scripts. Call it from one, with what it needs "
+            "installed on the nodes: subprocess.run([...]).",
+        )
+        return "", b""
     if not is_entry_script(script):
         context.problems.error(
             node,
@@ -197,6 +205,12 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
             return script, file.read(_SOURCE_BYTES_MAX)
     except OSError:
         return script, b""  # packing the code folder reports it
+
+
+def _is_other_file(code_folder: str, script: str) -> bool:
+    """Whether the script is a file of the code folder whose name does not end in .py, such as `score.r`."""
+    path = os.path.normpath(os.path.join(code_folder, script))
+    return bool(code_folder) and path.startswith(os.path.join(code_folder, "")) and os.path.isfile(path)
 
 
 def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:

@@ -61,13 +61,12 @@ def step_text(node: Mapping, key: str, fallback: str, context: Context) -> StepT
     name = text_of(node, "name", key, context)
     called = name.text.strip() if name else fallback
     if found == "ParallelRunStep" and name and not (STEP_NAME.fullmatch(called) and 3 <= len(called) <= 32):
-        context.problems.error(
+        context.problems.warn(
             name,
             f"{key}.name",
-            f"is {shown(name)}; it must be 3 to 32 lowercase letters, digits and dashes, starting with a letter and "
-            "not ending with a dash.",
+            f"is {shown(name)}, which runs here; Azure ML takes only 3 to 32 lowercase letters, digits and dashes, "
+            "starting with a letter and not ending with a dash.",
         )
-        called = fallback
     return StepText(key, called, found, node)
 
 
