@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from v1_notebooks import config, rows_of, script
 from windrow.errors import NotFound, UsageError
-from windrow.ml.v1.core import Dataset, Experiment, Model, Workspace
+from windrow.ml.exceptions import JobWarning
+from windrow.ml.v1.core import Dataset, Datastore, Environment, Experiment, Model, Workspace
+from windrow.ml.v1.core.compute import AmlCompute
 from windrow.ml.v1.core.runconfig import CondaDependencies, RunConfiguration
 from windrow.ml.v1.data import DataType, OutputFileDatasetConfig
 from windrow.ml.v1.data.datapath import DataPath, DataPathComputeBinding
@@ -290,3 +292,28 @@ def test_who_waits_only_so_long_gets_the_status(workspace: Workspace, notebook: 
     assert run.wait_for_completion(show_output=show_output, timeout_seconds=0.3) in ("NotStarted", "Running")
     (notebook / "files/a.txt.go").write_text("")
     assert run.wait_for_completion(show_output=show_output) == "Finished"
+
+
+def test_what_notebooks_ask_of_workspaces_pools_and_stores(workspace: Workspace, notebook: Path) -> None:
+    first, second = Experiment(workspace, "first"), Experiment(workspace, "second")
+    assert Experiment.list(workspace) == [first, second]
+    assert Experiment.list(workspace, "second") == [second]
+    Environment("mine").register(workspace)
+    assert list(Environment.list(workspace)) == ["mine"]
+    lake = Datastore.register_folder(workspace, "lake", "lake")
+    workspace.set_default_datastore("lake")
+    assert workspace.get_default_datastore() is lake and Datastore.get_default(workspace) is lake
+    assert lake.account_name is None
+    blob = Datastore.register_azure_blob_container(
+        workspace, datastore_name="public", container_name="data", account_name="account1"
+    )
+    assert (blob.account_name, blob.container_name) == ("account1", "data")
+    assert AmlCompute.supported_vmsizes(workspace) == []
+    assert workspace.compute_targets["cpu"].scale_settings.maximum_node_count is None
+
+
+def test_models_of_an_older_step_are_told(workspace: Workspace, notebook: Path) -> None:
+    model = Model.register(workspace, "model.txt", "letters")
+    files = Dataset.File.from_files("files/")
+    with pytest.warns(JobWarning, match=r"upper: models has no effect: .* arguments=\['--model', model.path\]"):
+        ParallelRunStep("upper", config(), [files.as_named_input("f")], PipelineData("rows"), models=[model], tags={})

@@ -18,6 +18,7 @@ class ComputeTarget:
         self.name = name
         self.type = "AmlCompute"
         self.provisioning_state = "Succeeded"
+        self.scale_settings = ScaleSettings()
 
     @staticmethod
     def create(workspace: Any, name: str, provisioning_configuration: Any = None) -> AmlCompute:
@@ -50,6 +51,19 @@ class AmlCompute(ComputeTarget):
     def provisioning_configuration(*arguments: Any, **settings: Any) -> dict[str, Any]:
         """The settings, as they were given. They have no effect."""
         return settings
+
+    @staticmethod
+    def supported_vmsizes(workspace: Any, location: str | None = None) -> list[dict[str, Any]]:
+        """None: Windrow makes no machines. Agents tell what they have (`windrow node list`)."""
+        return []
+
+
+class ScaleSettings:
+    """How many nodes a pool may have. Agents come and go as their owners want, so all is None."""
+
+    minimum_node_count: int | None = None
+    maximum_node_count: int | None = None
+    idle_seconds_before_scaledown: int | None = None
 
 
 class ComputeStatus:

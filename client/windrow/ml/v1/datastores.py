@@ -39,7 +39,8 @@ class Datastore:
     @staticmethod
     def get_default(workspace: Any) -> Datastore:
         """Return the default datastore of a workspace."""
-        return Datastore.get(workspace)
+        store: Datastore = workspace.get_default_datastore()
+        return store
 
     @staticmethod
     def register_azure_blob_container(
@@ -69,6 +70,18 @@ class Datastore:
         if not self.root:
             return f"azureml://datastores/{self.name}/paths/{rest}"
         return os.path.join(self.root, rest) if self.is_folder else f"{self.root}/{rest}"
+
+    @property
+    def account_name(self) -> str | None:
+        """The storage account of an address in Azure; None for any other place."""
+        host = self.root.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        return host.partition(".")[0] if self.root.startswith(("abfs", "wasb")) and host else None
+
+    @property
+    def container_name(self) -> str | None:
+        """The container of an address in Azure; None for any other place."""
+        found = self.root.partition("://")[2].partition("@")[0]
+        return found if self.root.startswith(("abfs", "wasb")) and "@" in self.root else None
 
     @property
     def is_folder(self) -> bool:

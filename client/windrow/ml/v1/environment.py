@@ -178,6 +178,11 @@ class Environment:
         return made
 
     @staticmethod
+    def list(workspace: Any) -> dict[str, Environment]:
+        """The environments that were registered with this workspace object, by name."""
+        return dict(workspace.environments)
+
+    @staticmethod
     def from_docker_image(
         name: str,
         image: str,

@@ -302,6 +302,12 @@ class Experiment:
         given = pipeline_parameters if pipeline_parameters is not None else pipeline_params
         return config.submit(self.name, given, tags=tags, **more)
 
+    @staticmethod
+    def list(workspace: Any, experiment_name: str | None = None, **more: Any) -> Sequence[Experiment]:
+        """The experiments of a workspace, or the one of that name."""
+        found = workspace.experiments
+        return [found[name] for name in found if experiment_name in (None, name)]
+
     def get_runs(self) -> Iterator[PipelineRun]:
         """The runs of this group, newest first."""
         for job in self.workspace.ml_client.windrow.list_jobs():

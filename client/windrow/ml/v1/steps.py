@@ -12,6 +12,7 @@ import yaml
 from windrow.errors import UsageError
 from windrow.ml.exceptions import job_file_error
 from windrow.ml.places import calling_place
+from windrow.ml.v1.absent import tell_no_effect
 from windrow.ml.v1.bindings import (
     NamedInput,
     Output,
@@ -238,10 +239,21 @@ class ParallelRunStep(PipelineStep):
         side_inputs: Sequence[Any] | None = None,
         arguments: Sequence[Any] | None = None,
         allow_reuse: bool | None = None,
+        *,
+        models: Sequence[Any] | None = None,
+        tags: Any = None,
+        properties: Any = None,
+        add_parallel_run_step_dependencies: bool = True,
     ) -> None:
         """`inputs`: the data that is divided. `arguments` may hold side inputs and pipeline parameters. `allow_reuse`:
-        None does not mean True, unlike in Azure ML (docs/reference/compatibility.md). Raises UsageError.
+        None does not mean True, unlike in Azure ML (docs/reference/compatibility.md). `models`, `tags`, `properties`
+        and the last one are of an older version, and have no effect; of models, a warning says so. Raises UsageError.
         """
+        if models:
+            tell_no_effect(
+                f"{name}: models",
+                "a script does not look models up by name; give it the path: arguments=['--model', model.path]",
+            )
         super().__init__(
             name,
             inputs=inputs,

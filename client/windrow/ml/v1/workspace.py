@@ -48,6 +48,7 @@ class Workspace:
         }
         self.datasets = datasets(self._registry)
         self.environments = Environments()
+        self._default_datastore = DEFAULT_NAME
         self._experiments: dict[str, Any] = {}
         self.models = models(self._registry)
         self.compute_targets: Mapping[str, AmlCompute] = _Pools()
@@ -101,7 +102,11 @@ class Workspace:
 
     def get_default_datastore(self) -> Datastore:
         """Return the default datastore."""
-        return self.datastore_named(DEFAULT_NAME)
+        return self.datastore_named(self._default_datastore)
+
+    def set_default_datastore(self, name: str) -> None:
+        """Let this datastore be the default one, for this workspace object."""
+        self._default_datastore = name
 
     def datastore_named(self, name: str) -> Datastore:
         """Return a datastore by name. The master looks up the places of datastores that this object does not know."""
