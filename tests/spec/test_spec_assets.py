@@ -107,6 +107,13 @@ def test_what_is_not_there_is_refused_with_what_to_do(workspace: Workspace, path
         assert word in problem.message
 
 
+def test_the_type_of_what_is_not_registered_is_that_of_the_input(workspace: Workspace) -> None:
+    for data_type, command in (("uri_file", "data"), ("mltable", "data"), ("mlflow_model", "model")):
+        with pytest.raises(JobFileError) as caught:
+            load(workspace, f"{{images: {{type: {data_type}, path: 'azureml:none:1'}}}}")
+        assert f"windrow {command} create --name none --type {data_type} --path PATH" in str(caught.value)
+
+
 def test_without_a_registry_a_name_is_refused(workspace: Workspace) -> None:
     (problem,) = workspace.step_problems("inputs: {images: {path: 'azureml:flowers:1'}}")
     assert "no registry to look it up in" in problem.message

@@ -42,11 +42,11 @@ def find_asset(node: Scalar, reference: str, data_type: str | None, key: str, co
         found = lookup.find(kind, name, wanted)
         if found is not None:
             return found
-    context.problems.error(node, key, _not_found(node, name, version, kinds[0], lookup))
+    context.problems.error(node, key, _not_found(node, name, version, kinds[0], data_type, lookup))
     return None
 
 
-def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLookup) -> str:
+def _not_found(node: Scalar, name: str, version: str, kind: str, data_type: str | None, lookup: AssetLookup) -> str:
     what = "model" if kind == MODEL else "data asset"
     versions = list(dict.fromkeys([*lookup.versions(DATA, name), *lookup.versions(MODEL, name)]))
     if versions:
@@ -56,7 +56,7 @@ def _not_found(node: Scalar, name: str, version: str, kind: str, lookup: AssetLo
         )
     known = [*lookup.names(DATA), *lookup.names(MODEL)]
     given = "" if version in ("latest", "1") else f" --version {version}"
-    type_ = "custom_model" if kind == MODEL else "uri_folder"
+    type_ = data_type or ("custom_model" if kind == MODEL else "uri_folder")
     return (
         f"{shown(node)} is not registered.{did_you_mean(name, known)} Register it: windrow {kind} create --name {name}"
         f"{given} --type {type_} --path PATH; or give a path here. No such {what} is known to this master or state "
