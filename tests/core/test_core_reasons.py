@@ -10,7 +10,7 @@ from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.reasons import Code, Reason
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.states import Cause, NodeState, StepState
+from windrow_master.core.states import Cause, NodeState, Phase, StepState
 from windrow_master.rpc.reason_briefs import brief_of
 from windrow_master.rpc.reason_words import words_of
 
@@ -70,6 +70,14 @@ def starting(driver: CoreDriver) -> None:
 def running(driver: CoreDriver) -> None:
     starting(driver)
     driver.beat(ready_steps=(driver.step().step_id,))
+
+
+def splitting(driver: CoreDriver) -> None:
+    driver.running([8, 8], max_retries=0, split=1)
+    driver.join()
+    driver.beat(ready_steps=(driver.step().step_id,))
+    for lease in driver.held():
+        driver.fail("n1", lease, Cause.EXCEPTION, items=8, phase=Phase.RUNNING)
 
 
 def quiet(driver: CoreDriver) -> None:
@@ -169,6 +177,7 @@ def cancelled(driver: CoreDriver) -> None:
         (told_of_the_step, "NODES_ANSWER", "n1"),
         (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),
         (running, "RUNNING", "The oldest lease is mini-batch 0 on n1"),
+        (splitting, "RUNNING", "In 2 mini-batches, the items that fail are being found"),
         (quiet, "NO_PROGRESS", "no result has arrived for 70 s"),
         (busy, "NODES_BUSY", "taken by first/other (2)"),
         (full, "NODES_FULL", "results wait"),
@@ -215,6 +224,7 @@ def test_each_code_is_put_into_words() -> None:
         (dividing_slowly, "listing the input, 3 mini-batches so far"),
         (starting, "workers are starting"),
         (running, "4 mini-batches leased"),
+        (splitting, "finding the items that fail in 2 mini-batches"),
         (quiet, "no result for 1 min 10 s"),
         (busy, "no free slot: taken by first/other (2)"),
         (gave_up, "no worker could be made ready on n2"),

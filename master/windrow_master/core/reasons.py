@@ -129,6 +129,8 @@ class Reason(NamedTuple):
     rate_per_s: float = math.inf
     """The rate limit of the step."""
     rate_counts_items: bool = False
+    splitting: int = 0
+    """Mini-batches that are split, or wait for that: the items are looked for that fail."""
     at_work: tuple[AtWork, ...] = ()
     """What nodes report of the workers of a step whose mini-batches are leased, those nearest to a result first; empty
     before the first report.
@@ -213,6 +215,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> Reason:
         given_up=_given_up(state, step),
         rate_per_s=step.settings.rate_per_s,
         rate_counts_items=step.settings.rate_counts_items,
+        splitting=len(step.splits.running) + len(step.splits.waiting),
     )
 
 

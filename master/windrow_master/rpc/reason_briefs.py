@@ -47,6 +47,8 @@ def brief_of(reason: Reason, *, embedded: bool = False) -> str:
 def _running(reason: Reason) -> str:
     if reason.code == Code.NO_PROGRESS:
         return f"no result{for_words(reason.for_s)}" + (f": {workers_words(reason)}" if reason.at_work else "")
+    if reason.splitting and reason.leased + reason.queued <= reason.splitting:
+        return f"finding the items that fail in {counted(reason.splitting, 'mini-batch')}"
     if reason.at_work:
         return workers_words(reason)
     if reason.leased == 1 and reason.oldest is not None:

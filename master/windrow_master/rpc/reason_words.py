@@ -88,7 +88,12 @@ def _running(reason: Reason) -> str:
         return f"{what}, but no result has arrived for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
     more = "" if reason.divided else "; the input is still being divided"
     limited = f" The rate limit allows {rate_of(reason)}." if reason.rate_per_s < math.inf and reason.queued else ""
-    return f"{what}{more}. {oldest}{limited}{_doubts(reason)}"
+    split = (
+        f" In {counted(reason.splitting, 'mini-batch')}, the items that fail are being found: parts run one by one."
+        if reason.splitting
+        else ""
+    )
+    return f"{what}{more}. {oldest}{split}{limited}{_doubts(reason)}"
 
 
 def workers_words(reason: Reason) -> str:
