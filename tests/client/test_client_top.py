@@ -112,7 +112,8 @@ def test_one_frame_of_a_run_is_printed_for_programs(running: Workspace) -> None:
             process.communicate(timeout=DEADLINE_S)
 
 
-def test_keys_switch_between_the_screens_and_q_ends(running: Workspace) -> None:
+def test_keys_switch_between_the_screens_and_q_ends(tmp_path: Path) -> None:
+    running = Workspace(tmp_path)
     running.write(["1", "2"])
     assert running.run("run", "job.yml", "--no-progress").returncode == 0
     controller, terminal = pty.openpty()

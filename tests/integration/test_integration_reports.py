@@ -80,7 +80,14 @@ def test_a_cancelled_job_has_reports(fleet: Fleet) -> None:
 
 def test_the_report_knows_how_long_workers_took_to_be_ready(tmp_path: Path) -> None:
     run = OneLineRun(tmp_path)
-    run.script("import os, time\ndef init():\n    time.sleep(0.7)\ndef run(mini_batch):\n    return mini_batch\n")
+    # Both workers get to work: the first one waits until the second has begun, too.
+    (ready := tmp_path / "ready").mkdir()
+    run.script(
+        "import os, time\n"
+        f"def init():\n    time.sleep(0.7)\n    open({str(ready)!r} + '/' + str(os.getpid()), 'w').close()\n"
+        f"def run(mini_batch):\n    while len(os.listdir({str(ready)!r})) < 2:\n        time.sleep(0.01)\n"
+        "    return mini_batch\n"
+    )
     code, text = run.run("run", "score.py", "data", "-o", "rows.txt", "--mini-batch-size", "1", "--workers", "2")
     assert code == 0, text
     with windrow.Client(state=run.state) as client:
