@@ -255,6 +255,14 @@ def test_an_entry_script_is_a_file_or_a_dotted_module(workspace: Workspace, scri
     assert workspace.step(changes).entry_script == script.removeprefix("./")
 
 
+def test_a_file_of_the_same_name_does_not_hide_a_module(workspace: Workspace) -> None:
+    workspace.write("src/score", "what the build makes")
+    assert workspace.step("task: {type: run_function, code: src, entry_script: score}").entry_script == "score"
+    workspace.write("src/other", "#!/bin/sh")
+    problem = workspace.only_problem("task: {type: run_function, code: src, entry_script: other}")
+    assert "is not Python" in problem.message
+
+
 class TestSettingsFile:
     """`parallel_run_step.settings.json` in the code folder."""
 

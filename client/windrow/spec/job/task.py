@@ -30,6 +30,10 @@ from windrow.spec.settings.schema import TASK
 
 _SOURCE_BYTES_MAX = 1024 * 1024
 _STAR = re.compile(rb"\bimport\s+\*")
+_NOT_PYTHON = (
+    "is not Python, and workers run Python scripts. Call it from one, with what it needs installed on the nodes: "
+    "subprocess.run([...])."
+)
 
 
 class Task:
@@ -166,19 +170,13 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
     script = (read_text(node, key, context) or "").strip()
     while script.startswith("./"):
         script = script[2:].lstrip("/")
-    if not script.endswith(".py") and _is_other_file(code_folder, script):
-        context.problems.error(
-            node,
-            key,
-            f"{shown(node)} is not Python, and workers run Python scripts. Call it from one, with what it needs "
-            "installed on the nodes: subprocess.run([...]).",
-        )
-        return "", b""
     if not is_entry_script(script):
         context.problems.error(
             node,
             key,
-            f"{shown(node)} is neither a .py file inside the code folder (such as score.py) nor a "
+            f"{shown(node)} {_NOT_PYTHON}"
+            if _is_other_file(code_folder, script)
+            else f"{shown(node)} is neither a .py file inside the code folder (such as score.py) nor a "
             "dotted module (such as package.main).",
         )
         return "", b""
@@ -197,7 +195,11 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
             context.problems.error(node, key, f"{shown(node)} cannot be found in {code_folder}: {error.strerror}.")
             return script, b""
         context.problems.error(
-            node, key, f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}"
+            node,
+            key,
+            f"{shown(node)} {_NOT_PYTHON}"
+            if _is_other_file(code_folder, script)
+            else f"{shown(node)} does not exist in {code_folder}.{did_you_mean(script, there)}",
         )
         return script, b""
     try:
@@ -210,7 +212,8 @@ def _entry_script(mapping: Mapping, code_folder: str, key: str, context: Context
 def _is_other_file(code_folder: str, script: str) -> bool:
     """Whether the script is a file of the code folder whose name does not end in .py, such as `score.r`."""
     path = os.path.normpath(os.path.join(code_folder, script))
-    return bool(code_folder) and path.startswith(os.path.join(code_folder, "")) and os.path.isfile(path)
+    is_inside = bool(code_folder) and path.startswith(os.path.join(code_folder, ""))
+    return is_inside and not script.endswith(".py") and os.path.isfile(path)
 
 
 def _append_row_to(node: Node | None, outputs: dict[str, StepOutput], key: str, context: Context) -> str | None:
