@@ -11,6 +11,7 @@ from windrow.ml.v1.core import Dataset, Model, Workspace
 from windrow.ml.v1.data import FileDataset, TabularDataset
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
 from windrow.ml.v1.pipeline.steps import ParallelRunStep
+from windrow.spec.reading.problems import JobFileError
 
 pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
 
@@ -49,6 +50,15 @@ def test_a_table_is_one(registered: Workspace) -> None:
     assert table.keep_columns(["y"]).take(1).to_pandas_dataframe().to_dict("list") == {"y": [2]}
 
 
+def test_a_table_file_that_became_wrong_is_told_with_its_line(registered: Workspace, notebook: Path) -> None:
+    (notebook / "list" / "MLTable").write_text("paths:\n- patern: ../files/*.txt\n")
+    with pytest.raises(JobFileError, match=r"list/MLTable:2.*patern"):
+        Dataset.get_by_name(registered, "most")
+    (notebook / "list" / "MLTable").write_text("paths: [\n")
+    with pytest.raises(JobFileError, match="list/MLTable"):
+        Dataset.get_by_name(registered, "most")
+
+
 def test_names_are_those_of_the_workspace_and_of_the_master(registered: Workspace) -> None:
     Dataset.File.from_files("files/b.txt").register(registered, "own")
     assert sorted(registered.datasets) == ["letters", "most", "own", "sales"]
@@ -68,6 +78,8 @@ def test_a_model_is_found_and_copied(registered: Workspace, notebook: Path) -> N
     assert registered.models["net"].path == model.path and list(registered.models) == ["net"]
     place = model.download(str(notebook / "got"))
     assert place == str(notebook / "got" / "model.txt") and Path(place).read_text() == "m1"
+    model.path = str(notebook / "files")
+    assert model.download(str(notebook)) == model.path and len(list((notebook / "files").iterdir())) == 3
     with pytest.raises(NotFound, match="There is no model 'other'"):
         Model(registered, "other")
 

@@ -67,13 +67,15 @@ class Model:
                 "with the tools of its store."
             )
         place = os.path.join(target_dir, os.path.basename(self.path.rstrip("/")))
-        if os.path.lexists(place) and os.path.realpath(place) != os.path.realpath(self.path):
+        if os.path.realpath(place) == os.path.realpath(self.path):
+            return place
+        if os.path.lexists(place):
             if not exist_ok:
                 raise UsageError(f"Model {self.name}: there is {place} already; exist_ok=True replaces it.")
             (shutil.rmtree if os.path.isdir(place) and not os.path.islink(place) else os.unlink)(place)
+        os.makedirs(target_dir, exist_ok=True)
         if os.path.isdir(self.path):
-            shutil.copytree(self.path, place, dirs_exist_ok=True)
-        elif os.path.realpath(place) != os.path.realpath(self.path):
-            os.makedirs(target_dir, exist_ok=True)
+            shutil.copytree(self.path, place)
+        else:
             shutil.copy2(self.path, place)
         return place

@@ -15,7 +15,9 @@ from windrow.errors import NotFound
 from windrow.ml.v1.datasets import FileDataset, TabularDataset
 from windrow.ml.v1.models import Model
 from windrow.ml.v1.versions import find_version
-from windrow.spec.tables.mltable import FILE_NAME
+from windrow.spec.naming.locations import is_elsewhere
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 
 if TYPE_CHECKING:
     from windrow.sdk.asset import Asset, Registry
@@ -88,7 +90,7 @@ def dataset_of(asset: Asset) -> FileDataset | TabularDataset:
         is_list = bool(paths) and not any(name.startswith("read_") for step in steps for name in step)
         made = FileDataset(paths) if is_list else TabularDataset(paths or [asset.path], steps)
         made.steps = steps
-    made.name, made.version = asset.name, int(asset.version) if asset.version.isdecimal() else asset.version
+    made.name, made.version = asset.name, _version_of(asset)
     made.description, made.tags = asset.description, dict(asset.tags)
     made.registered = asset.reference
     return made
@@ -97,22 +99,31 @@ def dataset_of(asset: Asset) -> FileDataset | TabularDataset:
 def model_of(asset: Asset) -> Model:
     """The model that stands for a model of the master."""
     made = Model(None, asset.name, asset.path, description=asset.description, tags=dict(asset.tags))
-    made.version = int(asset.version) if asset.version.isdecimal() else asset.version
+    made.version = _version_of(asset)
     return made
 
 
+def _version_of(asset: Asset) -> int | str:
+    return int(asset.version) if asset.version.isdecimal() else asset.version
+
+
 def _definition(place: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The absolute paths and the steps of an MLTable file; none of either if it is not on this machine."""
+    """The absolute paths and the steps, as written, of an MLTable file; none of either if it is not on this machine.
+    Raises JobFileError if it is wrong.
+    """
     file = os.path.join(place, FILE_NAME)
     if not os.path.isfile(file):
         return [], []
+    problems = Problems()
+    table = read_mltable(file, problems)
+    problems.raise_errors()
+    assert table is not None
+    paths = [
+        entry.text
+        if is_elsewhere(entry.text)
+        else os.path.normpath(os.path.join(place, entry.text)) + "/" * (entry.kind == "folder")
+        for entry in table.paths
+    ]
     with open(file, encoding="utf-8") as text:
-        found = yaml.safe_load(text) or {}
-    paths = []
-    for entry in found.get("paths") or ():
-        kind, path = next(iter(entry.items()))
-        if "://" not in path:
-            path = os.path.normpath(os.path.join(place, path)) + "/" * (kind == "folder")
-        paths.append(path)
-    steps = [{step: None} if isinstance(step, str) else step for step in found.get("transformations") or ()]
-    return paths, steps
+        written = yaml.safe_load(text).get("transformations") or ()
+    return paths, [{step: None} if isinstance(step, str) else step for step in written]
