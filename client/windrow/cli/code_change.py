@@ -8,11 +8,20 @@ from collections.abc import Callable
 ANSWERS = {"r": "rerun", "m": "mix", "": "ask"}
 
 
-def asker(*, quiet: bool) -> Callable[[str], str]:
-    """The function that asks on a terminal; without one, or if `quiet`, nothing is chosen."""
+def asker(*, quiet: bool, begin: Callable[[], None] | None = None) -> Callable[[str], str]:
+    """The function that asks on a terminal; without one, or if `quiet`, nothing is chosen.
+
+    `begin`: called before it asks, so that nothing else is printed between the question and its answer.
+    """
     if quiet or sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         return lambda told: "ask"
-    return _ask
+
+    def ask(told: str) -> str:
+        if begin is not None:
+            begin()
+        return _ask(told)
+
+    return ask
 
 
 def _ask(told: str) -> str:

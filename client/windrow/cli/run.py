@@ -264,7 +264,7 @@ class _Run:
                 keep_rows=options.keep_rows,
                 since=options.since,
                 code_change=options.code_change,
-                ask=asker(quiet=options.form == "json"),
+                ask=asker(quiet=options.form == "json", begin=self._end_preparation),
             )
         self._end_preparation()
         self._display = make_display(options.form, quiet=options.no_progress)
