@@ -28,6 +28,7 @@ PLAIN = HowRead()
         ("a;b,c\n1,2\n", PLAIN),
         ("a;b\nno more columns\n", PLAIN),
         ('"a;b"\n1\n', PLAIN),
+        ('"a,b";c\n1;2\n', HowRead(";")),
         ('a,b\n1,"x\ny"\n2,z\n', HowRead(multi_line=True)),
         ('a,b\n1,z\n2,"x\ny"', HowRead(multi_line=True)),
         ('a;b\n1;"x\n\ny"\n', HowRead(";", multi_line=True)),

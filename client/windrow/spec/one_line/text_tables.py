@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
+from windrow.spec.tables.mltable import ENCODINGS
+
 SAMPLE_BYTES = 1 << 20
 """The beginning of a file, which shows delimiter and line breaks inside values."""
 DECODED_BYTES = 16 << 20
@@ -72,8 +74,7 @@ def _of_file(file: str, default: str) -> HowRead:
             encoding = _encoding(sample, source)
     except OSError:
         return HowRead()
-    names = {"utf16": "utf-16-le", "latin1": "windows-1252"}
-    text = sample.decode(names.get(encoding, "utf-8"), "replace").removeprefix("\ufeff")
+    text = sample.decode(ENCODINGS[encoding or "utf8"], "replace").removeprefix("\ufeff")
     delimiter = _delimiter(text, default)
     return HowRead(
         "" if delimiter == default else delimiter, encoding, _is_multi_line(text, delimiter, is_whole=is_whole)
@@ -98,7 +99,7 @@ def _encoding(sample: bytes, rest: io.BufferedReader) -> str:
 def _delimiter(text: str, default: str) -> str:
     """Another delimiter only where the first line has none of the default one, and the second as many of the other."""
     lines = [line for line in islice(io.StringIO(text), 3) if line.strip()]
-    if not lines or default in lines[0]:
+    if not lines or _outside_quotes(lines[0], default):
         return default
     for other in _DELIMITERS:
         counts = [_outside_quotes(line, other) for line in lines[:2]]
