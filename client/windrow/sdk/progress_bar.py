@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from windrow.sdk.client import Client
     from windrow.sdk.figures import Figures
     from windrow.sdk.job import Job, StepReason
+    from windrow.sdk.waiting import Lull
 
 INTERVAL_S = 0.25
 """Notebooks are drawn anew at most this often."""
@@ -78,8 +79,7 @@ class _Watched:
         self._job: Job | None = None
         self._is_new = True
         self._figures: Figures | None = None
-        self._advanced_at = 0.0
-        """When a mini-batch last ended."""
+        self._lull: Lull | None = None
         self._reasons: Sequence[StepReason] = ()
         self._closing = threading.Event()
 
@@ -91,15 +91,15 @@ class _Watched:
 
     def show(self, job: Job) -> None:
         from windrow.sdk.figures import Figures, age_s
+        from windrow.sdk.waiting import Lull
 
         now = time.monotonic()
         with self._lock:
-            if self._figures is None:
-                self._figures = Figures()
+            if self._figures is None or self._lull is None:
+                self._figures, self._lull = Figures(), Lull(now)
                 if not self._is_new:
                     self._figures.begin(age_s(job, datetime.now(UTC)), now)
-            if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
-                self._advanced_at = now
+            self._lull.add(job, now)
             self._figures.add(job, now)
             self._job = job
             self._changed()
@@ -112,11 +112,11 @@ class _Watched:
         """What happens at the moment, in words: what the job waits for, else how fast it is; empty once it has
         ended.
         """
-        from windrow.sdk.waiting import lull_s, waiting_line
+        from windrow.sdk.waiting import waiting_line
 
-        if job.state.ended or self._figures is None:
+        if job.state.ended or self._figures is None or self._lull is None:
             return ""
-        if time.monotonic() - self._advanced_at >= lull_s(job) and (line := waiting_line(job, self._reasons)):
+        if self._lull.is_told(time.monotonic()) and (line := waiting_line(job, self._reasons)):
             return line
         return self._figures.pace(job)
 

@@ -15,11 +15,32 @@ LULL_S = 5.0
 GROUPS_NAMED = 3
 
 
-def lull_s(job: Job) -> float:
-    """After how many seconds without a result it is told what a job waits for: at once until its first result, and
-    later only if mini-batches take long.
-    """
-    return LULL_S if job.mini_batches.ran else FIRST_LULL_S
+class Lull:
+    """How long a job has brought no result. Times are seconds of one clock."""
+
+    def __init__(self, now_s: float) -> None:
+        self._job: Job | None = None
+        self._since_s = now_s
+
+    def add(self, job: Job, now_s: float) -> bool:
+        """Take in the newest state. Return whether mini-batches have ended since the one before."""
+        has_ended = self._job is None or self._job.mini_batches.done != job.mini_batches.done
+        if has_ended:
+            self._since_s = now_s
+        self._job = job
+        return has_ended
+
+    def age_s(self, now_s: float) -> float:
+        """How long ago a mini-batch has ended."""
+        return now_s - self._since_s
+
+    def is_told(self, now_s: float) -> bool:
+        """Whether it has lasted so long that people want to know what the job waits for: at once until its first
+        result, and later only if mini-batches take long.
+        """
+        if self._job is None:
+            return False
+        return self.age_s(now_s) >= (LULL_S if self._job.mini_batches.ran else FIRST_LULL_S)
 
 
 def active_reasons(job: Job, reasons: Iterable[StepReason]) -> list[StepReason]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
-from windrow.sdk.waiting import active_reasons, lull_s
+from windrow.sdk.waiting import Lull, active_reasons
 
 
 def emit(event: str, **values: Any) -> None:
@@ -26,8 +26,7 @@ class JsonDisplay:
 
     def __init__(self) -> None:
         self._job: Job | None = None
-        self._advanced_at = time.monotonic()
-        """When a mini-batch last ended."""
+        self._lull = Lull(time.monotonic())
         self._waits: list[tuple[str, str]] = []
         """Steps and codes as they were told last."""
 
@@ -37,8 +36,7 @@ class JsonDisplay:
 
     def show(self, job: Job) -> None:
         """Write the whole state of the job."""
-        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
-            self._advanced_at = time.monotonic()
+        self._lull.add(job, time.monotonic())
         self._job = job
         emit("progress", job=job.to_dict())
 
@@ -46,7 +44,7 @@ class JsonDisplay:
         """Write what steps wait for, if that has changed; nodes are not shown."""
         if self._job is None:
             return
-        is_late = time.monotonic() - self._advanced_at >= lull_s(self._job)
+        is_late = self._lull.is_told(time.monotonic())
         waits = [reason for reason in active_reasons(self._job, reasons) if is_late]
         told = [(reason.step, reason.code) for reason in waits]
         if told != self._waits:

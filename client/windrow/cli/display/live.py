@@ -17,6 +17,7 @@ from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, Step, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import Lull, waiting_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,8 +45,9 @@ class LiveDisplay:
         self._job: Job | None = None
         self._nodes: Sequence[Node] = ()
         self._waits = ""
-        self._began = self._advanced_at = time.monotonic()
-        """When the job began, and when a mini-batch last ended."""
+        self._began = time.monotonic()
+        """When the job began."""
+        self._lull = Lull(self._began)
         self._drawn_at = 0.0
         self._ended = False
 
@@ -60,8 +62,8 @@ class LiveDisplay:
     def show(self, job: Job) -> None:
         """Keep the newest state; the next tick draws it."""
         now = time.monotonic()
-        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
-            self._advanced_at, self._waits = now, ""
+        if self._lull.add(job, now):
+            self._waits = ""
         self._job = job
         self._figures.add(job, now)
         if job.mini_batches.done:
@@ -70,10 +72,8 @@ class LiveDisplay:
 
     def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
         """Keep the number of workers, and what the job waits for if it has brought no result for a while."""
-        from windrow.sdk.waiting import lull_s, waiting_line
-
         self._nodes = nodes
-        if self._job is not None and time.monotonic() - self._advanced_at >= lull_s(self._job):
+        if self._job is not None and self._lull.is_told(time.monotonic()):
             self._waits = waiting_line(self._job, reasons)
             if self._waits:
                 self._start()

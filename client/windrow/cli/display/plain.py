@@ -12,6 +12,7 @@ from windrow.common.quantities import first_few
 from windrow.sdk.figures import Figures, age_s
 from windrow.sdk.job import Job, StepReason
 from windrow.sdk.node import Node
+from windrow.sdk.waiting import Lull, waiting_line
 
 INTERVAL_S = 5.0
 WAITS_MAX_S = 60.0
@@ -32,10 +33,9 @@ class PlainDisplay:
         self._shown = ""
         self._states: tuple[str, ...] = ()
         self._job: Job | None = None
-        self._advanced_at = time.monotonic()
-        """When a mini-batch last ended."""
+        self._lull = Lull(time.monotonic())
         self._wait_s = 0.0
-        """How long after that it says next what the job waits for."""
+        """How long the lull is when it says next what the job waits for."""
 
     def begin(self, job: Job, *, continued: bool | None) -> None:
         """Which run it is."""
@@ -47,8 +47,8 @@ class PlainDisplay:
         """Print a line, if it is time for one."""
         now = time.monotonic()
         self._figures.add(job, now)
-        if self._job is None or self._job.mini_batches.done != job.mini_batches.done:
-            self._advanced_at, self._wait_s = now, 0.0
+        if self._lull.add(job, now):
+            self._wait_s = 0.0
         self._job = job
         states = tuple(step.state for step in job.steps)
         due = now - self._shown_at >= INTERVAL_S
@@ -63,16 +63,15 @@ class PlainDisplay:
 
     def show_fleet(self, nodes: Sequence[Node], reasons: Sequence[StepReason]) -> None:
         """Print what the job waits for, if it has brought no result for a while."""
-        from windrow.sdk.waiting import lull_s, waiting_line
-
         now = time.monotonic()
-        if self._quiet or self._job is None or now - self._advanced_at < max(lull_s(self._job), self._wait_s):
+        age_s = self._lull.age_s(now)
+        if self._quiet or self._job is None or not self._lull.is_told(now) or age_s < self._wait_s:
             return
         # A notice says that no node takes work. Only if that lasts, it is said here, too.
         told = [reason for reason in reasons if self._wait_s or not reason.waits_for_node]
         line = waiting_line(self._job, told)
         if line or len(told) < len(reasons):
-            self._wait_s = min(now - self._advanced_at + max(INTERVAL_S, self._wait_s), self._wait_s + WAITS_MAX_S)
+            self._wait_s = min(age_s + max(INTERVAL_S, self._wait_s), self._wait_s + WAITS_MAX_S)
         if line:
             say(f"Waiting: {line}")
 
