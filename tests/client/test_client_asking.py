@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from client_workspace import Workspace, wait_until
 from windrow.cli import asking
-from windrow.embedded import early_session, state_folder
+from windrow.embedded import early_session
 
 
 @pytest.fixture
@@ -59,10 +59,6 @@ def test_a_master_elsewhere_is_asked_instead(begun: list[str], monkeypatch: pyte
     monkeypatch.setenv("WINDROW_STATE", "other")
     asking.begin(["job", "list"])
     assert begun == ["other"]
-
-
-def test_the_default_folder_is_everyones() -> None:
-    assert asking.DEFAULT == state_folder.DEFAULT
 
 
 def masters(folder: Path) -> list[str]:

@@ -13,7 +13,6 @@ COMMANDS = frozenset(
         ("mb", "list"), ("mb", "show"), ("node", "list"), ("data", "list"), ("model", "list"),
     )
 )  # fmt: skip
-DEFAULT = ".windrow"
 
 
 def begin(arguments: list[str]) -> None:
@@ -25,10 +24,11 @@ def begin(arguments: list[str]) -> None:
     state = _state_of(arguments[2:])
     if state is None or not os.path.isfile(os.path.join(state, STATE_MARK)):  # noqa: PTH113, PTH118
         return
+    from windrow.embedded import state_folder
     from windrow.errors import WindrowError
 
     try:
-        if state == DEFAULT and _has_context():
+        if state == state_folder.DEFAULT and _has_context():
             return
         from windrow.embedded import early_session
 
@@ -46,7 +46,9 @@ def _asks_here(options: list[str]) -> bool:
 
 def _state_of(options: list[str]) -> str | None:
     """The state folder that the command means; None if that is not certain."""
-    found = os.environ.get("WINDROW_STATE") or DEFAULT
+    from windrow.embedded import state_folder
+
+    found = state_folder.default()
     for at, word in enumerate(options):
         name, equals, value = word.partition("=")
         if name == "--state":

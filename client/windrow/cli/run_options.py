@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from windrow.embedded import state_folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from windrow.embedded.session import Session
@@ -83,7 +85,7 @@ class RunOptions:
         self.save: str | None = None
         self.sets: list[str] = []
         self.datastores: list[str] = []
-        self.state = os.environ.get("WINDROW_STATE") or ".windrow"
+        self.state = state_folder.default()
         self.python: str | None = None
         self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+FILE_NAME = "failed_items.csv"
 _SAID = re.compile(r"What failed is listed in (.+)\.$", re.DOTALL)
 
 

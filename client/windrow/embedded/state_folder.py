@@ -37,7 +37,6 @@ FORMER_END_S = 20.0
 UNKNOWN_END_S = 3.0
 """The same if nothing was published: the starter died early, or a served master uses the folder."""
 POLL_S = 0.01
-STATE_VARIABLE = "WINDROW_STATE"
 RUN_FOLDER_PREFIX = "windrow-"
 RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
 """Names the folder that a started master removes at its end."""
@@ -45,7 +44,7 @@ RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
 
 def default() -> str:
     """The state folder where none is given: $WINDROW_STATE, else `.windrow`."""
-    return os.environ.get(STATE_VARIABLE) or DEFAULT
+    return os.environ.get("WINDROW_STATE") or DEFAULT
 
 
 class Ownership:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+from windrow.common import failure_list
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted
 from windrow.common.status_words import DONE
@@ -48,7 +49,7 @@ def _card(
     if of_start:
         commands = [command(f"job logs {{job}} --failed --step {step['name']}")]
     elif kind.cause == SHORT_RETURN:
-        commands = [command(f"job logs {{job}} {step['name']}/failed_items.csv")]
+        commands = [command(f"job logs {{job}} {step['name']}/{failure_list.FILE_NAME}")]
     else:
         first = name_of(kind.mini_batch_index)
         commands = [command(f"mb list {{job}} --cause {kind.cause} --step {step['name']}")]

@@ -70,11 +70,6 @@ def mirrored(root: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     return found
 
 
-def names_of(root: str, module: str) -> list[str]:
-    """All names that a module of the vendor's has, sorted; none if there is no such module."""
-    return sorted(name for names in mirrored(root).get(module, {}).values() for name in names)
-
-
 def stand_in(root: str, module: str, name: str, words: str) -> Any:
     """What stands for a name of the vendor's module. `words`: what its use is told. Raises KeyError if the module has
     no such name.

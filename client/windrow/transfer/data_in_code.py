@@ -10,12 +10,11 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from windrow.common import failure_list
 from windrow.spec import DataInput
 
 if TYPE_CHECKING:
     from windrow.spec import EffectiveStep, LoadedJob
-
-FAILED_ITEMS = "failed_items.csv"
 
 
 def data_in(folder: str, loaded: LoadedJob, written: Iterable[str] = ()) -> frozenset[str]:
@@ -73,10 +72,10 @@ def _written(step: EffectiveStep) -> Iterator[str]:
     for output in step.outputs.values():
         if output.path is not None and os.path.isabs(output.path):
             yield output.path
-            yield from _beside(output.path, f"{step.name}.{FAILED_ITEMS}")
+            yield from _beside(output.path, f"{step.name}.{failure_list.FILE_NAME}")
 
 
 def _beside(output: str, *names: str) -> Iterator[str]:
     """The lists of failed items beside an output that is a file."""
-    for name in (FAILED_ITEMS, *names):
+    for name in (failure_list.FILE_NAME, *names):
         yield os.path.join(os.path.dirname(output), name)

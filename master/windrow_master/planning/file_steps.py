@@ -1,8 +1,8 @@
 """Steps of an MLTable file on its list of files: before it is read, or where it is not read at all.
 
 The list is one partition with one column, `Path`, the absolute path as text; columns that a step takes from the paths
-can be used by the filters behind it. Steps that make no sense for it were
-refused when the MLTable file was read. Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
+can be used by the filters behind it. Steps that make no sense for it were refused when the MLTable file was read.
+Reference: docs/reference/azure-ml/mltable.md#paths, #samples.
 """
 
 from __future__ import annotations

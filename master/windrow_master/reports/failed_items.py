@@ -21,7 +21,6 @@ from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import FailureRow
 
 COLUMNS = ("item", "cause", "tries", "node", "message", "mini_batch", "number")
-FILE_NAME = "failed_items.csv"
 
 PARTITION_COLUMN = "partition"
 _UNKNOWN = "(not known: the recipe of this mini-batch is damaged)"

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
-from windrow.common.failure_list import place_in
+from windrow.common.failure_list import FILE_NAME, place_in
 from windrow.common.quantities import counted, duration, size
 
 from windrow_master.core.states import Cause, JobState, StepState
 from windrow_master.reports.facts import JobFacts, StepFacts
-from windrow_master.reports.failed_items import FILE_NAME
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register
 from windrow_master.store.protocol import StoreReader
 

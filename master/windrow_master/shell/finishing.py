@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from windrow.common.failure_list import listed_in
+from windrow.common.failure_list import FILE_NAME, listed_in
 from windrow.common.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
@@ -38,7 +38,7 @@ from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, stands_there, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
-from windrow_master.reports.failed_items import FILE_NAME, copy_list, describer, write_failed_items
+from windrow_master.reports.failed_items import copy_list, describer, write_failed_items
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
 from windrow_master.store.protocol import StoreReader

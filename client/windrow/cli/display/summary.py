@@ -12,6 +12,7 @@ from typing import Any
 from windrow.cli import exit_codes
 from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
 from windrow.cli.tolerance import without_threshold
+from windrow.common import failure_list
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted, duration, rate, size
 from windrow.sdk.job import Job, JobState, Step
@@ -24,7 +25,6 @@ KINDS_SHOWN = 8
 """The number of kinds of failures that are shown for a step; its `user/error.txt` has all."""
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 """Causes that a mini-batch can have without any worker."""
-FAILED_ITEMS = "failed_items.csv"
 
 
 def exit_code(job: Job, document: Mapping[str, Any], *, strict: bool, tolerate: bool) -> int:
@@ -85,7 +85,7 @@ def failed_items_files(job: Job, options: str = "") -> list[str]:
 
 def failed_items_command(job: Job, step: Step, options: str) -> str:
     """The command that shows a step's list of failed items, which is among the step's logs as well."""
-    return f"windrow job logs {job.job_id} {step.name}/{FAILED_ITEMS}{options}"
+    return f"windrow job logs {job.job_id} {step.name}/{failure_list.FILE_NAME}{options}"
 
 
 def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
                 went_well = f"{batches.succeeded:,} of {of_batches} ok"
             _out(f"{went_well}, {tail}")
             _print_registered(job, document)
-            reports = ", ".join(failed_items_files(job, options)) or FAILED_ITEMS
+            reports = ", ".join(failed_items_files(job, options)) or failure_list.FILE_NAME
             what = _failed_of(job)
             if not batches.failed:
                 what = f"{what}, because run() returned fewer results than it was given items"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.common import failure_list
 from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, UsageError
@@ -252,7 +253,7 @@ class _Call:
         """Why items have no result, in their order, as the list of failed items beside the results says it."""
         told: list[str] = []
         try:
-            with open(os.path.join(self.folder, "failed_items.csv"), newline="", encoding="utf-8") as file:
+            with open(os.path.join(self.folder, failure_list.FILE_NAME), newline="", encoding="utf-8") as file:
                 told = [row["message"] for row in csv.DictReader(file)]
         except OSError:
             pass  # there may be another list in its place
