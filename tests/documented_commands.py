@@ -96,6 +96,7 @@ UPGRADE = "docs/how-to/upgrade.md"
 SINCE = "docs/how-to/run-only-what-is-new.md"
 REUSE = "docs/how-to/reuse-results.md"
 RETRY = "docs/how-to/retry-a-job.md"
+PUBLISH = "docs/how-to/publish-a-pipeline.md"
 WATCH = "docs/how-to/watch-a-job.md"
 ROWS = "docs/how-to/look-at-rows.md"
 WHY_FAILED = "docs/how-to/find-out-why-a-job-failed.md"
@@ -149,6 +150,7 @@ IN_A_PROJECT = [
     (MAP, "import windrow"),
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
+    (PUBLISH, 'windrow pipeline publish job.yml --name nightly --description "Scores the new images"'),
     (WATCH, "windrow job list --only running"),
     (WATCH, "windrow top"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),

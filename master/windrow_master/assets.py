@@ -1,4 +1,6 @@
-"""The registry of data assets and models: checks what clients register, and registers what steps write."""
+"""The registry of data assets, models and published pipelines: checks what clients register, and registers what steps
+write.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ from windrow.storage.urls import BadUrl, is_remote
 
 from windrow_master.core.ids import StepId
 from windrow_master.datastores import Datastores, UnknownDatastore
+from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.roots import Roots
 from windrow_master.store.errors import AssetExists
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import AssetRow
 
-WORDS = {pb.ASSET_KIND_DATA: "data asset", pb.ASSET_KIND_MODEL: "model"}
-COMMANDS = {pb.ASSET_KIND_DATA: "data", pb.ASSET_KIND_MODEL: "model"}
+WORDS = {pb.ASSET_KIND_DATA: "data asset", pb.ASSET_KIND_MODEL: "model", pb.ASSET_KIND_PIPELINE: "pipeline"}
+COMMANDS = {pb.ASSET_KIND_DATA: "data", pb.ASSET_KIND_MODEL: "model", pb.ASSET_KIND_PIPELINE: "pipeline"}
+TYPES = {pb.ASSET_KIND_DATA: DATA_TYPES, pb.ASSET_KIND_MODEL: MODEL_TYPES, pb.ASSET_KIND_PIPELINE: ("",)}
 TEXT_MAX = 64 << 10
 
 
@@ -45,20 +49,22 @@ class Assets:
         record: Callable[[AssetRow], AssetRow],
         places: Datastores,
         readable: Roots | None,
+        artifacts: ArtifactFolder,
     ) -> None:
         """`record`: Store.record_asset; `places`: resolves addresses of datastores; `readable`: where registered
-        data must be; anywhere if None.
+        data must be; anywhere if None. `artifacts`: where the archives of pipelines are.
         """
         self._reader = reader
         self._record = record
         self._places = places
         self._readable = readable
+        self._artifacts = artifacts
 
     def create(self, wanted: pb.Asset) -> AssetRow:
         """Register an asset for a client. Raises AssetRefused."""
         what = WORDS.get(wanted.kind)
         if what is None:
-            raise AssetRefused("ASSET_INVALID", "The asset has no kind; it is data or a model.")
+            raise AssetRefused("ASSET_INVALID", "The asset has no kind; it is data, a model or a pipeline.")
         if not ASSET_NAME.fullmatch(wanted.name):
             raise AssetRefused(
                 "ASSET_INVALID",
@@ -71,12 +77,13 @@ class Assets:
                 f"{wanted.version[:80]!r} is not a valid version of a {what}: use at most 50 ASCII letters, "
                 "digits and _ . -, but not the word latest. Without a version, it gets the next number.",
             )
-        types = DATA_TYPES if wanted.kind == pb.ASSET_KIND_DATA else MODEL_TYPES
+        types = TYPES[wanted.kind]
         if wanted.type not in types:
             raise AssetRefused(
                 "ASSET_INVALID", f"{wanted.type!r} is not a type of a {what}: use one of {', '.join(types)}."
             )
-        path, is_file = self._place(wanted, what)
+        is_pipeline = wanted.kind == pb.ASSET_KIND_PIPELINE
+        path, is_file = self._archive(wanted.path) if is_pipeline else self._place(wanted, what)
         tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
         if len(tags) + len(wanted.description) > TEXT_MAX:
             raise AssetRefused(
@@ -143,6 +150,15 @@ class Assets:
         except AssetExists as error:
             return f"The output {row.output_name} is not registered: {_exists(error.found)}"
         return ""
+
+    def _archive(self, digest: str) -> tuple[str, bool]:
+        """The digest of a pipeline's archive, which is a file. Raises AssetRefused."""
+        if self._artifacts.path(digest) is None:
+            raise AssetRefused(
+                "ASSET_INVALID",
+                f"The pipeline names the archive {digest[:80]!r}, which this master does not have. Upload it first.",
+            )
+        return digest, True
 
     def _place(self, wanted: pb.Asset, what: str) -> tuple[str, bool]:
         """Where the data is, and whether it is a file. Raises AssetRefused."""
@@ -226,10 +242,9 @@ def message_of(row: AssetRow) -> pb.Asset:
 
 def _exists(found: AssetRow) -> str:
     what = WORDS.get(pb.AssetKind.ValueType(found.kind), "asset")
-    return (
-        f"The {what} {found.name}:{found.version} already exists ({found.type} at {found.path}), and a version "
-        "cannot be changed."
-    )
+    is_pipeline = found.kind == pb.ASSET_KIND_PIPELINE
+    where = "" if is_pipeline else f" ({found.type} at {found.path})"
+    return f"The {what} {found.name}:{found.version} already exists{where}, and a version cannot be changed."
 
 
 def _is_unicode(text: str) -> bool:

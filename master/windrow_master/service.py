@@ -137,11 +137,11 @@ class MasterService:
         datastores = Roots(places.places.values())
         # What the steps of a job read may also be an output of another one.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
-        assets = Assets(store.reader(), store.record_asset, places, readable)
+        artifacts = ArtifactFolder(files.artifacts)
+        assets = Assets(store.reader(), store.record_asset, places, readable, artifacts)
         finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
-        artifacts = ArtifactFolder(files.artifacts)
         data = UploadedData(artifacts, default, files.uploads)
         earlier = EarlierJobs(store.reader(), files, data)
         reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)

@@ -28,6 +28,7 @@ from documented_commands import (
     IN_A_PROJECT,
     MAP,
     PAGES,
+    PUBLISH,
     PYTHON,
     README,
     RETRY,
@@ -148,6 +149,14 @@ def test_retries(project: Project) -> None:
         project.run("windrow run job.yml --restart", 1)
         broken.unlink()
         assert "Completed: 30 items" in project.run(line)
+
+
+def test_a_published_pipeline(project: Project) -> None:
+    name = 'windrow pipeline publish job.yml --name nightly --description "Scores the new images"'
+    published, listed, shown, run = map(project.run, block(PUBLISH, name).lines)
+    assert published.startswith("nightly:1\n") and "nightly  1 " in listed
+    assert re.search(r"description +Scores the new images", shown)
+    assert "Completed" in run
 
 
 def test_watching(project: Project) -> None:

@@ -269,7 +269,7 @@ def test_a_command_is_written_as_a_command_step(notebook: Path) -> None:
         environment_variables={"A": "b"},
         timeout=60,
     )
-    from windrow.ml.jobs.dumping import to_yaml
+    from windrow.spec.writing.dumping import to_yaml
 
     text = to_yaml(PipelineJob(jobs={"prepare": step}).to_node())
     expected = f"""\

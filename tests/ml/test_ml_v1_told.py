@@ -18,7 +18,7 @@ from windrow.ml.v1.core import Dataset, Environment, Experiment, Workspace
 from windrow.ml.v1.core.runconfig import CondaDependencies
 from windrow.ml.v1.data import OutputFileDatasetConfig
 from windrow.ml.v1.data.datapath import DataPath, DataPathComputeBinding
-from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, PipelineRun
+from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter
 from windrow.ml.v1.pipeline.steps import ParallelRunConfig, ParallelRunStep, PythonScriptStep
 
 
@@ -142,10 +142,7 @@ def test_packages_beside_an_image(notebook: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("pipeline.core", "PublishedPipeline", "does not publish"),
-        ("pipeline.core", "Schedule", "has no schedules"),
-        ("pipeline.core.schedule", "ScheduleRecurrence", "has no schedules"),
-        ("pipeline.core.graph", "PublishedPipeline", "does not publish"),
+        ("pipeline.core.pipeline_draft", "PipelineDraft", "no drafts"),
         ("core", "ScriptRunConfig", "pipelines of one step"),
         ("core", "Keyvault", "secrets are not kept"),
         ("core.keyvault", "Keyvault", "secrets are not kept"),
@@ -179,11 +176,6 @@ def test_settings_of_containers_and_telemetry_are_accepted(workspace: Workspace,
 
 
 def test_methods_that_are_not_there_by_design_say_what_to_do(workspace: Workspace, notebook: Path) -> None:
-    pipeline: Any = Pipeline(workspace, [_look(notebook)])
-    with pytest.raises(
-        AttributeError, match=r"Pipeline has no publish: Windrow does not publish pipelines.*windrow run"
-    ):
-        pipeline.publish("name")
     table: Any = Dataset.Tabular.from_delimited_files("table/data.csv")
     with pytest.raises(AttributeError, match=r"TabularDataset has no filter: .* in the script"):
         table.filter(table)
@@ -191,9 +183,6 @@ def test_methods_that_are_not_there_by_design_say_what_to_do(workspace: Workspac
         Dataset.File.from_files("files/a.txt").random_split(0.5)
     with pytest.raises(UsageError, match="A workspace has no Keyvault: secrets are not kept"):
         workspace.get_default_keyvault()
-    run: Any = PipelineRun(workspace, "r")
-    with pytest.raises(AttributeError, match="PipelineRun has no publish_pipeline: Windrow does not publish pipelines"):
-        run.publish_pipeline("name")
     assert not hasattr(table, "nonsense")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from job_schema import check_schema_takes
+from spec_packages import check_package
 from windrow.spec import EffectiveJob, EffectiveStep, JobFileError, LoadedJob, Problem, build_effective, load_job
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -52,6 +53,8 @@ class Workspace:
         loaded = load_job(file, sets, embedded=embedded)
         if not sets:
             check_schema_takes(file, "\n".join(map(str, loaded.warnings)))
+        if embedded:
+            check_package(file, loaded.job, sets)
         return loaded
 
     def job_of(self, step: str = STEP, more: str = "", name: str = "score") -> str:

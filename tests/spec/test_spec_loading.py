@@ -146,3 +146,24 @@ def test_names_of_steps_inputs_and_outputs_must_fit_expressions(workspace: Works
     assert "letters, digits" in workspace.problems(workspace.job_of(name=name))[0].message
     for changes in (f"inputs: {{images: {{path: ./images}}, {name}: 1}}", f"outputs: {{scores: , {name}: }}"):
         assert "letters, digits" in workspace.only_problem(changes).message
+
+
+@pytest.mark.parametrize(
+    ("trigger", "line"),
+    [
+        ('{type: cron, expression: "15 10 * * 1"}', ": 15 10 * * 1  cd "),
+        (
+            "{type: recurrence, frequency: day, schedule: {hours: [4, 5], minutes: 30}}",
+            ": 30 4,5 * * *  cd",
+        ),
+        (
+            "{frequency: week, interval: 2, start_time: 2026-05-11T03:00:00}",
+            "count weeks.): 0 3 * * 1  cd ",
+        ),
+        ("{frequency: fortnight}", "Let cron run the job: windrow run ./job.yml."),
+    ],
+)
+def test_the_file_of_a_schedule_is_told_the_line_for_cron(workspace: Workspace, trigger: str, line: str) -> None:
+    text = f"name: nightly\ntrigger: {trigger}\ncreate_job: ./job.yml\n"
+    (problem,) = workspace.problems(text)
+    assert "this file is a schedule, and Windrow has none" in problem.message and line in problem.message

@@ -21,6 +21,7 @@ from windrow.cli import (
     job_report,
     mini_batches,
     node,
+    pipeline,
     run_start,
     validate,
 )
@@ -60,6 +61,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(mini_batches.app, name="mb")
 app.add_typer(asset.data_app, name="data")
 app.add_typer(asset.model_app, name="model")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 app.add_typer(state_commands.app, name="state")

@@ -70,7 +70,7 @@ def make_app(kind: str) -> typer.Typer:
             path=path or wanted.path,
             type=type_ or wanted.type or DEFAULT_TYPES[kind],
             description=description if description is not None else wanted.description,
-            tags={**wanted.tags, **dict(_tag(text) for text in tag or ())},
+            tags={**wanted.tags, **dict(tag_of(text) for text in tag or ())},
         )
         for option, value in (("--name", wanted.name), ("--path", wanted.path)):
             if not value:
@@ -133,7 +133,7 @@ def make_app(kind: str) -> typer.Typer:
         state: State = None,
         output: Output = OutputForm.TEXT,
     ) -> int:
-        name, version = _named(word, name, version)
+        name, version = named_version(word, name, version)
         with open_client(master, state) as client:
             asset = client.registry.get(kind, name, version)
         if output is OutputForm.JSON:
@@ -159,7 +159,7 @@ def make_app(kind: str) -> typer.Typer:
     return app
 
 
-def _named(word: str, text: str, version: str | None) -> tuple[str, str | None]:
+def named_version(word: str, text: str, version: str | None) -> tuple[str, str | None]:
     """Return name and version (None for the latest) of an asset, given as in a job file or by its name alone. Raises
     UsageError for text that is not an asset reference, and for two versions.
     """
@@ -190,7 +190,8 @@ def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
     return asset, Path(read.folder)
 
 
-def _tag(text: str) -> tuple[str, str]:
+def tag_of(text: str) -> tuple[str, str]:
+    """The key and the value of a --tag. Raises UsageError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(f"--tag {text}: expected KEY=VALUE, for example --tag owner=me.")

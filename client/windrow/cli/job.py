@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,12 +45,16 @@ from windrow.sdk.job import Job, JobState
 from windrow.sdk.job_names import only_job, with_step
 from windrow.transfer.fetch_places import shown_places
 
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+
 app = typer.Typer(
     help="Submit, inspect, follow, cancel and download jobs.",
     no_args_is_help=True,
     epilog="Example: windrow job list",
 )
 
+NOTIFY_WAITS = "--notify tells of the job's end, and this command does not wait for it. Add --stream."
 JobFile = Annotated[Path, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")]
 
 
@@ -84,7 +89,7 @@ def create(
     command continues it. Outputs at relative paths stay with the master until `windrow job download` fetches them.
     """
     if targets and not (stream or dry_run):
-        raise UsageError("--notify tells of the job's end, and this command does not wait for it. Add --stream.")
+        raise UsageError(NOTIFY_WAITS)
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.dry_run import dry_create
@@ -104,27 +109,53 @@ def create(
                 on_upload=display.show,
                 on_code_change=asker(quiet=output is OutputForm.JSON),
             )
-        for warning in job.warnings if output is OutputForm.TEXT else ():
-            out(f"warning: {warning}")
-        if stream:
-            return stream_job(
-                client,
-                job,
-                output.value,
-                strict=strict,
-                tolerate=tolerate,
-                options=master_options(master, state),
-                begun=True,
-                targets=targets or (),
-            )
-        if output is OutputForm.JSON:
-            print_json(job.to_dict())
-        else:
-            out(job.job_id)
-            for path in shown_places(client.document(job.job_id), job.job_id):
-                say(f"Note: {path} is filled by: windrow job download {job.job_id}{master_options(master, state)}")
-            if waits := client.why_no_work(job.job_id):
-                say(waits)
+        return tell_submitted(
+            client,
+            job,
+            stream=stream,
+            strict=strict,
+            tolerate=tolerate,
+            targets=targets or (),
+            options=master_options(master, state),
+            output=output,
+        )
+
+
+def tell_submitted(
+    client: Client,
+    job: Job,
+    *,
+    stream: bool,
+    strict: bool,
+    tolerate: bool,
+    targets: Sequence[str],
+    options: str,
+    output: OutputForm,
+) -> int:
+    """Say which job was accepted, or follow it (`stream`). `options`: those that name the master. Returns the exit
+    code.
+    """
+    for warning in job.warnings if output is OutputForm.TEXT else ():
+        out(f"warning: {warning}")
+    if stream:
+        return stream_job(
+            client,
+            job,
+            output.value,
+            strict=strict,
+            tolerate=tolerate,
+            options=options,
+            begun=True,
+            targets=targets,
+        )
+    if output is OutputForm.JSON:
+        print_json(job.to_dict())
+    else:
+        out(job.job_id)
+        for path in shown_places(client.document(job.job_id), job.job_id):
+            say(f"Note: {path} is filled by: windrow job download {job.job_id}{options}")
+        if waits := client.why_no_work(job.job_id):
+            say(waits)
     return exit_codes.DONE
 
 

@@ -188,7 +188,13 @@ class _Run:
         datastores = self._session.datastores if self._session is not None else ()
         assets = SessionAssets(self._opened)
         try:
-            loaded = load_job(job_file, self._options.sets, datastores=datastores, assets=assets.open)
+            loaded = load_job(
+                job_file,
+                self._options.sets,
+                datastores=datastores,
+                assets=assets.open,
+                sets_folder=self._options.sets_folder,
+            )
         finally:
             assets.close()
         if self._options.exact_row_index:

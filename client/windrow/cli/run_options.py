@@ -84,6 +84,8 @@ class RunOptions:
         self.speculate = False
         self.save: str | None = None
         self.sets: list[str] = []
+        self.sets_folder: str | None = None
+        """Where relative paths in `sets` begin; by default at the job file."""
         self.datastores: list[str] = []
         self.state = state_folder.default()
         self.python: str | None = None

@@ -63,13 +63,7 @@ _ABSENT: dict[str, tuple[str, ...]] = {
         "entities.ProbeSettings",
     ),
     _CODE_CONFIGURATION: ("entities.CodeConfiguration",),
-    _SCHEDULES: (
-        "entities.CronTrigger",
-        "entities.JobSchedule",
-        "entities.RecurrencePattern",
-        "entities.RecurrenceTrigger",
-        "entities.Schedule",
-    ),
+    _SCHEDULES: ("entities.Schedule",),
     _WORKSPACES: ("entities.Hub", "entities.Project", "entities.Workspace", "entities.WorkspaceConnection"),
     _DATASTORES: (
         "entities.AzureBlobDatastore",

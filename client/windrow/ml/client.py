@@ -24,6 +24,7 @@ from windrow.ml.operations.finished import Finished
 from windrow.ml.operations.jobs import JobOperations
 from windrow.ml.operations.registry import DataOperations, ModelOperations
 from windrow.ml.operations.workspace import DatastoreOperations, WorkspaceOperations
+from windrow.ml.schedules import JobSchedule, ScheduleOperations, refuse
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
@@ -76,6 +77,7 @@ class MLClient:
         self.models = ModelOperations(self.connection)
         self.compute = ComputeOperations()
         self.datastores = DatastoreOperations(self.connection)
+        self.schedules = ScheduleOperations()
         self.workspaces = WorkspaceOperations(self.workspace_name, self.resource_group_name)
 
     @classmethod
@@ -114,6 +116,8 @@ class MLClient:
             return self.environments.create_or_update(entity)
         if (isinstance(entity, Step) and entity.is_component) or isinstance(entity, FunctionType):
             return self.components.create_or_update(entity)
+        if isinstance(entity, JobSchedule):
+            refuse(entity)
         if isinstance(entity, Compute):
             return self.compute.begin_create_or_update(entity).result()
         return self.jobs.create_or_update(entity, **more)

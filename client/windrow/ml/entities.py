@@ -24,6 +24,7 @@ from windrow.ml.jobs.settings import (
 from windrow.ml.jobs.step import Step
 from windrow.ml.operations.compute import AmlCompute, Compute
 from windrow.ml.parallel import parallel_run_function as ParallelComponent
+from windrow.ml.schedules import CronTrigger, JobSchedule, RecurrencePattern, RecurrenceTrigger
 
 Command = Component = Parallel = Step
 """Azure ML has a class for each of these; in Windrow, all are a `Step`."""
@@ -36,10 +37,12 @@ __all__ = [
     "CommandComponent",
     "Component",
     "Compute",
+    "CronTrigger",
     "Data",
     "Environment",
     "Job",
     "JobResourceConfiguration",
+    "JobSchedule",
     "JobService",
     "JupyterLabJobService",
     "ManagedIdentityConfiguration",
@@ -49,6 +52,8 @@ __all__ = [
     "PipelineComponent",
     "PipelineJob",
     "PipelineJobSettings",
+    "RecurrencePattern",
+    "RecurrenceTrigger",
     "ResourceConfiguration",
     "RetrySettings",
     "SshJobService",

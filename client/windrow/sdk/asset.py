@@ -1,4 +1,4 @@
-"""Data assets and models: names with versions for data."""
+"""Data assets and models, names with versions for data, and published pipelines."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from windrow.spec.naming.assets import AssetLookup, FoundAsset
     from windrow.transfer.local_data import OnUpload
 
-KINDS = ("", "data", "model")
+KINDS = ("", "data", "model", "pipeline")
 """By the numbers of windrow.rpc.v1.AssetKind."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Asset(NamedTuple):
-    """One version of a data asset or model (`kind`); it never changes.
+    """One version of a data asset, model or pipeline (`kind`); it never changes.
 
     Not the base class of `windrow.ml`'s entities, which are written before they are registered.
 
-    `path`: absolute on the machines of master and agents, or the address of a store or datastore. `job_id`, `step` and
+    `path`: absolute on the machines of master and agents, or the address of a store or datastore; of a pipeline, the
+    digest of the archive that holds it. `job_id`, `step` and
     `output`: what has written it, if a job has.
 
     Example:
@@ -186,5 +187,5 @@ def asset_from_message(message: pb.Asset) -> Asset:
 
 def _number(kind: str) -> Any:
     if kind not in KINDS[1:]:
-        raise UsageError(f"The kind of an asset is {kind!r}; it must be data or model.")
+        raise UsageError(f"The kind of an asset is {kind!r}; it must be one of {', '.join(KINDS[1:])}.")
     return KINDS.index(kind)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
     from windrow.spec import EffectiveJob, LoadedJob
+    from windrow.spec.load import JobTree
     from windrow.spec.naming.assets import AssetLookup
     from windrow.transfer.local_data import OnUpload
 
@@ -125,6 +126,11 @@ class Client:
     def address(self) -> str:
         """The master's address."""
         return self.connection.address
+
+    @property
+    def state(self) -> str | None:
+        """The state folder of runs on this machine, if it was given one."""
+        return None if self._state is None else os.fspath(self._state)
 
     @property
     def is_here(self) -> bool:
@@ -256,11 +262,73 @@ class Client:
 
         Raises windrow.spec.JobFileError with all problems of the file.
         """
-        from windrow.spec import load_job
+        return self.read_job(job_file, sets).load()
+
+    def publish(
+        self,
+        name: str,
+        job_file: str | os.PathLike[str],
+        *,
+        version: str | int | None = None,
+        sets: Sequence[str] = (),
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> Asset:
+        """Keep a job file as a pipeline of the master, with its code, components and environments; without a version,
+        under the next number. The data that it names stays where it is. Publishing the same again is harmless.
+
+        Raises windrow.spec.JobFileError with all problems of the file, UsageError for data at relative paths unless the
+        master is on this machine, RequestRefused (ASSET_EXISTS, ASSET_INVALID).
+        """
+        from windrow.sdk.asset import Asset
+        from windrow.sdk.pipelines import publish
+
+        wanted = Asset("pipeline", name, _version_text(version), "", "", False, description, dict(tags or {}))
+        return publish(self, self.read_job(job_file, sets), wanted).asset
+
+    def pipeline(self, name: str, version: str | int | None = None) -> Asset:
+        """One version of a published pipeline; by default the latest. Raises NotFound."""
+        return self.registry.get("pipeline", name, _version_text(version))
+
+    def list_pipelines(self, name: str = "") -> Iterator[Asset]:
+        """All versions of a published pipeline, newest first; without a name the latest version of each."""
+        return self.registry.list("pipeline", name)
+
+    def run_pipeline(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        version: str | int | None = None,
+        sets: Sequence[str] = (),
+        priority: int = 0,
+    ) -> Job:
+        """Submit a published pipeline; return the accepted job. `parameters`: values of its inputs, by name; of data,
+        its path, where a relative one begins at the current folder. Raises NotFound, UsageError for an unknown
+        parameter, and what `submit` raises.
+        """
+        from windrow.sdk import pipelines
+
+        asset = self.pipeline(name, version)
+        texts = {key: pipelines.yaml_of(value) for key, value in (parameters or {}).items()}
+        return pipelines.run(self, asset, texts, sets=sets, state=self.state, priority=priority)
+
+    def read_job(
+        self, job_file: str | os.PathLike[str], sets: Sequence[str] = (), *, sets_folder: str | None = None
+    ) -> JobTree:
+        """Read a job file as `load_job` does, and check nothing yet. `sets_folder`: where relative paths in `sets`
+        begin [default: at the file].
+        """
+        from windrow.spec.load import read_job
 
         master = self.master()
-        return load_job(
-            job_file, sets, embedded=master.embedded, datastores=master.datastores, assets=self.asset_lookup
+        return read_job(
+            job_file,
+            sets,
+            embedded=master.embedded,
+            datastores=master.datastores,
+            assets=self.asset_lookup,
+            sets_folder=sets_folder,
         )
 
     def _prepared(

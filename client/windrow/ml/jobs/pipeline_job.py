@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from windrow.ml.assets.environment import Environment, resolve_environments
 from windrow.ml.attributes import Attributes
 from windrow.ml.exceptions import job_file_error
-from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
 from windrow.ml.jobs.step import Step
 from windrow.ml.places import calling_file
@@ -17,6 +16,7 @@ from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Node, Scalar, Source, is_null
+from windrow.spec.writing.dumping import to_yaml
 
 if TYPE_CHECKING:
     from windrow.spec import LoadedJob

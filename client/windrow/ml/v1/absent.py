@@ -11,11 +11,11 @@ from windrow.ml.exceptions import JobWarning
 from windrow.ml.stand_ins import PLAIN, stand_in
 from windrow.spec.reading.problems import did_you_mean, listed
 
-_PUBLISH = (
-    "Windrow does not publish pipelines. Keep the notebook or pipeline.to_yaml() in a file, and run that: `windrow run "
-    "pipeline.yml`, or Experiment.submit"
+_DRAFTS = "Windrow has no drafts of pipelines. Publish the pipeline (pipeline.publish), or run it (Experiment.submit)"
+_PUBLISHED = (
+    "what is published stays, its newest version is the default, and nothing runs it by itself. `windrow pipeline "
+    "list` shows it"
 )
-_SCHEDULE = "Windrow has no schedules. Let cron, or another timer, run `windrow job create FILE`"
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
 _CONTAINERS = "workers do not run in containers. Give the Environment its conda_dependencies, and leave this out"
 _R = "scripts are Python. To run R, call Rscript from a Python script, with R installed on the nodes"
@@ -32,10 +32,8 @@ _TABLE_OUTPUT = (
 )
 
 _INSTEAD: dict[str, str] = {
-    **dict.fromkeys(
-        ("PublishedPipeline", "PipelineEndpoint", "PipelineDraft", "publish", "publish_pipeline"), _PUBLISH
-    ),
-    **dict.fromkeys(("Schedule", "ScheduleRecurrence", "ScheduleStatus", "TimeZone"), _SCHEDULE),
+    "PipelineDraft": _DRAFTS,
+    **dict.fromkeys(("archive", "disable", "enable", "reactivate", "set_default", "set_default_version"), _PUBLISHED),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),
     "CommandStep": "commands of v1 are scripts. Call it from a PythonScriptStep, or use windrow.ml.command",
     "Keyvault": "secrets are not kept. Put credentials into the nodes' environment (docs/how-to/use-object-storage.md)",

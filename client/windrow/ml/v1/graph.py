@@ -54,7 +54,7 @@ class Graph:
         for step in steps:
             named = (*step.arguments, *step.params.values())
             self._sources.update(_name(item.name) for item in named if isinstance(item, PipelineParameter))
-            self._keys[step] = _free(step_key(step.name), keys)
+            self._keys[step] = free_name(step_key(step.name), keys)
             keys.add(self._keys[step])
         entries = {self._keys[step]: self._step(step) for step in steps}
         pipeline = {
@@ -84,7 +84,7 @@ class Graph:
         waits = side if isinstance(step, ParallelRunStep) else inputs
         for other in step.run_after_steps:
             source = {"source": self._destination(other.outputs[0]), "bind_mode": "direct"}
-            waits[_free(f"after_{self._keys[other]}", inputs, side)] = from_plain(source, step.place)
+            waits[free_name(f"after_{self._keys[other]}", inputs, side)] = from_plain(source, step.place)
         common = {
             "name": step.name if step_key(step.name) == self._keys[step] else None,
             "arguments": arguments or None,
@@ -160,7 +160,7 @@ class Graph:
     ) -> str:
         """Adds an input; returns its name. `divided`: into mini-batches."""
         named = port if isinstance(port, NamedInput) else NamedInput(getattr(port, "name", None) or "dataset", port)
-        name = _free(_name(named.name), inputs, taken or ())
+        name = free_name(_name(named.name), inputs, taken or ())
         mode = named.mode or getattr(port, "mode", None)
         entry: dict[str, Any] = {"source": self._source(named.dataset, name)}
         if mode:
@@ -187,7 +187,7 @@ class Graph:
         known = self._referenced.get(id(key))
         if known is not None:
             return known
-        name = _free(_name(wanted), self._sources)
+        name = free_name(_name(wanted), self._sources)
         self._sources.add(name)
         place = getattr(data, "place", self._place)
         if isinstance(data, (DataPath, DataReference)):
@@ -207,7 +207,7 @@ class Graph:
     def _destination(self, port: Output) -> str:
         """The name of an output as a `source`."""
         if port not in self._destinations:
-            name = self._destinations[port] = _free(port.name, self._sources)
+            name = self._destinations[port] = free_name(port.name, self._sources)
             self._sources.add(name)
         return self._destinations[port]
 
@@ -249,7 +249,7 @@ def _name(text: str) -> str:
     return NOT_IN_NAMES.sub("_", text).strip("-") or "data"
 
 
-def _free(wanted: str, *taken: Collection[str]) -> str:
+def free_name(wanted: str, *taken: Collection[str]) -> str:
     """A free name: the wanted one, numbered if it is taken."""
     name, number = wanted, 1
     while any(name in names for names in taken):

@@ -16,7 +16,9 @@ from windrow.ml.v1.environment import CondaDependencies, Environment, RunConfigu
 from windrow.ml.v1.ignored import ContainerRegistry, DockerConfiguration, DockerSection, set_diagnostics_collection
 from windrow.ml.v1.models import Model
 from windrow.ml.v1.pipelines import Experiment, Pipeline, StepSequence
+from windrow.ml.v1.published import PipelineEndpoint, PublishedPipeline
 from windrow.ml.v1.runs import PipelineRun, RunDetails, StepRun
+from windrow.ml.v1.schedules import Schedule, ScheduleRecurrence
 from windrow.ml.v1.steps import ParallelRunConfig, ParallelRunStep, PipelineStep, PythonScriptStep
 from windrow.ml.v1.table_options import DataType, PromoteHeadersBehavior
 from windrow.ml.v1.workspace import (
@@ -82,14 +84,17 @@ MODULES: Mapping[str, Mapping[str, object]] = {
         "UserErrorException": UsageError,
     },
     "pipeline": {},
-    "pipeline.core": _by_name(Pipeline, PipelineData, PipelineParameter, PipelineRun, StepRun, StepSequence),
+    "pipeline.core": _by_name(
+        *(Pipeline, PipelineData, PipelineEndpoint, PipelineParameter, PipelineRun, PublishedPipeline, Schedule),
+        *(ScheduleRecurrence, StepRun, StepSequence),
+    ),
     "pipeline.core.builder": _by_name(PipelineData, PipelineStep, StepSequence),
-    "pipeline.core.graph": _by_name(PipelineParameter),
+    "pipeline.core.graph": _by_name(PipelineParameter, PublishedPipeline),
     "pipeline.core.pipeline": _by_name(Pipeline),
     "pipeline.core.pipeline_draft": {},
-    "pipeline.core.pipeline_endpoint": {},
+    "pipeline.core.pipeline_endpoint": _by_name(PipelineEndpoint, PublishedPipeline),
     "pipeline.core.run": _by_name(PipelineRun, StepRun),
-    "pipeline.core.schedule": {},
+    "pipeline.core.schedule": _by_name(PublishedPipeline, Schedule, ScheduleRecurrence),
     "pipeline.steps": _by_name(ParallelRunConfig, ParallelRunStep, PythonScriptStep),
     "pipeline.steps.automl_step": {},
     "pipeline.steps.command_step": {},

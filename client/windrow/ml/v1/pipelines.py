@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.errors import UsageError
 from windrow.ml.exceptions import job_file_error
-from windrow.ml.jobs.dumping import to_yaml
 from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.absent import Refusing, refuse_unknown, tell_no_effect
 from windrow.ml.v1.bindings import Output
-from windrow.ml.v1.graph import Graph
+from windrow.ml.v1.graph import Graph, free_name
+from windrow.ml.v1.published import PipelineEndpoint, PublishedPipeline, publish_tree
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
-from windrow.ml.v1.steps import PipelineStep
+from windrow.ml.v1.steps import BINDABLE, PipelineStep, bound_settings, step_key
+from windrow.spec.load import JobTree
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
-from windrow.spec.reading.nodes import Source
+from windrow.spec.reading.nodes import Node, Source
 from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.writing.dumping import to_yaml
 
 if TYPE_CHECKING:
     from windrow.ml.v1.datastores import Datastore
@@ -129,7 +131,9 @@ class Pipeline(Refusing):
         said = {"continue_on_step_failure": continue_on_step_failure, "force_rerun": regenerate_outputs}
         settings = {key: value for key, value in said.items() if value}
         submission = Submission(self, experiment_name, pipeline_parameters or {}, settings, tags or {})
-        return PipelineRun(self.workspace, self.workspace.ml_client.jobs.submit(submission).job_id)
+        run = PipelineRun(self.workspace, self.workspace.ml_client.jobs.submit(submission).job_id)
+        run.pipeline = self
+        return run
 
     def load(
         self,
@@ -163,6 +167,34 @@ class Pipeline(Refusing):
             raise job_file_error(context)
         return loaded
 
+    def publish(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        version: str | None = None,
+        continue_on_step_failure: bool | None = None,
+        **more: Any,
+    ) -> PublishedPipeline:
+        """Keep the pipeline under a name with the master, with its code and environments; it is run with parameters.
+
+        `version`: by default the next number. Parameters of settings that are not for the whole step keep their values,
+        with a warning. Raises windrow.spec.JobFileError, UsageError, RequestRefused for a version that exists.
+        """
+        connection = self.workspace.ml_client.connection
+        context = self._context(
+            connection.would_be_embedded,
+            connection.known_datastores(),
+            lambda: connection.client().asset_lookup(),
+        )
+        root = self._with_bound_settings(self._translated({}, context))
+        if continue_on_step_failure is not None:
+            settings = from_plain({"continue_on_step_failure": continue_on_step_failure}, self._place)
+            root = mapping({**root.entries, "settings": settings}, root.place)
+        tree = JobTree(self._file, root, context)
+        return publish_tree(
+            self.workspace, tree, name or self.description or "pipeline", version, description or self.description or ""
+        )
+
     def to_yaml(self) -> str:
         """Return the pipeline as a v2 job file."""
         context = self._context(embedded=True, datastores=())
@@ -191,6 +223,29 @@ class Pipeline(Refusing):
         if not isinstance(tree, MappingNode):
             raise job_file_error(context)
         return tree
+
+    def _with_bound_settings(self, root: MappingNode) -> MappingNode:
+        """The tree of a pipeline in which settings that are parameters refer to inputs of the pipeline."""
+        inputs, jobs = dict(_entries(root, "inputs")), dict(_entries(root, "jobs"))
+        keys: set[str] = set()
+        for step in self._all_steps():
+            key = free_name(step_key(step.name), keys)
+            keys.add(key)
+            for setting, parameter in bound_settings(step):
+                path = BINDABLE.get(setting)
+                name = step_key(parameter.name)
+                if path is None:
+                    tell_no_effect(
+                        f"The parameter {parameter.name} of a published pipeline",
+                        f"{setting} of the step {step.name} stays {parameter.default_value!r}",
+                    )
+                    continue
+                inputs.setdefault(name, from_plain(parameter.default_value, parameter.place))
+                value = scalar(f"${{{{parent.inputs.{name}}}}}", parameter.place)
+                jobs[key] = _put(jobs[key], path.split("."), value)
+        return mapping(
+            {**root.entries, "inputs": mapping(inputs, root.place), "jobs": mapping(jobs, root.place)}, root.place
+        )
 
     def _all_steps(self) -> list[PipelineStep]:
         """The given steps, then those that they depend on. Raises UsageError."""
@@ -224,6 +279,19 @@ def _opened(steps: Sequence[Any]) -> Iterator[PipelineStep]:
                 f"Among the steps of a pipeline is {what}; steps must be ParallelRunStep, PythonScriptStep, their "
                 "outputs, StepSequence, or lists of these."
             )
+
+
+def _entries(root: MappingNode, key: str) -> Mapping[str, Node]:
+    node = root.entries.get(key)
+    return node.entries if isinstance(node, MappingNode) else {}
+
+
+def _put(node: Node | None, path: Sequence[str], value: Node) -> Node:
+    """A tree with another value at a path."""
+    if not path:
+        return value
+    entries = node.entries if isinstance(node, MappingNode) else {}
+    return mapping({**entries, path[0]: _put(entries.get(path[0]), path[1:], value)}, value.place)
 
 
 def _check_names(parameters: Mapping[str, Any], steps: Sequence[PipelineStep]) -> None:
@@ -285,21 +353,26 @@ class Experiment:
 
     def submit(
         self,
-        config: Pipeline,
+        config: Pipeline | PublishedPipeline | PipelineEndpoint,
         tags: Mapping[str, str] | None = None,
         *,
         pipeline_parameters: Mapping[str, Any] | None = None,
         pipeline_params: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> PipelineRun:
-        """Run a pipeline. `tags`: of its job; `pipeline_params`: the older name of `pipeline_parameters`; `more`: as in
-        `Pipeline.submit`. Raises UsageError for anything but a pipeline."""
+        """Run a pipeline, also a published one. `tags`: of its job; `pipeline_params`: the older name of
+        `pipeline_parameters`; `more`: as in `Pipeline.submit`. Raises UsageError for anything but a pipeline.
+        """
+        given = pipeline_parameters if pipeline_parameters is not None else pipeline_params
+        if isinstance(config, PublishedPipeline):
+            return config.submit(self.workspace, self.name, given, tags=tags, **more)
+        if isinstance(config, PipelineEndpoint):
+            return config.submit(self.name, given, tags=tags, **more)
         if not isinstance(config, Pipeline):
             raise UsageError(
                 f"Experiment.submit takes a Pipeline, not {type(config).__name__}: make a step of it, and "
                 "Pipeline(workspace, [step])."
             )
-        given = pipeline_parameters if pipeline_parameters is not None else pipeline_params
         return config.submit(self.name, given, tags=tags, **more)
 
     @staticmethod

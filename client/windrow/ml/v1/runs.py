@@ -43,6 +43,8 @@ class PipelineRun(RunFiles, Refusing):
         """`experiment`: the run's experiment, or the workspace; `run_id`: the id of the job."""
         self.workspace: RunWorkspace = getattr(experiment, "workspace", experiment)
         self.id = run_id
+        self.pipeline: Any = None
+        """The pipeline, if this notebook has submitted it."""
 
     @staticmethod
     def get(workspace: RunWorkspace, run_id: str) -> PipelineRun:
@@ -112,6 +114,17 @@ class PipelineRun(RunFiles, Refusing):
         return dict(self.workspace.ml_client.windrow.document(self.id).get("tags") or {})
 
     tags = property(get_tags)
+
+    def publish_pipeline(self, name: str, description: str, version: str | None = None, **more: Any) -> Any:
+        """Publish the pipeline of the run, as `Pipeline.publish` does. Raises UsageError for a run that another process
+        has submitted.
+        """
+        if self.pipeline is None:
+            raise UsageError(
+                f"The pipeline of the run {self.id} is known to the notebook that submitted it. Make it again there, "
+                "and call pipeline.publish(name=...)."
+            )
+        return self.pipeline.publish(name, description, version, **more)
 
     def _owner(self) -> tuple[Client, str, str]:
         return self.workspace.ml_client.windrow, self.id, ""

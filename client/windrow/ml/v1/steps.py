@@ -28,7 +28,7 @@ from windrow.spec.reading.from_python import from_plain
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Source, source_label, to_plain
 from windrow.spec.v1.environments import read_environment
-from windrow.spec.v1.run_config import read_config_file, read_run_config
+from windrow.spec.v1.run_config import SETTINGS, read_config_file, read_run_config
 
 CONFIG_KEYS = (
     "mini_batch_size",
@@ -50,6 +50,12 @@ CONFIG_KEYS = (
 )
 
 
+BINDABLE = {
+    **SETTINGS,
+    "node_count": "resources.instance_count",
+    "run_invocation_timeout": "retry_settings.timeout",
+}
+"""By setting of a ParallelRunConfig: the key of a step that can refer to an input of the pipeline instead."""
 NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
@@ -322,6 +328,14 @@ def _bound(item: Any, known: dict[int, NamedInput]) -> Any:
 def step_key(name: str) -> str:
     """The name that a step with this name gets in the job, unless another step has it."""
     return NOT_IN_NAMES.sub("_", name) or "step"
+
+
+def bound_settings(step: PipelineStep) -> list[tuple[str, PipelineParameter]]:
+    """The settings of a step that are parameters of the pipeline, by their names in the ParallelRunConfig."""
+    if not isinstance(step, ParallelRunStep):
+        return []
+    config = step.parallel_run_config
+    return [(key, value) for key in CONFIG_KEYS if isinstance(value := getattr(config, key), PipelineParameter)]
 
 
 def value_of(value: Any, parameters: Mapping[str, Any]) -> Any:

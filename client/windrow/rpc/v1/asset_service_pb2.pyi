@@ -32,9 +32,11 @@ class _AssetKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """azureml:<name>:<version> as data."""
     ASSET_KIND_MODEL: _AssetKind.ValueType  # 2
     """The same as a model."""
+    ASSET_KIND_PIPELINE: _AssetKind.ValueType  # 3
+    """A published pipeline."""
 
 class AssetKind(_AssetKind, metaclass=_AssetKindEnumTypeWrapper):
-    """The kind of an asset. Data and models have separate names."""
+    """The kind of an asset. Each kind has names of its own."""
 
 ASSET_KIND_UNSPECIFIED: AssetKind.ValueType  # 0
 """Not set."""
@@ -42,6 +44,8 @@ ASSET_KIND_DATA: AssetKind.ValueType  # 1
 """azureml:<name>:<version> as data."""
 ASSET_KIND_MODEL: AssetKind.ValueType  # 2
 """The same as a model."""
+ASSET_KIND_PIPELINE: AssetKind.ValueType  # 3
+"""A published pipeline."""
 global___AssetKind = AssetKind
 
 @typing.final
@@ -85,10 +89,11 @@ class Asset(google.protobuf.message.Message):
     version: builtins.str
     """`[A-Za-z0-9][\\w.-]{0,49}`, but not "latest"."""
     type: builtins.str
-    """uri_folder, uri_file or mltable; of models custom_model, mlflow_model or triton_model."""
+    """uri_folder, uri_file or mltable; of models custom_model, mlflow_model or triton_model; of pipelines empty."""
     path: builtins.str
     """An absolute path on the machines of the master and the agents, an address in a store, or a datastore address
-    (azureml://…).
+    (azureml://…). Of pipelines, the digest of an artifact: an archive of code that holds the job file, pipeline.yml,
+    and what it names.
     """
     is_file: builtins.bool
     """It is one file, not a folder."""

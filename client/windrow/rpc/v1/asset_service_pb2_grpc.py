@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AssetServiceStub(object):
-    """The registry of data assets and models: versioned names for data that is kept elsewhere.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class AssetServiceStub(object):
 
 
 class AssetServiceServicer(object):
-    """The registry of data assets and models: versioned names for data that is kept elsewhere.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
     """
 
     def CreateAsset(self, request, context):
@@ -106,7 +106,7 @@ def add_AssetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AssetService(object):
-    """The registry of data assets and models: versioned names for data that is kept elsewhere.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
     """
 
     @staticmethod

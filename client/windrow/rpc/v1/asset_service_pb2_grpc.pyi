@@ -18,7 +18,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class AssetServiceStub:
-    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     CreateAsset: grpc.UnaryUnaryMultiCallable[
@@ -43,7 +43,7 @@ class AssetServiceStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceAsyncStub:
-    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
 
     CreateAsset: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.asset_service_pb2.CreateAssetRequest,
@@ -67,7 +67,7 @@ class AssetServiceAsyncStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceServicer(metaclass=abc.ABCMeta):
-    """The registry of data assets and models: versioned names for data that is kept elsewhere."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
 
     @abc.abstractmethod
     def CreateAsset(

@@ -121,6 +121,31 @@ class Components:
             component = _with_code_in_task(component)
         return self._merge(step, component, isinstance(component_node, Mapping), key, step_type)
 
+    def without_sets(self, step: Mapping) -> tuple[Mapping, Mapping | None]:
+        """A step of a job that has been read, as it would be without --set: what that changes within a value of the
+        component is a whole value of the step. The second is the component if it has to be another one: in a pipeline
+        that is a step, --set changes the steps of its component.
+        """
+        node = step.entries.get("component")
+        component = None if is_null(node) or node is None else self._component(node, "component")
+        step_type = None if component is None else self._type(step, component, "")
+        if component is None or step_type is None:
+            return step, None
+        if step_type == "parallel":
+            component = _with_code_in_task(component)
+        given = component.entries
+        whole = {
+            name: _with_sets(given[name], own)
+            for name, own in step.entries.items()
+            if name in MERGED_KEYS[step_type] and not is_null(own) and not is_null(given.get(name))
+        }
+        if step_type != "pipeline" or not isinstance(jobs := whole.get("jobs"), Mapping):
+            return step._replace(entries={**step.entries, **whole}), None
+        kept = {name: inner for name, inner in jobs.entries.items() if not is_left_out(inner)}
+        rest = {name: entry for name, entry in step.entries.items() if name not in ("jobs", "component")}
+        jobs = jobs._replace(entries=kept)
+        return step._replace(entries=rest), component._replace(entries={**given, "jobs": jobs})
+
     def _type(self, step: Mapping, component: Mapping | None, key: str) -> str | None:
         """`parallel`, `command` or `pipeline`, from the step or its component. None, with an error, for others."""
         written = step.entries.get("type")
@@ -242,6 +267,11 @@ def told_type(owner: Mapping) -> str | None:
 
 def _folded(node: Node | None) -> str:
     return node.text.strip().casefold() if isinstance(node, Scalar) else ""
+
+
+def is_left_out(step: Node) -> bool:
+    """Whether --set leaves a step of a nested pipeline out."""
+    return is_null(step) and step.place.source.kind == "--set"
 
 
 def _with_sets(given: Node, own: Node | None) -> Node:

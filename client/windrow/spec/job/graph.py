@@ -9,7 +9,7 @@ its steps become steps of the job, under names that begin with its own.
 from __future__ import annotations
 
 from windrow.spec.effective.checks import STEPS_MAX
-from windrow.spec.job.components import Components, StepNodes
+from windrow.spec.job.components import Components, StepNodes, is_left_out
 from windrow.spec.naming.names import STEP_NAME_MAX
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_name, unknown_name
@@ -88,7 +88,7 @@ class _Reader:
                 )
             return
         for name, step in jobs.entries.items():
-            if not (home and is_null(step) and step.place.source.kind == "--set"):  # which leaves it out
+            if not (home and is_left_out(step)):
                 self._step(name, step, jobs, home, around)
 
     def _step(self, name: str, node: Node, jobs: Mapping, home: str, around: tuple[Mapping, ...]) -> None:

@@ -1,0 +1,242 @@
+"""`windrow pipeline`: job files that the master keeps under names, to be run with parameters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from windrow.cli import exit_codes, run_start
+from windrow.cli.asset import named_version, tag_of
+from windrow.cli.display.uploads import UploadDisplay
+from windrow.cli.job import NOTIFY_WAITS, tell_submitted
+from windrow.cli.master_choice import master_options
+from windrow.cli.messages import YELLOW, coloured, say
+from windrow.cli.options import (
+    Environments,
+    EnvironmentsChoice,
+    Master,
+    Notify,
+    Output,
+    OutputForm,
+    Sets,
+    State,
+    Tolerate,
+    guarded,
+    open_client,
+)
+from windrow.cli.run_options import RunOptions
+from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.errors import UsageError
+from windrow.sdk.asset import Asset
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+
+app = typer.Typer(
+    help="Publish pipelines, and run them by name.",
+    no_args_is_help=True,
+    epilog="Example: windrow pipeline run nightly --param day=2026-05-01",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline, or NAME:VERSION.")]
+Version = Annotated[str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the latest].")]
+
+
+@app.command("publish", epilog="Example: windrow pipeline publish job.yml --name nightly")
+@guarded
+def publish(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The job file: a pipeline YAML with parallel steps.")],
+    name: Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the pipeline.")],
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the next number].")
+    ] = None,
+    sets: Sets = None,
+    description: Annotated[str, typer.Option("--description", metavar="TEXT", help="Description for people.")] = "",
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag for people. Repeatable.")
+    ] = None,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Keep a job file under a name and a version, with its code, components and environments.
+
+    The inputs of the job file are the parameters of the pipeline. Its data stays where it is, and is read there by each
+    run. A version never changes; publishing the same again is harmless.
+    """
+    from windrow.sdk import pipelines
+    from windrow.spec.reading.problems import grouped
+
+    tags = dict(tag_of(text) for text in tag or ())
+    wanted = Asset("pipeline", name, version or "", "", "", False, description, tags)
+    with open_client(master, state, make=True) as client:
+        made = pipelines.publish(client, client.read_job(file, sets or ()), wanted)
+    for line in grouped(made.warnings):
+        say(f"{coloured('warning:', YELLOW, sys.stderr)} {line}")
+    asset = made.asset
+    if output is OutputForm.JSON:
+        print_json(asset.to_dict())
+    else:
+        out(f"{asset.name}:{asset.version}")
+        say(f"Run it with: windrow pipeline run {asset.name}:{asset.version}{master_options(master, state)}")
+    return exit_codes.DONE
+
+
+@app.command("list", epilog="Example: windrow pipeline list --name nightly")
+@guarded
+def list_pipelines(
+    name: Annotated[
+        str,
+        typer.Option("--name", "-n", metavar="NAME", help="All versions of this one [default: the latest of each]."),
+    ] = "",
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """List published pipelines.
+
+    Shows the latest version of each, or all versions of one.
+    """
+    with open_client(master, state) as client:
+        found = sorted(client.list_pipelines(name), key=lambda asset: asset.name)
+    if output is OutputForm.JSON:
+        print_json([asset.to_dict() for asset in found])
+    elif not found:
+        of = f" named {name}" if name else ""
+        out(f"There is no pipeline{of} yet. Publish one with: windrow pipeline publish FILE --name NAME")
+    else:
+        print_table(
+            ("NAME", "VERSION", "PUBLISHED", "DESCRIPTION"),
+            [(asset.name, asset.version, ago(asset.create_time), asset.description) for asset in found],
+        )
+    return exit_codes.DONE
+
+
+@app.command("show", epilog="Example: windrow pipeline show nightly:2")
+@guarded
+def show(
+    name: Name, version: Version = None, master: Master = None, state: State = None, output: Output = OutputForm.TEXT
+) -> int:
+    """Show one version of a pipeline with its parameters and their values."""
+    from windrow.sdk import pipelines
+
+    with open_client(master, state) as client:
+        asset = _found(client, name, version)
+        with pipelines.fetched(client, asset, None) as job_file:
+            parameters = pipelines.parameters_of(job_file)
+    if output is OutputForm.JSON:
+        print_json({**asset.to_dict(), "parameters": parameters})
+        return exit_codes.DONE
+    print_fields(
+        [
+            ("name", asset.name),
+            ("version", asset.version),
+            ("published", local_time(asset.create_time)),
+            *([("description", asset.description)] if asset.description else []),
+            *((f"tag {key}", value) for key, value in sorted(asset.tags.items())),
+            *((f"parameter {key}", "" if value is None else str(value)) for key, value in parameters.items()),
+        ]
+    )
+    return exit_codes.DONE
+
+
+@app.command("run", epilog="Example: windrow pipeline run nightly --param day=2026-05-01")
+@guarded
+def run(
+    name: Name,
+    version: Version = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            "-p",
+            metavar="NAME=VALUE",
+            help="Value of a parameter (an input of the pipeline); of data, its path. Relative paths begin at the "
+            "current folder. Repeatable.",
+        ),
+    ] = None,
+    sets: Sets = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="On a master: follow the job until it ends. Runs here are followed always.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Here: cancel the unfinished run of this version and start a new one.")
+    ] = False,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Here: interpreter for the scripts, as of windrow run.")
+    ] = None,
+    environments: EnvironmentsChoice = Environments.BUILD,
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, metavar="N", help="Here: number of workers [default: one per processor]."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    tolerate: Tolerate = False,
+    notify: Notify = None,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Run a published pipeline, with other values of its parameters.
+
+    With a master, the job is submitted to it, as by `windrow job create`. Without one it runs on this machine, as by
+    `windrow run`, and the same command continues an unfinished run.
+    """
+    # These read job files, which the other commands need not.
+    from windrow.sdk import pipelines
+
+    parameters = dict(_parameter(text) for text in param or ())
+    with open_client(master, state) as client:
+        asset = _found(client, name, version)
+        if client.state is None:
+            if notify and not stream:
+                raise UsageError(NOTIFY_WAITS)
+            with UploadDisplay(quiet=output is OutputForm.JSON) as display:
+                job = pipelines.run(client, asset, parameters, sets=sets or (), on_upload=display.show)
+            return tell_submitted(
+                client,
+                job,
+                stream=stream,
+                strict=strict,
+                tolerate=tolerate,
+                targets=notify or (),
+                options=master_options(master, state),
+                output=output,
+            )
+        folder = client.state
+        with pipelines.fetched(client, asset, folder) as job_file:
+            own_sets = pipelines.sets_of(job_file, parameters)
+    options = RunOptions(job_file)
+    options.state, options.form = folder, output.value
+    options.sets, options.sets_folder = [*own_sets, *(sets or ())], str(Path.cwd())
+    options.restart, options.strict, options.tolerate, options.notify = restart, strict, tolerate, notify or []
+    options.python, options.environments, options.slots = python, environments.value, slots
+    return run_start.run(options)
+
+
+def _found(client: Client, text: str, version: str | None) -> Asset:
+    name, version = named_version("pipeline", text, version)
+    return client.pipeline(name, version)
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    """A parameter, and the YAML text of its value."""
+    from windrow.sdk.pipelines import yaml_of
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--param {text}: expected NAME=VALUE, for example --param day=2026-05-01.")
+    return name.strip(), value if _is_plain(value) else yaml_of(value)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is a number, a truth value or nothing as YAML writes it; all else, such as a date, is text."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return False
+    return value is None or isinstance(value, (bool, int, float))

@@ -1,0 +1,189 @@
+"""Published pipelines: job files that the master keeps under names, with all that they name but their data.
+
+Reference: docs/reference/azure-ml/client.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from windrow.errors import TransferFailed, UsageError
+from windrow.sdk.asset import Asset
+from windrow.sdk.submission import pack_code
+from windrow.spec.load import read_job
+from windrow.spec.reading.nodes import Mapping as MappingNode
+from windrow.spec.reading.nodes import to_plain
+from windrow.spec.reading.problems import did_you_mean, listed
+from windrow.spec.writing.package import JOB_FILE, package_of
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+    from windrow.sdk.job import Job
+    from windrow.spec import LoadedJob
+    from windrow.spec.load import JobTree
+    from windrow.spec.reading.problems import Problem
+    from windrow.transfer.local_data import OnUpload
+
+FOLDER = "published"
+"""In a state folder: the pipelines that were run from it."""
+DIGEST_SHOWN = 12
+KEEP = ".keep"
+"""In an empty code folder: archives have no folders."""
+
+
+class Published(NamedTuple):
+    """What `publish` made. `warnings`: of the job file."""
+
+    asset: Asset
+    warnings: tuple[Problem, ...]
+
+
+def publish(client: Client, tree: JobTree, asset: Asset) -> Published:
+    """Keep a job file as a pipeline of the master. `tree`: not yet loaded. `asset`: its name, and what else is given.
+
+    Raises windrow.spec.JobFileError with all problems of the file, UsageError, RequestRefused.
+    """
+    from windrow.transfer.code_archive import pack
+    from windrow.transfer.upload import FileSource, upload_artifact
+
+    loaded = tree.load()
+    _refuse_own_data(client, loaded)
+    assert isinstance(tree.root, MappingNode)
+    package = package_of(tree.root, asset.name, tree.context)
+    with tempfile.TemporaryDirectory(prefix="windrow-publish-") as folder:
+        for name, text in package.files.items():
+            place = Path(folder, name)
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text, "utf-8")
+        for code, name in package.code.items():
+            _copy_code(loaded, code, Path(folder, name))
+        with tempfile.TemporaryFile() as archive:
+            packed = pack(folder, archive)
+            upload_artifact(client.connection, packed.digest, FileSource(archive))
+    return Published(client.registry.create(asset._replace(path=packed.digest)), loaded.warnings)
+
+
+def fetch(client: Client, asset: Asset, folder: str | os.PathLike[str]) -> str:
+    """Unpack a pipeline below a folder, unless it is there; return the path of its job file. Raises TransferFailed,
+    OSError.
+    """
+    from windrow.common.archives import unpack_code
+
+    place = Path(folder, f"{asset.name}-{asset.version}-{asset.path[:DIGEST_SHOWN]}")
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".windrow-partial-", dir=place.parent) as partial:
+            archive = Path(partial, "archive")
+            client.download_code(asset.path, archive)
+            with archive.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != asset.path:
+                raise TransferFailed(
+                    f"The pipeline {asset.name}:{asset.version} was damaged on its way from the master: its digest is "
+                    f"{digest}, not {asset.path}. Repeat the command."
+                )
+            unpack_code(archive, Path(partial, "content"))
+            try:
+                Path(partial, "content").rename(place)
+            except OSError:
+                if not place.exists():  # another process may have been faster
+                    raise
+    return str(place / JOB_FILE)
+
+
+@contextmanager
+def fetched(client: Client, asset: Asset, state: str | os.PathLike[str] | None) -> Iterator[str]:
+    """The path of the job file of a pipeline: below the state folder of a run on this machine, where it stays because
+    the run may be continued; without one, in a folder that is removed at the end of the context.
+    """
+    if state is not None:
+        yield fetch(client, asset, Path(state, FOLDER))
+        return
+    folder = tempfile.mkdtemp(prefix="windrow-pipeline-")
+    try:
+        yield fetch(client, asset, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(
+    client: Client,
+    asset: Asset,
+    parameters: Mapping[str, str],
+    *,
+    sets: Sequence[str] = (),
+    state: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    on_upload: OnUpload = lambda moment: None,
+) -> Job:
+    """Submit a pipeline as a job; return the accepted job. `parameters`: YAML texts by name; relative paths among them,
+    and in `sets`, begin at the current folder. `state`: of runs on this machine. The rest is as in `Client.submit`.
+    Raises UsageError, windrow.spec.JobFileError, RequestRefused.
+    """
+    with fetched(client, asset, state) as job_file:
+        tree = client.read_job(job_file, [*sets_of(job_file, parameters), *sets], sets_folder=str(Path.cwd()))
+        loaded = tree.load()
+        if state is None:
+            loaded = without_file(loaded, asset)
+        return client.submit(loaded, name=name, priority=priority, on_upload=on_upload)
+
+
+def without_file(loaded: LoadedJob, asset: Asset) -> LoadedJob:
+    """A pipeline that was loaded from a file that does not stay: its job names the pipeline instead."""
+    return loaded._replace(job=loaded.job._replace(job_file=f"{asset.name}:{asset.version}"))
+
+
+def parameters_of(job_file: str) -> dict[str, Any]:
+    """The parameters of a pipeline with their values: the inputs of its job file; of data, the path."""
+    root = read_job(job_file).root
+    node = root.entries.get("inputs") if isinstance(root, MappingNode) else None
+    plain: Any = to_plain(node) if isinstance(node, MappingNode) else {}
+    return {name: value.get("path") if isinstance(value, dict) else value for name, value in plain.items()}
+
+
+def yaml_of(value: Any) -> str:
+    """The YAML text of a parameter's value."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def sets_of(job_file: str, parameters: Mapping[str, str]) -> list[str]:
+    """Values of parameters (YAML texts) as settings over the job file. Raises UsageError for an unknown parameter."""
+    known = parameters_of(job_file)
+    for name in parameters:
+        if name not in known:
+            has = f"it has {listed(known)}" if known else "it has none"
+            raise UsageError(f'"{name}" is not a parameter of the pipeline; {has}.{did_you_mean(name, known)}')
+    return [f"inputs.{name}={text}" for name, text in parameters.items()]
+
+
+def _refuse_own_data(client: Client, loaded: LoadedJob) -> None:
+    """Data at relative paths is this machine's, and would have to be where each later job runs."""
+    if client.master().embedded or not loaded.own_inputs:
+        return
+    keys = listed(dict.fromkeys(loaded.own_inputs.values()))
+    raise UsageError(
+        f"The job file reads data of this machine ({keys}), which a published pipeline would not find. Register it "
+        "(windrow data create --name NAME --path PATH) and write azureml:NAME:VERSION, or give an absolute path of the "
+        "master's machine or an address in a store."
+    )
+
+
+def _copy_code(loaded: LoadedJob, code: str, place: Path) -> None:
+    """Copy what belongs to a code folder of a job."""
+    from windrow.common.archives import unpack_code
+
+    with tempfile.NamedTemporaryFile() as archive:
+        packed = pack_code(loaded, code, archive)  # type: ignore[arg-type]
+        archive.flush()
+        unpack_code(archive.name, place)
+    if not packed.file_count:
+        (place / KEEP).touch()

@@ -1,0 +1,94 @@
+"""Published pipelines: kept by the master with all that they name, and run by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import windrow
+import windrow_command
+from embedded_run import DEADLINE_S, EmbeddedRun
+from served import Served
+from upload_bench import FILES, JOB, Laptop, finished
+
+WORDS = """
+import os, sys
+
+word = sys.argv[sys.argv.index("--word") + 1]
+
+def run(mini_batch):
+    return [os.path.basename(path) + " " + word for path in mini_batch]
+"""
+
+
+def command(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str:
+    """What a command prints: on stdout, or on stderr if it fails."""
+    done = windrow_command.windrow(
+        *arguments, cwd=folder, timeout=DEADLINE_S, environment={**os.environ, **environment}
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def with_word(run: EmbeddedRun) -> None:
+    """Gives the job a parameter."""
+    job, bound = run.folder / "job.yml", '{data: "${{parent.inputs.data}}"'
+    text = job.read_text().replace("inputs:\n", "inputs:\n  word: one\n", 1)
+    text = text.replace(bound, f'{bound}, word: "${{{{parent.inputs.word}}}}"')
+    script = "entry_script: entry.py\n"
+    job.write_text(text.replace(script, f'{script}      program_arguments: --word "${{{{inputs.word}}}}"\n'))
+
+
+def test_a_pipeline_of_this_machine_runs_by_name_without_its_files(tmp_path: Path) -> None:
+    run = EmbeddedRun(tmp_path / "run", WORDS, 3)
+    with_word(run)
+    assert command(run.folder, "pipeline", "publish", "job.yml", "-n", "words", "--tag", "a=b") == "words:1\n"
+    assert command(run.folder, "pipeline", "publish", "job.yml", "-n", "words", "--tag", "a=b") == "words:1\n"
+    shown = json.loads(command(run.folder, "pipeline", "show", "words", "--format", "json"))
+    assert (shown["version"], shown["tags"]) == ("1", {"a": "b"})
+    assert shown["parameters"] == {"word": "one", "data": str(run.folder / "data")}
+    (run.folder / "job.yml").unlink()
+    shutil.rmtree(run.folder / "code")
+    command(run.folder, "pipeline", "run", "words", "-p", "word=two  words")
+    assert run.output.read_text() == "f00000 two  words\nf00001 two  words\nf00002 two  words\n"
+    command(run.folder, "pipeline", "run", "words:1")
+    assert run.output.read_text() == "f00000 one\nf00001 one\nf00002 one\n"
+    (run.folder / "more").mkdir()
+    (run.folder / "more" / "x").touch()
+    command(run.folder, "pipeline", "run", "words", "--param", "data=more", "--param", "word=1.10")
+    assert run.output.read_text() == "x 1.10\n"
+    listed = command(run.folder, "pipeline", "list").splitlines()
+    assert [line.split()[:2] for line in listed] == [["NAME", "VERSION"], ["words", "1"]]
+    assert '"wrod" is not a parameter' in command(run.folder, "pipeline", "run", "words", "-p", "wrod=1", code=2)
+    assert "There is no pipeline others here" in command(run.folder, "pipeline", "run", "others", code=2)
+    with windrow.Client(state=run.state) as client:
+        job = client.run_pipeline("words", {"word": "three"})
+        client.wait(job.job_id, timeout_s=DEADLINE_S, progress=False)
+    assert run.output.read_text() == "f00000 three\nf00001 three\nf00002 three\n"
+
+
+def test_a_pipeline_of_a_served_master(served: Served, tmp_path: Path) -> None:
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    expected = laptop.embedded_output()
+    served.start_agent("one")
+    where = {"WINDROW_MASTER": served.address}
+    refused = command(laptop.folder, "pipeline", "publish", "job.yml", "--name", "texts", code=2, **where)
+    assert "reads data of this machine (inputs.data, inputs.side)" in refused and "windrow data create" in refused
+    command(laptop.folder, "data", "create", "--name", "texts", "--path", "./data", **where)
+    command(laptop.folder, "data", "create", "--name", "side", "--path", "./side.txt", "--type", "uri_file", **where)
+    laptop.job.write_text(
+        JOB.format(kind="uri_folder", path="azureml:texts@latest", size=2).replace("./side.txt", "azureml:side:1")
+    )
+    command(laptop.folder, "pipeline", "publish", "job.yml", "--name", "texts", **where)
+    # From any other machine.
+    other = tmp_path / "other"
+    other.mkdir()
+    job = json.loads(command(other, "pipeline", "run", "texts", "--format", "json", **where))
+    assert finished(served, job["job_id"]) == expected
+    with served.client() as client:
+        document = client.document(job["job_id"])
+    assert (document["display_name"], document["job_file"]) == ("texts", "texts:1")
+    command(other, "pipeline", "run", "texts", "--stream", **where)
+    assert not list(other.iterdir()), "nothing is left behind"
