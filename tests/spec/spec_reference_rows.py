@@ -242,7 +242,10 @@ INPUT_ROWS: Rows = {
         ("inputs: {images: {type: uri_folder}}", Refused("inputs.images", "path")),
     ],
     "mode": [
-        *((IMAGES + f", mode: {mode}}}}}", TAKEN) for mode in ("mount", "ro_mount", "download", "direct", "RO_MOUNT")),
+        *(
+            (IMAGES + f", mode: {mode}}}}}", TAKEN)
+            for mode in ("mount", "ro_mount", "rw_mount", "download", "direct", "RO_MOUNT")
+        ),
         *(
             (
                 IMAGES.replace("uri_folder", "mltable").replace("images}", "table}").replace("./images", "./table")
@@ -253,7 +256,6 @@ INPUT_ROWS: Rows = {
         ),
         (IMAGES + ", mode: eval_mount}}", Refused("inputs.images.mode", "mltable")),
         (IMAGES + ", mode: upload}}", Refused("inputs.images.mode", "ro_mount")),
-        (IMAGES + ", mode: rw_mount}}", Refused("inputs.images.mode", "ro_mount")),
     ],
     "value": [(SIDE + "type: integer, value: 3}}", TAKEN)],
     "default": [(SIDE + "type: integer, default: 3}}", TAKEN)],

@@ -85,8 +85,9 @@ def test_a_file_uri_is_percent_decoded(workspace: Workspace) -> None:
         ("{type: uri_folder, path: ''}", ".path", "not a path"),
         ("{type: uri_folder, path: [a]}", "", "a list"),
         ("{type: uri_directory, path: ./images}", ".type", "uri_folder"),
-        ("{type: uri_folder, path: ./images, mode: rw_mount}", ".mode", "ro_mount"),
+        ("{type: uri_folder, path: ./images, mode: upload}", ".mode", "ro_mount"),
         ("{type: uri_folder, path: ./images, mode: eval_mount}", ".mode", "mltable"),
+        ("{type: uri_folder, path: 's3://bucket/images', mode: rw_mount}", ".mode", "is in storage"),
         ("[a]", "", "a list"),
         ("", "", "no value"),
         ("{type: uri_folder}", "", "no value"),
@@ -108,6 +109,13 @@ def test_a_bad_input_is_an_error_at_its_place(workspace: Workspace, given: str, 
     problems = workspace.step_problems(f"inputs:\n  images: {given}", more=more)
     assert any(problem.key == f"jobs.score.inputs.images{key}" and said in problem.message for problem in problems)
     assert len(problems) == 1 or not given or "type: uri_folder}" in given
+
+
+def test_what_is_uploaded_cannot_be_written_to(workspace: Workspace) -> None:
+    step = changed(STEP, "inputs:\n  images: {type: uri_folder, path: ./images, mode: rw_mount}")
+    assert workspace.job(workspace.job_of(step)).job.steps[0].inputs["images"].mode == "rw_mount"  # type: ignore[union-attr]
+    (problem,) = workspace.problems(workspace.job_of(step), embedded=False)
+    assert problem.key == "jobs.score.inputs.images.mode" and "nodes read a copy of it" in problem.message
 
 
 def test_an_untyped_path_is_what_lies_there(workspace: Workspace) -> None:

@@ -17,6 +17,7 @@ from windrow.spec.naming.locations import (
     absolute,
     datastore_name,
     elsewhere,
+    is_elsewhere,
     parse_location,
     why_missing,
     why_unreachable,
@@ -124,12 +125,30 @@ def resolve_input(spec: InputSpec, declared: InputSpec | None, key: str, context
         )
         return Resolved(None, place, broken=True)
     try:
-        return _follow(node, spec, key, context, lookup)
+        found = _follow(node, spec, key, context, lookup)
+        return found if _may_be_written(found, spec, key, context) else Resolved(None, place, broken=True)
     except AlreadyReported:
         return Resolved(None, place, broken=True)
     except ValueError as error:
         context.problems.error(node, key, f"is {shown(node)}; {error}.")
         return Resolved(None, place, broken=True)
+
+
+def _may_be_written(found: Resolved, spec: InputSpec, key: str, context: Context) -> bool:
+    """Whether an input in the mode rw_mount is where a script may write to it. Notes an error if it is not."""
+    data = found.value
+    if spec.mode != "rw_mount" or not isinstance(data, DataInput):
+        return True
+    why = ""
+    if is_elsewhere(data.path):
+        why = f"{data.path} is in storage, and what a script would write into its copy is not brought back"
+    elif found.own and not context.embedded:
+        why = f"{data.path} is on this machine, and nodes read a copy of it"
+    if why:
+        context.problems.error(
+            spec.place, f"{key}.mode", f'"rw_mount" is for data on a file system of the nodes; {why}. Use an output.'
+        )
+    return not why
 
 
 def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: Lookup) -> Resolved:

@@ -163,7 +163,7 @@ TASK: dict[str, Field] = {
     "environment": _NODE,
 }
 
-INPUT_MODES = ("ro_mount", "mount", "download", "direct", "eval_mount", "eval_download")
+INPUT_MODES = ("ro_mount", "rw_mount", "mount", "download", "direct", "eval_mount", "eval_download")
 OUTPUT_MODES = ("rw_mount", "mount", "upload", "direct")
 DATA_TYPES = ("uri_folder", "uri_file", "mltable")
 MODEL_TYPES = ("custom_model", "mlflow_model", "triton_model")
