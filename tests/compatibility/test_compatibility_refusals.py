@@ -37,7 +37,7 @@ def test_of_a_step(job: CompatibilityJob, settings: str, said: list[str]) -> Non
         ("task.code=azureml:code:1", ["jobs.score.task.code", "azureml:code:1"]),
         ("task.code=git+https://github.com/a/b", ["jobs.score.task.code", "github.com"]),
         ("component=azureml:batch_score:1.0.0", ["azureml:batch_score:1.0.0", "no registry of components", "path"]),
-        ("component=azureml://registries/azureml/components/x/versions/1", ["azureml://registries", "no registry"]),
+        ("component=azureml://registries/azureml/components/x/versions/1", ["windrow registry add azureml"]),
         ("inputs.data=azureml:images@latest", ["jobs.score.inputs.data", "images@latest", "windrow data create"]),
         ("inputs.data=azureml:images:2", ["jobs.score.inputs.data", "azureml:images:2", "windrow data create"]),
         ("inputs.data=azureml://datastores/d/paths/x", ["azureml://datastores/d/paths/x", "local"]),

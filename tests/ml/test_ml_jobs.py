@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from windrow.common.registries import Registries
 from windrow.errors import JobFailed, NotFound, UsageError
 from windrow.ml import Input, MLClient, Output, command, load_data, load_environment, load_model
 from windrow.ml.dsl import pipeline
@@ -220,3 +221,29 @@ def test_labels_other_than_latest_are_refused(client: MLClient) -> None:
     for operations in (client.data, client.models, client.environments, client.components):
         with pytest.raises(UsageError, match="mine has no label 'production'"):
             operations.get("mine", label="production")
+
+
+def test_components_of_a_registry_are_those_in_the_folder_that_mirrors_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDROW_REGISTRIES", str(tmp_path / "registries.json"))
+    (tmp_path / "assets").mkdir()
+    for version in (2, 10):
+        (tmp_path / "assets" / f"{version}.yml").write_text(
+            f"name: say\nversion: {version}\ntype: command\ncommand: echo {version}\n"
+        )
+    registry = MLClient(registry_name="mine")
+    with pytest.raises(NotFound, match="windrow registry add mine FOLDER"):
+        registry.components.get("say")
+    Registries().add("mine", str(tmp_path / "assets"))
+
+    def runs(**wanted: Any) -> str | None:
+        @pipeline
+        def both() -> None:
+            registry.components.get("say", **wanted)()
+
+        return both().load().job.steps[0].command
+
+    assert [runs(), runs(label="latest"), runs(version="2")] == ["echo 10", "echo 10", "echo 2"]
+    with pytest.raises(NotFound, match="which has the versions 10, 2"):
+        registry.components.get("say", "3")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from spec_workspace import STEP, Workspace, changed
+from windrow.common.registries import Registries
+from windrow.errors import UsageError
 from windrow.spec import DataInput, LiteralInput, PipelineOutput, StepOutput
 
 COMPONENT = """
@@ -133,7 +135,7 @@ def test_a_component_may_be_used_by_several_steps(workspace: Workspace) -> None:
         ("component: ./parts", "component", "is a folder"),
         ("component: azureml:score:1", "component", "no registry of components"),
         ("component: azureml:score@latest", "component", "no registry of components"),
-        ("component: azureml://registries/x/components/y", "component", "no registry of components"),
+        ("component: azureml://registries/x/components/y", "component", "windrow registry add x FOLDER"),
         ("component: [a]", "component", "a list"),
         ("type: parallel\ncomponent: {type: command}", "type", 'its component is of type "command"'),
         ("inputs:", "inputs.images", "no value"),
@@ -296,3 +298,79 @@ def test_an_input_without_a_value_is_told_once(workspace: Workspace) -> None:
     workspace.write("parts/hello.yml", "inputs: {word: {type: string}}\ncommand: echo ${{inputs.word}}\n")
     (problem,) = workspace.problems("type: pipeline\njobs: {hello: {type: command, component: ./parts/hello.yml}}\n")
     assert (problem.key, problem.message[:12]) == ("jobs.hello.inputs.word", "has no value")
+
+
+class TestRegistries:
+    """Components named by their address in a registry, which a folder mirrors."""
+
+    @pytest.fixture
+    def mirror(self, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+        monkeypatch.setenv("WINDROW_REGISTRIES", str(workspace.folder / "registries.json"))
+        for version in ("1.9.0", "1.10.0"):
+            workspace.write(
+                f"assets/batch/{version}/spec.yaml",
+                f"""
+                $schema: https://azuremlschemas.azureedge.net/latest/parallelComponent.schema.json
+                name: "batch_score"
+                version: {version}  # as published
+                type: parallel
+                mini_batch_size: "{version[2]}"
+                inputs: {{images: {{type: uri_folder}}}}
+                outputs: {{scores: {{type: uri_file}}}}
+                input_data: ${{{{inputs.images}}}}
+                task:
+                  {{type: run_function, code: ../src, entry_script: score.py, append_row_to: "${{{{outputs.scores}}}}"}}
+                """,
+            )
+            workspace.write(
+                f"assets/batch/{version}/asset.yaml", "name: batch_score\ntype: component\nspec: spec.yaml\n"
+            )
+        workspace.write("assets/batch/src/score.py", "")
+        workspace.write("assets/other.yml", "name: batch_sort\ntype: command\ncommand: ls\n")
+        workspace.write("assets/broken.yml", b"\xff\xfe: [")
+        Registries().add("azureml", str(workspace.folder / "assets"))
+        return workspace
+
+    @pytest.mark.parametrize(
+        ("address", "size"),
+        [
+            ("batch_score/versions/1.9.0", 9),
+            ("batch_score/versions/1.10.0", 1),
+            ("batch_score/labels/latest", 1),
+            ("batch_score", 1),
+        ],
+    )
+    def test_its_file_is_found_by_name_and_version(self, mirror: Workspace, address: str, size: int) -> None:
+        text = f"component: azureml://registries/azureml/components/{address}\ninputs: {{images: {{path: ./images}}}}\n"
+        loaded = mirror.job(mirror.job_of(text))
+        assert loaded.job.steps[0].mini_batch_size == size
+        assert loaded.code_folders["score"] == str(mirror.folder / "assets" / "batch" / "src")
+
+    @pytest.mark.parametrize(
+        ("address", "said"),
+        [
+            ("azureml/components/batch_scor/versions/1.9.0", 'Did you mean "batch_score"'),
+            ("azureml/components/batch_score/versions/2", "which has the versions 1.10.0, 1.9.0"),
+            ("mine/components/batch_score", "windrow registry add mine FOLDER"),
+            ("azureml/components/batch_score/labels/newest", "no registry of components of a workspace"),
+        ],
+    )
+    def test_what_is_not_there_is_told(self, mirror: Workspace, address: str, said: str) -> None:
+        text = f"component: azureml://registries/{address}\ninputs: {{images: {{path: ./images}}}}\n"
+        (problem,) = mirror.problems(mirror.job_of(text))
+        assert problem.key == "jobs.score.component" and said in problem.message
+
+    def test_the_file_of_registries_is_kept_well(self, mirror: Workspace) -> None:
+        (mirror.folder / "more").mkdir()
+        Registries().add("more", str(mirror.folder / "more"))
+        Registries().remove("azureml")
+        assert Registries().folders == {"more": str(mirror.folder / "more")}
+        with pytest.raises(UsageError, match=r"There is no registry 'azureml'\. Known: more"):
+            Registries().remove("azureml")
+        with pytest.raises(UsageError, match="is not a folder"):
+            Registries().add("none", str(mirror.folder / "none"))
+        mirror.write("registries.json", "[1]")
+        with pytest.raises(UsageError, match="is damaged"):
+            Registries()
+        (problem,) = mirror.problems(mirror.job_of("component: azureml://registries/azureml/components/x"))
+        assert "is damaged" in problem.message

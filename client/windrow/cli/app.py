@@ -22,6 +22,7 @@ from windrow.cli import (
     mini_batches,
     node,
     pipeline,
+    registry,
     run_start,
     validate,
 )
@@ -62,6 +63,7 @@ app.add_typer(mini_batches.app, name="mb")
 app.add_typer(asset.data_app, name="data")
 app.add_typer(asset.model_app, name="model")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(registry.app, name="registry")
 app.add_typer(node.app, name="node")
 app.add_typer(context.app, name="context")
 app.add_typer(state_commands.app, name="state")

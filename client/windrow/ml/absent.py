@@ -41,8 +41,8 @@ _PARALLEL_JOB = (
     "as it is. To ask whether an object is a job, there is windrow.ml.entities.Job."
 )
 _REGISTRIES = (
-    "Windrow has no registries. Data and models are registered with the master (client.data, client.models); "
-    "components are shared as files, for load_component."
+    "Windrow makes no registries. Data and models are registered with the master (client.data, client.models); "
+    "components are shared as files, for load_component, or in a folder that mirrors a registry (windrow registry add)."
 )
 _LOADED = "Only jobs, components, data, models and environments are read from files"
 

@@ -71,7 +71,7 @@ class MLClient:
             environments=environments,
         )
         self.environments = EnvironmentOperations()
-        self.components = ComponentOperations()
+        self.components = ComponentOperations(registry_name)
         self.jobs = JobOperations(self.connection, self.environments)
         self.data = DataOperations(self.connection)
         self.models = ModelOperations(self.connection)

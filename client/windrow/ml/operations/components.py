@@ -17,7 +17,9 @@ Component = Step | Callable[..., Any]
 class ComponentOperations:
     """`MLClient.components`: kept while this client lives."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: str | None = None) -> None:
+        """`registry`: the name of a registry, whose components are found, too."""
+        self._registry = registry
         self._known: dict[tuple[str, str], Component] = {}
 
     def create_or_update(self, component: Component, *, version: str | int | None = None, **more: Any) -> Component:
@@ -40,12 +42,23 @@ class ComponentOperations:
         refuse_label(f"component {name}", label)
         version = None if version is None else str(version)
         fitting = [made for (n, v), made in self._known.items() if n == name and version in (None, v)]
+        if not fitting and self._registry:
+            return self._of_registry(self._registry, name, version or "")
         if not fitting:
             raise NotFound(
                 f"This client has no component {name}{f':{version}' if version else ''}. Load it from its file: "
                 "load_component(source=PATH)."
             )
         return fitting[-1]
+
+    def _of_registry(self, registry: str, name: str, version: str) -> Component:
+        from windrow.ml.jobs.loading import load_component
+        from windrow.spec.assets.components import ComponentReference, component_file
+
+        try:
+            return load_component(source=component_file(ComponentReference(registry, name, version)))
+        except ValueError as error:
+            raise NotFound(f"The component {name}{f':{version}' if version else ''} {error}.") from error
 
     def list(self, name: str | None = None, **more: Any) -> Iterator[Component]:
         """The components that were kept."""

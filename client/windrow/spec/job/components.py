@@ -219,22 +219,40 @@ class Components:
                 node, key, f"is {shown(node)}; it must be the path of a component file, or the component itself."
             )
             return None
+        path = self.path_of(node, key)
+        if path is None:
+            return None
+        if path not in self._read:
+            self._read[path] = self._file(path, node, key)
+        return self._read[path]
+
+    def path_of(self, node: Scalar, key: str) -> str | None:
+        """The file of a component that a step names; None, with an error, if it names none."""
         location = parse_location(node.text)
         if location.kind == "other_host":
             self._context.problems.error(node, key, why_unreachable(location, node.text))
             return None
-        if location.kind != "local":
-            self._context.problems.error(
-                node,
-                key,
-                f"{shown(node)} is not a local file, and Windrow has no registry of components; give the "
-                "path of the component's YAML file.",
+        if location.kind == "local":
+            return absolute(location.value, node.place.source.folder)
+        return self._in_registry(node, key)
+
+    def _in_registry(self, node: Scalar, key: str) -> str | None:
+        """The file of a component that is named by its address; None, with an error, if there is none."""
+        # Few job files name one.
+        from windrow.spec.assets.components import component_file, component_reference
+
+        wanted = component_reference(node.text)
+        try:
+            if wanted is not None:
+                return component_file(wanted)
+            why = (
+                "is not a local file, and Windrow has no registry of components of a workspace; give the path of the "
+                "component's YAML file"
             )
-            return None
-        path = absolute(location.value, node.place.source.folder)
-        if path not in self._read:
-            self._read[path] = self._file(path, node, key)
-        return self._read[path]
+        except ValueError as error:
+            why = str(error)
+        self._context.problems.error(node, key, f"{shown(node)} {why}.")
+        return None
 
     def _file(self, file: str, node: Scalar, key: str) -> Mapping | None:
         if not os.path.isfile(file):

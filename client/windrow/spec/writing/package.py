@@ -98,8 +98,9 @@ class _Names:
         return plain_of(node) if path is None else f"{self._top}/{self._writer.code_of(path)}"
 
     def component(self, node: Scalar) -> Any:
-        path = _local(node)
-        return plain_of(node) if path is None else f"{self._top}/{self._writer.component_of(path)}"
+        path = self._writer.components.path_of(node, "component")
+        assert path is not None
+        return f"{self._top}/{self._writer.component_of(path)}"
 
     def environment(self, node: Node) -> Any:
         """The environment as it is read, with all lines of the files that it names."""
