@@ -22,6 +22,8 @@ OTHERS = {
     "that is given by `--master` or in Python",
     "WINDROW_CONTEXTS": "File of the contexts. Default: `windrow/contexts.json` in `$XDG_CONFIG_HOME`, else in "
     "`~/.config`",
+    "WINDROW_REGISTRIES": "File of the registries of components. Default: `windrow/registries.json` in "
+    "`$XDG_CONFIG_HOME`, else in `~/.config`",
     "WINDROW_STORAGE_RETRY": "Seconds for which a failing request to remote storage is repeated",
     "WINDROW_STORAGE_READ_TIMEOUT": "Seconds without a byte after which a read from remote storage is given up",
     "WINDROW_INSTALL_HINT": "Text added to the message that a script's Python lacks a package, for images to say how "
