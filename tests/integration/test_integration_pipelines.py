@@ -91,4 +91,7 @@ def test_a_pipeline_of_a_served_master(served: Served, tmp_path: Path) -> None:
         document = client.document(job["job_id"])
     assert (document["display_name"], document["job_file"]) == ("texts", "texts:1")
     command(other, "pipeline", "run", "texts", "--stream", **where)
+    assert "--restart is for runs on this machine" in command(
+        other, "pipeline", "run", "texts", "--restart", code=2, **where
+    )
     assert not list(other.iterdir()), "nothing is left behind"

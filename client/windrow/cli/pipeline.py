@@ -195,6 +195,12 @@ def run(
         if client.state is None:
             if notify and not stream:
                 raise UsageError(NOTIFY_WAITS)
+            for option, given in (("--restart", restart), ("--python", python), ("--slots", slots)):
+                if given:
+                    raise UsageError(
+                        f"{option} is for runs on this machine, and this pipeline is a master's. Leave it out, or name "
+                        "a state folder with --state."
+                    )
             with UploadDisplay(quiet=output is OutputForm.JSON) as display:
                 job = pipelines.run(client, asset, parameters, sets=sets or (), on_upload=display.show)
             return tell_submitted(
