@@ -204,15 +204,43 @@ def test_a_run_from_python_takes_over_results_too(run: SinceRun) -> None:
     assert run.take_ran().keys() == {"f00004", "f00005"}
 
 
-def test_rows_that_were_mixed_once_are_told_ever_after(run: SinceRun) -> None:
+def test_rows_that_were_mixed_in_keep_the_code_that_made_them(run: SinceRun) -> None:
+    assert run.run()[0] == 0
+    (before,) = run.job_ids()
+    rewrite_script(run)
+    assert run.run("--since", "last", "--code-change", "mix")[0] == 0
+    run.take_ran()
+    for _ in range(2):
+        mixed = run.job_ids()[-1]
+        code, text = run.run("--since", "last")
+        assert code == 2 and run.take_ran() == {}, text
+        assert f"results of job {before} (through job {mixed}), but what made them has changed since: the code" in text
+        text = run.windrow("run", "job.yml", "--since", "last", "--dry-run")
+        assert f"what made the results of job {before} (through job {mixed}) has changed since: the code" in text
+        code, text = run.run("--since", "last", "--code-change", "mix")
+        assert code == 0, text
+        assert f"results of job {before} (through job {mixed}) stay as they are" in text
+        run.take_ran()
+    code, text = run.run("--since", "last", "--code-change", "rerun")
+    assert code == 0, text
+    assert len(run.take_ran()) == 10 and all(row.endswith("!") for row in run.rows())
+    # Nothing of the old code is left.
+    code, text = run.run("--since", "last")
+    assert code == 0 and run.take_ran().keys() == {"f00004", "f00005"}, text
+
+
+def test_results_of_the_code_that_is_back_are_those_that_it_would_make(run: SinceRun) -> None:
+    run.write("f00005", "fine")
+    run.wait_till_old()
+    script = run.folder / "code" / "entry.py"
+    first = script.read_text()
     assert run.run()[0] == 0
     rewrite_script(run)
     assert run.run("--since", "last", "--code-change", "mix")[0] == 0
-    mixed = run.job_ids()[-1]
-    for _ in range(2):
-        code, text = run.run("--since", "last")
-        assert code == 0, text
-        assert f"may be of other code or settings, since job {mixed} was made with --code-change mix." in text
+    run.take_ran()
+    script.write_text(first)
+    code, text = run.run("--since", "last")
+    assert code == 0 and run.take_ran() == {}, text
 
 
 def test_changed_settings_count_as_changed_code_unless_they_decide_no_row(run: SinceRun) -> None:

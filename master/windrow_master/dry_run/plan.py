@@ -26,7 +26,6 @@ from windrow_master.files.state_files import StepFiles
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object
 from windrow_master.output.target import refuse_foreign
-from windrow_master.shell.changes import changes
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
 from windrow_master.shell.preparation import planning_request, resolve, resolved
 from windrow_master.shell.step_spec import side_inputs, stored_outputs
@@ -144,10 +143,10 @@ def _step(
     earlier = None
     try:
         earlier = None if existing is None else existing.earlier(effective)
-        if earlier is not None and (changed := changes(earlier[1].settings, step, lambda digest: None)):
+        if earlier is not None and (changed := earlier[0].changed(earlier[1], step, lambda digest: None)):
             told["notes"].append(
-                f"what made the results of job {earlier[1].job_id} has changed since: {'; '.join(changed)}. A run asks "
-                "what happens, or --code-change says it"
+                f"what made the {changed.results} has changed since: {changed.what}. A run asks what happens, or "
+                "--code-change says it"
             )
     except NothingToResume as error:
         told["problems"].append(str(error))

@@ -15,12 +15,14 @@ from zlib import crc32
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.commands import TakenOver
+from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD
+from windrow_master.shell.changes import ArchiveOf, changes
 from windrow_master.shell.slow_before import completed_before, slow_in
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
@@ -70,6 +72,13 @@ class EarlierStep(NamedTuple):
             "began": self.began,
             "uploads": self.uploads,
         }
+
+
+class Changed(NamedTuple):
+    """Results that a step would not make now: `results` in words, and `what` has changed since they were made."""
+
+    results: str
+    what: str
 
 
 class EarlierJobs:
@@ -129,22 +138,33 @@ class EarlierJobs:
         files = self._files.step(job.job_id, row.step_id)
         return EarlierStep(job.job_id, job.create_time, job.generation, row, files, before, self._uploads)
 
-    def mixed(self, job_id: str) -> str:
-        """The newest job that has taken over results of other code or settings, among this one and those whose results
-        it took over, directly or through others; "" if there is none. Raises StateError.
+    def changed(self, earlier: EarlierStep, step: EffectiveStep, archive_of: ArchiveOf) -> Changed | None:
+        """The newest results of an earlier step that `step` would not make now; None if it would make all of them.
+        Raises OSError, StateError.
         """
+        for maker in self._makers(earlier):
+            counters = Counters.from_json(maker.row.counters)
+            made = counters.succeeded > counters.taken_over
+            if made and (what := changes(maker.settings, step, archive_of)):
+                through = "" if maker is earlier else f" (through job {earlier.job_id})"
+                return Changed(f"results of job {maker.job_id}{through}", "; ".join(what))
+        return None
+
+    def _makers(self, earlier: EarlierStep) -> Iterator[EarlierStep]:
+        """Whoever made results of an earlier step: itself, and those whose results it took over, directly or through
+        others; newest first.
+        """
+        maker: EarlierStep | None = earlier
         seen: set[str] = set()
-        waiting = [job_id]
-        while waiting:
-            row = self._reader.job_by_id(waiting.pop(0))
-            if row is None or row.job_id in seen:
-                continue
-            seen.add(row.job_id)
-            job = EffectiveJob.from_json(row.document)
-            if job.resume_changed:
-                return row.job_id
-            waiting += [step.resume_from for step in job.steps if step.resume_from is not None]
-        return ""
+        while maker is not None and maker.job_id not in seen:
+            seen.add(maker.job_id)
+            yield maker
+            if not Counters.from_json(maker.row.counters).taken_over:
+                return
+            try:
+                maker = self.find(maker.settings, begun=True)
+            except NothingToResume:
+                return  # its job is gone: nothing is known of it
 
     def write_index(self, earlier: EarlierStep, path: Path) -> Index:
         """List the mini-batches, in their order, with those that may be taken over. Raises OSError, StateError."""

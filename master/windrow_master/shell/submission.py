@@ -31,7 +31,6 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
-from windrow_master.shell.changes import changes
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import in_thread
@@ -123,25 +122,19 @@ class Submissions:
                 earlier = self._earlier.find(step)
             except NothingToResume as error:
                 raise SubmissionInvalid("JOB_INVALID", str(error)) from error
-            changed = [] if earlier is None else changes(earlier.settings, step, self._artifacts.path)
-            if earlier is not None and not job.resume_changed and (mixed := self._earlier.mixed(earlier.job_id)):
-                told.append(
-                    f"Step {step.name!r}: some results of job {earlier.job_id} may be of other code or settings, since "
-                    f"job {mixed} was made with --code-change mix."
-                )
-            if earlier is None or not changed:
+            changed = None if earlier is None else self._earlier.changed(earlier, step, self._artifacts.path)
+            if changed is None:
                 continue
-            what = "; ".join(changed)
             if not job.resume_changed:
                 raise SubmissionInvalid(
                     "CODE_CHANGED",
-                    f"Step {step.name!r} would take over results of job {earlier.job_id}, but what made them has "
-                    f"changed since: {what}. Choose what happens: with --code-change rerun everything runs again, with "
+                    f"Step {step.name!r} would take over {changed.results}, but what made them has changed since: "
+                    f"{changed.what}. Choose what happens: with --code-change rerun everything runs again, with "
                     "--code-change mix those results stay as they are, beside those of the rest.",
                 )
             told.append(
-                f"Step {step.name!r}: results of job {earlier.job_id} stay as they are, although this has changed "
-                f"since: {what}."
+                f"Step {step.name!r}: {changed.results} stay as they are, although this has changed since: "
+                f"{changed.what}."
             )
         return told
 
