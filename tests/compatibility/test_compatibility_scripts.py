@@ -183,6 +183,22 @@ def test_the_list_of_failed_items_goes_with_the_output_it_was_of(job: Compatibil
     assert not (job.folder / "failed_items.csv").exists()
 
 
+def test_a_failed_job_says_that_the_output_is_older_and_leaves_no_older_list_beside_it(job: CompatibilityJob) -> None:
+    listed, older = job.folder / "failed_items.csv", f"{job.folder}/rows.txt is from an earlier run"
+    fails = "def run(mini_batch):\n    assert not mini_batch, 'all'\n"
+    write(job, fails, settings="retry_settings: {max_retries: 0}", files=4)
+    code, text = job.run()
+    assert code == 1 and older not in text and not listed.exists(), text
+    write(job, FAILS_ONCE, settings="retry_settings: {max_retries: 0}", files=4)
+    assert older not in job.completed() and ": one (score.py" in listed.read_text()
+    rows = (job.folder / "rows.txt").read_bytes()
+    write(job, fails, settings="retry_settings: {max_retries: 0}", files=4)
+    code, text = job.run()
+    assert code == 1 and older in text
+    assert (job.folder / "rows.txt").read_bytes() == rows
+    assert listed.read_text().count(": all (score.py") == 4
+
+
 def test_a_file_that_is_not_windrow_s_is_not_made_a_list_of_failed_items(job: CompatibilityJob) -> None:
     write(job, FAILS_ONCE, settings="retry_settings: {max_retries: 0}", files=4)
     job.write("failed_items.csv", "mine")

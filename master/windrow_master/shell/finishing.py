@@ -187,11 +187,10 @@ class Finisher:
         return None
 
     async def report(self, work: Finish) -> None:
-        """List the failed items of a failed step, in its logs."""
+        """List the failed items of a failed step."""
         loop = asyncio.get_running_loop()
         try:
-            work.logs.mkdir(parents=True, exist_ok=True)
-            await loop.run_in_executor(self._threads, self._list_failures, work, work.logs / FILE_NAME)
+            await loop.run_in_executor(self._threads, self._list_without_output, work)
         except (OSError, StateError) as error:
             say(logging.WARNING, "the failed items could not be listed", step=work.step_id, reason=str(error))
 
@@ -290,8 +289,22 @@ class Finisher:
             return listed_in(beside)
         if beside != logged:
             beside.parent.mkdir(parents=True, exist_ok=True)
-            copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))
+            self._copy_list(work, logged, beside)
         return listed_in(beside)
+
+    def _list_without_output(self, work: Finish) -> None:
+        """Write the list of a step that has made no output, in its logs. A list that an earlier run has left beside the
+        output is replaced, so that nobody takes it for the list of this one.
+        """
+        logged, beside = work.logs / FILE_NAME, failed_items_path(work)
+        logged.parent.mkdir(parents=True, exist_ok=True)
+        if not self._list_failures(work, logged) or beside == logged:
+            return
+        if beside.is_file() and self._is_of_this_output(beside, work) and not self._is_foreign(beside):
+            self._copy_list(work, logged, beside)
+
+    def _copy_list(self, work: Finish, logged: Path, beside: Path) -> None:
+        copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))
 
     def _is_foreign(self, path: Path) -> bool:
         try:

@@ -138,6 +138,8 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             ),
         )
     )
+    for place in _older_outputs(job, document) if here else ():
+        _out(coloured(f"{place} is from an earlier run: this one has written no output there.", YELLOW, sys.stdout))
     match job.state:
         case JobState.COMPLETED:
             said = ", ".join((counts or "nothing had to run", tail))
@@ -244,6 +246,13 @@ def _where(places: Sequence[str], job: Job, document: Mapping[str, Any], options
         are = "are" if len(wanted) > 1 else "is"
         return f"{', '.join(places)} (on the master; {', '.join(wanted)} {are} filled by: {command})"
     return ", ".join(places) + (f" (on the master; to fetch: {command})" if files and unseen == files else "")
+
+
+def _older_outputs(job: Job, document: Mapping[str, Any]) -> list[str]:
+    """Files of rows that are there although the steps that write them have ended without an output."""
+    without = [step for step in job.steps if step.state in ("failed", "cancelled")]
+    files = rows_files(job._replace(steps=tuple(without)), document)
+    return [file.place for file in files if os.path.exists(file.place)]  # noqa: PTH110  as `_where` looks
 
 
 def _failed_of(job: Job) -> str:
