@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from windrow.common.state_mark import STATE_MARK
 from windrow.errors import UsageError
 from windrow.spec import DataInput, EffectiveStep, load_job
 from windrow.spec.one_line.job_file import MadeJob, make_job_file, run_name
@@ -206,8 +208,17 @@ def test_names_of_any_kind(folder: Path, name: str) -> None:
         (one_line("note.txt", kind="table"), '"note.txt" does not have the suffix of a table. Tables are CSV (.csv)'),
         (one_line("photos", "a.csv"), "photos is a list of files and a.csv is a table"),
         (one_line("*.csv"), '-o out.csv matches the pattern "*.csv"'),
+        (one_line("*.csv", output="./out.csv"), '-o ./out.csv matches the pattern "*.csv"'),
+        (one_line("**/*.csv", output="photos/new/out.csv"), 'matches the pattern "**/*.csv"'),
         (one_line("a.csv", output="./a.csv"), "is also an input"),
         (one_line("a.csv", "a.csv"), "a.csv is given twice"),
+        (one_line("photos", "photos/01.jpg"), "photos and photos/01.jpg have {folder}/photos/01.jpg in common"),
+        (one_line("photos/01.jpg", "./link"), "./link and photos/01.jpg have {folder}/photos/01.jpg in common"),
+        (one_line("photos", "photos/1*.jpg"), "photos and photos/1*.jpg have {folder}/photos/10.jpg in common"),
+        (one_line("photos", "link"), "photos and link have {folder}/photos in common"),
+        (one_line(".", "photos", kind="files"), ". and photos have {folder}/photos in common"),
+        (one_line("a.csv", "*.csv", output="o.txt"), "a.csv and *.csv have {folder}/a.csv in common"),
+        (one_line("[ab].csv", "[bc].?sv", output="o.txt", kind="files"), "have {folder}/b.csv in common"),
         (one_line("z/a.csv.gz"), "is compressed, which cannot be cut"),
         (one_line("ftp://host/x"), "is an address that Windrow cannot reach"),
         (one_line("*.*", kind="table"), "does not have the suffix of a table"),
@@ -222,12 +233,34 @@ def test_names_of_any_kind(folder: Path, name: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, one: OneLine, expected: str) -> None:
+    (folder / "link").symlink_to("photos")
     (folder / "z").mkdir()
     (folder / "z" / "a.csv.gz").write_bytes(b"")
     (folder / "empty.py").write_text("# def run is not here\nrunning = 1\n")
     with pytest.raises(UsageError) as caught:
         made_in(folder, one)
-    assert expected in str(caught.value)
+    assert expected.format(folder=folder) in str(caught.value)
+
+
+def test_a_wildcard_names_no_file_of_another_folder(folder: Path) -> None:
+    assert made_in(folder, one_line("*.csv", output="photos/out.csv")).files
+    assert made_in(folder, one_line("phot*/*.jpg", "note.txt", output="photos/out.txt")).files
+
+
+def test_files_are_counted_as_they_will_be_listed(folder: Path) -> None:
+    """Links are followed, not to a folder that contains them; a state folder of Windrow, pipes and broken links are no
+    data.
+    """
+    data = folder / "data"
+    (data / "state").mkdir(parents=True)
+    (data / "state" / STATE_MARK).touch()
+    (data / "up").symlink_to("..")
+    (data / "here").symlink_to(".")
+    (data / "broken").symlink_to("nowhere")
+    (data / "photos").symlink_to("../photos")
+    (data / "one").write_text("1")
+    os.mkfifo(data / "pipe")
+    assert "data: 51 files, 6 in each mini-batch" in made_in(folder, one_line("data", slots=2)).told
 
 
 def test_everything_wrong_is_said_at_once(folder: Path) -> None:

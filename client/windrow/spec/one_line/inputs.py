@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
+from windrow.common.state_mark import STATE_MARK
 from windrow.errors import UsageError
 from windrow.spec.naming.locations import absolute, parse_location, why_missing, why_unreachable
 from windrow.spec.one_line.request import KINDS
@@ -34,7 +37,8 @@ _NO_TABLE_BY_ITSELF = (".json",)
 class Given(NamedTuple):
     """An input. `entry`: folder, file or pattern, as an MLTable file calls it. `place`: absolute, or an address.
 
-    `holds`: `FILES`, `DEFINED`, `PLAIN`, `ASSET`, or a key of `READS`.
+    `holds`: `FILES`, `DEFINED`, `PLAIN`, `ASSET`, or a key of `READS`. `matches`: the files of a pattern on this
+    machine.
     """
 
     typed: str
@@ -42,6 +46,7 @@ class Given(NamedTuple):
     place: str
     holds: str
     is_address: bool = False
+    matches: tuple[str, ...] = ()
 
     @property
     def is_list(self) -> bool:
@@ -82,6 +87,7 @@ def read_inputs(typed: Sequence[str], kind: str, folder: str) -> list[Given]:
         if given.place in places:
             raise UsageError(f"{given.typed} is given twice. Give each input once.")
         places[given.place] = given.typed
+    _refuse_overlaps([given for given in found if not given.is_address and given.holds != DEFINED])
     return found
 
 
@@ -98,16 +104,82 @@ def groups_of(given: Sequence[Given]) -> list[list[Given]]:
 
 
 def local_files(given: Given) -> Iterator[str]:
-    """The files of an input on this machine, as far as they can be listed."""
+    """The files of an input on this machine, as far as they can be listed: those that the planner lists."""
     match given.entry:
         case "file":
             yield given.place
         case "pattern":
-            yield from (path for path in glob.iglob(given.place, recursive=True) if os.path.isfile(path))
-        case _:
-            for folder, folders, names in os.walk(given.place, followlinks=True):
-                folders[:] = [name for name in folders if name != ".windrow"]
-                yield from (os.path.join(folder, name) for name in names)
+            yield from given.matches
+        case _ if not given.is_address:
+            yield from _files_below(given.place, (os.path.realpath(given.place),))
+
+
+def is_named(path: str, pattern: str) -> bool:
+    """Whether a pattern names a file. A wildcard stays in one component; `**` is any number of folders."""
+    return _are_named(path.split("/"), pattern.split("/"))
+
+
+def _are_named(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not path or not pattern:
+        return not path and not pattern
+    if pattern[0] == "**":
+        return any(_are_named(path[at:], pattern[1:]) for at in range(len(path) + 1))
+    return fnmatch.fnmatchcase(path[0], pattern[0]) and _are_named(path[1:], pattern[1:])
+
+
+def _files_below(folder: str, way: tuple[str, ...]) -> Iterator[str]:
+    """`way`: the real paths of the folders through which it was reached, itself last. Links are followed, but not to a
+    folder that contains them.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    yield entry.path
+                elif entry.is_dir() and not os.path.exists(os.path.join(entry.path, STATE_MARK)):
+                    place = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(way[-1], entry.name)
+                    if place not in way and os.path.commonpath((place, way[-1])) != place:
+                        yield from _files_below(entry.path, (*way, place))
+    except OSError:
+        return  # the planner says why it cannot be read
+
+
+def _refuse_overlaps(found: Sequence[Given]) -> None:
+    """Raises UsageError if two inputs have files in common. Nothing is listed again."""
+    if len(found) < 2:
+        return
+    real_folder = cache(os.path.realpath)
+    folders: dict[str, Given] = {}
+    files: dict[str, Given] = {}
+
+    @cache
+    def holder(folder: str) -> Given | None:
+        """The input that is this folder, or one above it."""
+        above = os.path.dirname(folder)
+        return folders.get(folder) or (holder(above) if above != folder else None)
+
+    for given in (one for one in found if one.entry == "folder"):
+        place = real_folder(given.place)
+        if place in folders:
+            raise _in_common(folders[place], given, place)
+        folders[place] = given
+    for place, given in folders.items():
+        if (other := holder(os.path.dirname(place))) is not None:
+            raise _in_common(other, given, place)
+    for given in (one for one in found if one.entry != "folder"):
+        for path in given.matches or (given.place,):
+            folder, name = os.path.split(path)
+            place = os.path.join(real_folder(folder), name)
+            if (other := files.get(place) or holder(real_folder(folder))) is not None:
+                raise _in_common(other, given, place)
+            files[place] = given
+
+
+def _in_common(one: Given, other: Given, place: str) -> UsageError:
+    return UsageError(
+        f"The inputs {one.typed} and {other.typed} have {place} in common, which would be processed twice. Leave "
+        "one of them out, or give narrower ones."
+    )
 
 
 def _read(text: str, kind: str, folder: str) -> list[Given]:
@@ -151,7 +223,8 @@ def _pattern(text: str, path: str, kind: str) -> list[Given]:
             holds = {_holds(files[0], text, kind)} if all(map(is_compressed, files)) else {FILES}
         if len(holds) > 1 and kind == "table":
             raise UsageError(f'"{text}" matches tables of several formats; run those of each format separately.')
-        return [Given(text, "pattern", path, holds.pop() if len(holds) == 1 else FILES)]
+        kept = holds.pop() if len(holds) == 1 else FILES
+        return [Given(text, "pattern", path, kept, matches=tuple(files))]
     if not folders:
         raise UsageError(f'No file matches "{text}" ({path}). Check the pattern, and the folder that it begins with.')
     return [one for match in folders for one in _local(match, match, kind, "/")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ from windrow.spec.one_line.inputs import (
     READS,
     Given,
     groups_of,
+    is_named,
     local_files,
     read_inputs,
 )
@@ -207,7 +207,7 @@ def _check_output_is_no_input(one: OneLine, given: Sequence[Given], folder: str)
     for read in given:
         if output == read.place:
             raise UsageError(f"-o {one.output} is also an input. Choose another file.")
-        if read.entry == "pattern" and fnmatch.fnmatchcase(output, read.place):
+        if read.entry == "pattern" and is_named(output, read.place):
             raise UsageError(
                 f'-o {one.output} matches the pattern "{read.typed}", so the next run would read it as input. '
                 "Choose a file in another folder, or with another suffix."
