@@ -286,18 +286,23 @@ UNREADABLE: dict[str, tuple[str, int, list[str]]] = {
 }
 
 
+def not_allowed_all() -> list[str]:
+    """Before a command: root reads everything, unless the capability for that is taken away."""
+    if os.geteuid() != 0:
+        return []
+    before = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    if subprocess.call([*before, "true"], stderr=subprocess.DEVNULL) != 0:
+        pytest.skip("root reads everything here")
+    return before
+
+
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
     path, code, words = UNREADABLE[what]
     run = make(
         "def run(mini_batch):\n    return [open(path).read() for path in mini_batch]\n", settings="error_threshold: 0"
     )
-    command = [WINDROW, "run", "job.yml", "--no-progress"]
-    if os.geteuid() == 0:
-        # Root reads everything, unless the capability for that is taken away.
-        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
-        if subprocess.call([*command[:3], "true"], stderr=subprocess.DEVNULL) != 0:
-            pytest.skip("root reads everything here")
+    command = [*not_allowed_all(), WINDROW, "run", "job.yml", "--no-progress"]
     (run.folder / path).chmod(0)
     try:
         done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, timeout=240, check=False)
@@ -306,6 +311,20 @@ def test_what_may_not_be_read_is_told(make: Make, what: str) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     check_words(done.stdout + done.stderr, words)
     assert not run.output.exists()
+
+
+ASKING = ["job list", "job show last", "job rows last", "mb list last", "top --once", "run job.yml --dry-run"]
+
+
+@pytest.mark.parametrize("line", ASKING)
+def test_a_state_folder_that_may_not_be_read_is_told(make: Make, line: str) -> None:
+    run = make("def run(mini_batch):\n    return mini_batch\n")
+    run.state.mkdir(mode=0)
+    command = [*not_allowed_all(), WINDROW, *line.split()]
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, timeout=240, check=False)
+    run.state.chmod(0o700)
+    told = f"windrow: The state folder {run.state} cannot be read: Permission denied. Run the command as the user who"
+    assert done.returncode == 2 and done.stderr.startswith(told), done.stderr
 
 
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2> /dev/full"])

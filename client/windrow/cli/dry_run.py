@@ -21,6 +21,7 @@ from windrow.common.role_query import ask as ask_process
 from windrow.dry_run.document import Code, make_document, problems_of
 from windrow.dry_run.query import ask
 from windrow.embedded import datastores as embedded_datastores
+from windrow.embedded import state_folder
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.sdk.client import Client
 from windrow.sdk.earlier_jobs import taking_over
@@ -52,6 +53,7 @@ def dry_run(options: RunOptions) -> int:
 
 def _dry_run(options: RunOptions) -> int:
     state = os.path.abspath(options.state)  # noqa: PTH100  links stay
+    state_folder.has_state(state)  # raises if nobody could tell what is in it
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
     with contextlib.ExitStack() as opened:

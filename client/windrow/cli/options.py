@@ -15,7 +15,6 @@ import typer
 from windrow.cli import completion
 from windrow.cli.master_choice import choose_master
 from windrow.cli.messages import YELLOW, coloured, report, say
-from windrow.common.state_mark import STATE_MARK
 from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
@@ -183,12 +182,7 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     from windrow.rpc.contexts import Contexts
 
     master, state = choose_master(master, state)
-    if (
-        state is None
-        and not master
-        and Contexts().in_use() is None
-        and Path(state_folder.DEFAULT, STATE_MARK).is_file()
-    ):
+    if state is None and not master and Contexts().in_use() is None and state_folder.has_state(state_folder.DEFAULT):
         return Path(state_folder.DEFAULT)
     return state
 
@@ -205,7 +199,7 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
 
     master, state = choose_master(master, state)
     if not master and state is None and Contexts().in_use() is None:
-        if not make and not Path(state_folder.DEFAULT, STATE_MARK).is_file():
+        if not make and not state_folder.has_state(state_folder.DEFAULT):
             raise UsageError(
                 "Which master? Give --master ADDRESS (or set WINDROW_MASTER, or use a context: windrow context add), "
                 "or --state DIR for runs on this machine. There is no .windrow folder here."

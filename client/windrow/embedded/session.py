@@ -248,7 +248,7 @@ def open_session(
     each `NAME=PLACE`. `must_exist`: refuse a folder without state. Raises StateFolderError, UsageError, MasterFailed.
     """
     # Jobs without a database are a damaged state, which the master reports.
-    if must_exist and not any(os.path.exists(os.path.join(state, name)) for name in (STATE_MARK, "jobs")):
+    if must_exist and not state_folder.has_state(state) and not os.path.exists(os.path.join(state, "jobs")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "
             "Give the folder of a run with --state DIR, or a running master with --master ADDRESS."

@@ -19,6 +19,7 @@ import os
 import time
 
 from windrow.common.notes import NoteDamaged, read_note, write_note
+from windrow.common.state_mark import STATE_MARK
 from windrow.errors import StateFolderError
 
 TYPE_CHECKING = False
@@ -45,6 +46,20 @@ RUN_FOLDER_VARIABLE = "WINDROW_RUN_FOLDER"
 def default() -> str:
     """The state folder where none is given: $WINDROW_STATE, else `.windrow`."""
     return os.environ.get("WINDROW_STATE") or DEFAULT
+
+
+def has_state(folder: str) -> bool:
+    """Whether Windrow has used this folder. Raises StateFolderError if this user may not look into it."""
+    try:
+        os.stat(os.path.join(folder, STATE_MARK))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StateFolderError(
+            f"The state folder {os.path.abspath(folder)} cannot be read: {error.strerror}. Run the command as the user "
+            "who owns it, or choose another: --state DIR"
+        ) from error
+    return True
 
 
 class Ownership:
