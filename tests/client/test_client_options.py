@@ -90,6 +90,23 @@ def test_all_other_lines_are_left_to_typer(line: str) -> None:
     assert run_options.parse(line.split()) is None
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("score.py data -o rows.csv --k 0.5", "--k"),
+        ("score.py data --rows=5 -o rows.csv", "--rows"),
+        ("score.py data -k", "-k"),
+        ("score.py data -o rows.csv -- --k 0.5", ""),
+        ("score.py data -orows.csv --restart=1 --slots -1 --help", ""),
+        ("score.py --python -x", ""),
+        ("job.yml --k", ""),
+        ("--k score.py", ""),
+    ],
+)
+def test_an_option_of_the_script_is_known_from_its_place(line: str, expected: str) -> None:
+    assert run_options.foreign_option(line.split()) == expected
+
+
 def moment(*, items: int, total: int, planned: bool = True, failed: int = 0, taken: int = 0) -> Job:
     step = Step(
         name="s",

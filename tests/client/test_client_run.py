@@ -89,6 +89,8 @@ def test_a_bad_job_file_tells_all_its_errors_and_leaves_no_process(workspace: Wo
         (["run", "nothing.yml"], "nothing.yml"),
         (["run"], "Missing argument"),
         (["run", "job.yml", "--slots", "none"], "slots"),
+        (["run", "s.py", "data", "-o", "o.csv", "--k", "1"], "no option --k. Options of the script go behind --"),
+        (["run", "s.py", "data", "--restrat"], "no option --restrat. Did you mean --restart?"),
         (["run", "job.yml", "--restart", "--keep-rows"], "are mutually exclusive"),
         (["run", "job.yml", "--python", "/nowhere/python"], "/nowhere/python"),
         (["run", "job.yml", "--state", "job.yml"], "is a file"),

@@ -252,6 +252,37 @@ def test_a_script_that_cannot_serve_says_why_and_ends(
     assert worker.wait() == 190
 
 
+PARSER = (
+    ECHO
+    + """
+import argparse, sys
+
+def init():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--k", required=True)
+    parser.parse_args()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "is_hinted"),
+    [
+        ([], "the following arguments are required: --k", False),
+        (["--k", "1", "--error_threshold", "3"], "unrecognized arguments: --error_threshold 3", True),
+    ],
+)
+def test_a_script_that_exits_says_what_it_has_written_to_stderr(
+    start: Start, arguments: list[str], said: str, is_hinted: bool
+) -> None:
+    frame = start(PARSER, arguments=arguments).frame()
+    last = f"The last line of stderr: score.py: error: {said}"
+    assert f"sys.exit(2) was called (score.py, line 9). {last}" in frame.message
+    assert ("parse_known_args()" in frame.message) == is_hinted
+    detail = frame.side["detail"]
+    assert detail.startswith("The end of its stderr:\nusage: score.py") and "argparse.py" not in detail
+
+
 def test_a_module_beside_a_nested_script_is_told_how_to_be_imported(start: Start, tmp_path: Path) -> None:
     files = {"deep/in/score.py": "import helper\n" + ECHO, "deep/in/helper.py": "", "deep/other.py": ""}
     worker = start(folder=code_of(tmp_path, files), entry_script="deep/in/score.py")

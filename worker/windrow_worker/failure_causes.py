@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from windrow_worker import failures
+from windrow_worker import failures, process
 from windrow_worker.loaded import InputChanged, InputMisread, MissingLibrary
 from windrow_worker.rows.return_values import BadReturn
 from windrow_worker.rows.writer import ScratchFailed
@@ -35,11 +35,17 @@ def start_failure(configuration: Configuration, error: BaseException, stage: str
     message = stage.format(script=configuration.entry_script, python=sys.executable) + failures.describe(error)
     if isinstance(error, ModuleNotFoundError):
         message += f". {_remedy(configuration, error.name or '')}"
-    if isinstance(error, SystemExit) and failures.passed_through(error, "argparse.py"):
-        message += (
-            ". Its argument parser refused the arguments; stderr shows which. The runtime adds its own arguments: "
-            "parse with parse_known_args(), which ignores them"
-        )
+    said = process.end_of_stderr() if isinstance(error, SystemExit) and not isinstance(error.code, str) else ""
+    if said:
+        # That is the reason, not the way to sys.exit().
+        last = said.splitlines()[-1]
+        message += f". The last line of stderr: {last}"
+        if "unrecognized arguments" in last:
+            message += (
+                ". If they are meant for the runtime, not for the script: parse with parse_known_args(), which ignores "
+                "them"
+            )
+        return failures.encode_failure(failures.INIT_FAILED, message, f"The end of its stderr:\n{said}")
     return failures.encode_failure(failures.INIT_FAILED, message, failures.traceback_of(error))
 
 

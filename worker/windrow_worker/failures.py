@@ -134,16 +134,6 @@ def _is_own(path: str) -> bool:
     return not (library or _is_ours(path))
 
 
-def passed_through(error: BaseException, file: str) -> bool:
-    """Whether the traceback contains a file of this name."""
-    trace = error.__traceback__
-    while trace is not None:
-        if os.path.basename(trace.tb_frame.f_code.co_filename) == file:
-            return True
-        trace = trace.tb_next
-    return False
-
-
 def _without_host(trace: Optional[TracebackType]) -> Optional[TracebackType]:
     """The traceback from the script's first frame on."""
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from stat import S_ISREG
 from time import monotonic_ns
 
 from windrow_worker import failures
@@ -17,6 +18,8 @@ _exit = os._exit
 
 WHERE_SIGNAL = 59
 """The signal at which the process writes the stacks of its threads to stderr. A number: importing `signal` is slow."""
+
+_STDERR_BYTES = 4096
 
 _THREADS_GRACE_S = 5.0
 """How long threads of the script may run on after `shutdown()`."""
@@ -46,6 +49,19 @@ def flush_output() -> None:
             stream.flush()  # type: ignore[union-attr]
         except BaseException:
             pass
+
+
+def end_of_stderr() -> str:
+    """The last lines that the process has written to stderr, if that is a file."""
+    flush_output()
+    try:
+        if not S_ISREG(os.fstat(2).st_mode):
+            return ""
+        with open("/proc/self/fd/2", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _STDERR_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
 
 
 def warn(text: str) -> None:

@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+CLOSE = 0.75
+"""How much an option has to look like another to be taken for it, of 1."""
 MODULES = {"master": "windrow_master", "setup": "windrow_master.setup"}
 
 
@@ -48,6 +50,8 @@ def main() -> None:
         options = run_options.parse(arguments[1:])
         if options is not None:
             leave(run_start.run(options))
+        if option := run_options.foreign_option(arguments[1:]):
+            leave(refuse_foreign(option, arguments))
     if len(arguments) > 1:
         from windrow.cli import asking
 
@@ -69,6 +73,22 @@ def main() -> None:
         # It reports a full disk behind standard output, and raises anything else.
         code = report(error, "text")
     leave(code)
+
+
+def refuse_foreign(option: str, arguments: list[str]) -> int:
+    """Report an option of `windrow run` that there is not, behind a script. Returns the exit code."""
+    from difflib import get_close_matches
+
+    from windrow.cli.messages import report
+    from windrow.cli.run_options import FLAGS, LISTS, VALUES
+    from windrow.errors import UsageError
+
+    close = get_close_matches(option, [*FLAGS, *VALUES, *LISTS], 1, CLOSE)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    error = UsageError(
+        f"`windrow run` has no option {option}.{meant} Options of the script go behind --, at the end: … -- {option} …"
+    )
+    return report(error, "json" if "json" in arguments or "--format=json" in arguments else "text")
 
 
 def leave(code: int) -> NoReturn:

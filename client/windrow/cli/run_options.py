@@ -163,6 +163,24 @@ def parse(arguments: list[str]) -> RunOptions | None:
     return options
 
 
+def foreign_option(arguments: list[str]) -> str:
+    """An option behind a script that `windrow run` does not have, as typed; "" if there is none."""
+    rest = iter(arguments)
+    is_script = False
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if argument == "--":
+            return ""
+        if name in VALUES or name in LISTS:
+            if not equals:
+                next(rest, None)
+        elif not argument.startswith("-"):
+            is_script = is_script or RunOptions(argument).is_script
+        elif is_script and name not in FLAGS and name not in ("-h", "--help") and name[:2] not in VALUES:
+            return name
+    return ""
+
+
 def _take(options: RunOptions, name: str, text: str) -> bool:
     if name in LISTS:
         getattr(options, LISTS[name]).append(text)
