@@ -88,6 +88,15 @@ def test_only_names_are_shortened_and_only_if_that_makes_the_list_fit(width: int
     assert job_list._shortened(chosen, [[LONG, *cells]], width) == (chosen, [[shown, *cells]])
 
 
+@pytest.mark.parametrize(
+    ("width", "job", "names"), [(80, "photos-2026", ["sizes"]), (38, "photos-2026", []), (80, "sizes-2026", [])]
+)
+def test_display_names_are_shown_where_there_is_room_for_what_they_add(width: int, job: str, names: list[str]) -> None:
+    columns, row = ["job", "state", "age"], [job, "completed", "59min"]
+    expected = ([*columns, *["name"] * len(names)], [[*row, *names]])
+    assert job_list._with_names(columns, [row], ["sizes"], width) == expected
+
+
 def test_states_of_the_option_are_those_of_jobs() -> None:
     assert {*job_list.JobStateName} == {*JobState} - {JobState.UNKNOWN}
 

@@ -17,7 +17,7 @@ import typer
 from windrow.cli import exit_codes
 from windrow.cli.messages import is_colourful
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.tables import local_time, out, print_json, print_table
+from windrow.cli.tables import local_time, out, print_json, print_table, width_of
 from windrow.common.quantities import brief_duration
 from windrow.errors import UsageError
 
@@ -113,8 +113,8 @@ def list_jobs(
 ) -> int:
     """List jobs, newest first, one on a line.
 
-    On a terminal, names that do not fit end with …; any unambiguous beginning of a job's name is enough for other
-    commands.
+    A terminal with room for it also shows the display names. Names that do not fit there end with …; any unambiguous
+    beginning of a job's name is enough for other commands.
     """
     chosen = _columns(columns)
     oldest = None if since is None else _moment(since)
@@ -130,7 +130,10 @@ def list_jobs(
     else:
         rows = [[COLUMNS[column][1](job) for column in chosen] for job in found]
         if is_colourful(sys.stdout):
-            chosen, rows = _shortened(chosen, rows, shutil.get_terminal_size().columns)
+            width = shutil.get_terminal_size().columns
+            chosen, rows = _shortened(chosen, rows, width)
+            if columns == DEFAULT_COLUMNS:
+                chosen, rows = _with_names(chosen, rows, [job.display_name for job in found], width)
         print_table([COLUMNS[column][0] for column in chosen], rows, folds=False)
     return exit_codes.DONE
 
@@ -170,6 +173,19 @@ def _fitting(
             yield job
 
 
+def _with_names(
+    columns: list[str], rows: list[list[str]], names: Sequence[str], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """The table with the names that people gave: jobs of one folder look alike without. As it is, if there is no room
+    or they all stand in the column `job` already.
+    """
+    room = width - width_of([COLUMNS[column][0] for column in columns], rows) - 2
+    if room < SHORTENED_WIDTH or all(row[0].startswith(name) for row, name in zip(rows, names, strict=True)):
+        return columns, rows
+    cut = [name if len(name) <= room else f"{name[: room - 1]}…" for name in names]
+    return [*columns, "name"], [[*row, name] for row, name in zip(rows, cut, strict=True)]
+
+
 def _shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
     """The table within a width, with names cut; as it is if that is not enough."""
     names, cells = list(columns), [list(row) for row in rows]
@@ -178,7 +194,7 @@ def _shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
         return max(len(COLUMNS[names[index]][0].lstrip(">")), *(len(row[index]) for row in cells))
 
     def excess() -> int:
-        return sum(map(needed, range(len(names)))) + 2 * (len(names) - 1) - width
+        return width_of([COLUMNS[name][0] for name in names], cells) - width
 
     for name in SHORTENED:
         if name not in names or excess() <= 0:

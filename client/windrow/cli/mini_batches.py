@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -11,8 +13,9 @@ import typer
 
 from windrow.cli import completion, exit_codes
 from windrow.cli.master_choice import master_options
+from windrow.cli.messages import is_colourful
 from windrow.cli.options import JobOrStep, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
-from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.cli.tables import local_time, out, print_fields, print_json, print_table, shortened, width_of
 from windrow.common.quantities import counted, precise_duration, size
 from windrow.common.status_words import status_words
 from windrow.errors import UsageError
@@ -47,6 +50,13 @@ class MiniBatchState(StrEnum):
     CANCELLED = "cancelled"
 
 
+COLUMNS = (
+    "STEP", ">MB", "STATE", ">TRIES", "CAUSE", ">ITEMS", ">OK", "NODE", "PROCESS", "BEGAN", ">TOOK", "WHY",
+)  # fmt: skip
+LEFT_OUT = ("PROCESS", "BEGAN", "NODE", ">OK", ">TOOK")
+"""On a terminal that is too narrow, in this order: `windrow mb show` has them."""
+WHY_WIDTH = 20
+"""The reason is made no shorter while another column can be left out."""
 ITEMS_SHOWN = 20
 BUNDLES_MAX = 10
 """The kinds of failures that get a bundle when no mini-batch is named."""
@@ -122,9 +132,12 @@ def list_mini_batches(
         narrowed = "such " if wanted or cause or step else ""
         out(f"Job {job} has no {narrowed}mini-batches{'' if narrowed else ' yet'}.")
         return exit_codes.DONE
-    columns = ["STEP", ">MB", "STATE", ">TRIES", "CAUSE", ">ITEMS", ">OK", "NODE", "PROCESS", "BEGAN", ">TOOK", "WHY"]
-    first = 0 if several else 1
-    print_table(columns[first:], [_row(one)[first:] for one in found])
+    columns, rows = list(COLUMNS), [list(_row(one)) for one in found]
+    if not several:
+        _leave_out(columns, rows, "STEP")
+    if is_colourful(sys.stdout):
+        _fit(columns, rows, shutil.get_terminal_size().columns)
+    print_table(columns, rows, folds=False)
     if more:
         shown = counted(limit, "mini-batch")
         out(f"Only the first {shown}; --limit N shows more, --only and --cause narrow the list.")
@@ -351,6 +364,27 @@ def _row(found: MiniBatch) -> tuple[str, ...]:
         _duration(last.elapsed_s) if last is not None else "",
         last.message if last is not None else "",
     )
+
+
+def _fit(columns: list[str], rows: list[list[str]], width: int) -> None:
+    """Make each mini-batch one line of this width: least columns are left out, then the reason is shortened."""
+    reasons = [" ".join(row[-1].split()) for row in rows]
+    wanted = min(WHY_WIDTH, max(map(len, reasons)))
+    for row in rows:
+        row[-1] = ""
+    room = width - width_of(columns, rows) + len(columns[-1])
+    for name in LEFT_OUT:
+        if room < wanted:
+            _leave_out(columns, rows, name)
+            room = width - width_of(columns, rows) + len(columns[-1])
+    for row, reason in zip(rows, reasons, strict=True):
+        row[-1] = shortened(reason, max(room, WHY_WIDTH))
+
+
+def _leave_out(columns: list[str], rows: list[list[str]], name: str) -> None:
+    at = columns.index(name)
+    for row in (columns, *rows):
+        del row[at]
 
 
 def _earlier_job(client: Client, job: str, found: MiniBatch) -> str:

@@ -35,6 +35,12 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - 1 - keep]}…{text[-keep:]}" if keep else text[:most]
 
 
+def width_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How wide `print_table` makes a table that it does not fold."""
+    names = [column.lstrip(">") for column in columns]
+    return sum(max(len(row[index]) for row in (names, *rows)) + 2 for index in range(len(names))) - 2
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds: bool = True) -> None:
     """Print a table. A column whose name begins with `>` is aligned to the right.
 
