@@ -32,6 +32,10 @@ NEVER_READY: dict[str, tuple[str, list[str]]] = {
     ),
     "init_raises": ("def init():\n    raise RuntimeError('no model')\n" + ECHO, ["init()", "RuntimeError: no model"]),
     "init_exits": ("import os\ndef init():\n    os._exit(5)\n" + ECHO, ["exit code 5 in init()"]),
+    "import_exits_at_once": (
+        "import os\nos._exit(6)\n" + ECHO,
+        ["starts of a worker failed; cause", "while its script was imported"],
+    ),
     "init_exits_without_a_word": ("import os\ndef init():\n    os._exit(0)\n" + ECHO, ["exit code 0 in init()"]),
     "init_exits_politely": (
         "import sys\ndef init():\n    sys.exit()\n" + ECHO,

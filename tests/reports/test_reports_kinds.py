@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from reported_job import ReportedJob
-from windrow.common.failure_kinds import FailureKind, KindKey, headline, key_of, ordered
+from windrow.common.failure_kinds import NO_MORE_STARTS, FailureKind, KindKey, headline, key_of, ordered
 from windrow_master.core.counters import KINDS_MAX, Counters
 from windrow_master.core.states import Cause
 
@@ -23,6 +23,7 @@ from windrow_master.core.states import Cause
         ),
         ("Mini-batch 7 could not be loaded: FileNotFoundError: gone", KindKey("FileNotFoundError", "", "")),
         ("killed by signal 9 after 17 s", KindKey("", "", "killed by signal # after # s")),
+        (f"exit code 3 in init(){NO_MORE_STARTS}: 6 in a row failed", KindKey("", "", "exit code # in init()")),
     ],
 )
 def test_a_message_says_its_kind(message: str, key: KindKey) -> None:
@@ -47,6 +48,7 @@ def kind(attempts: int, final: int, mini_batches: int, items: int = 0, cause: st
         ),
         (kind(0, 0, 2, 3, "unspecified"), "3 items in 2 mini-batches got no result"),
         (kind(4, 4, 0, 0, "init_failed"), "4 starts of a worker failed with OSError (a.py, line 2)"),
+        (kind(4, 4, 0, 0, "init_failed")._replace(error=""), "4 starts of a worker failed"),
     ],
 )
 def test_a_kind_is_told_in_one_clause(given: FailureKind, told: str) -> None:

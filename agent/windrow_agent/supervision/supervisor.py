@@ -120,9 +120,9 @@ class Supervisor:
         step.failures += 1
         gives_up = (hopeless or step.failures >= step.failures_max) and not step.given_up
         if gives_up:
-            message += ". This node starts no more workers for this step" + (
-                "" if hopeless else f": {step.failures} in a row could not be made ready"
-            )
+            from windrow.common.failure_kinds import NO_MORE_STARTS
+
+            message += NO_MORE_STARTS + ("" if hopeless else f": {step.failures} in a row could not be made ready")
         say(logging.WARNING, "worker not ready", step=step.step_id, process=process_number, why=message)
         failure = completions.worker_failure(step.step_id, cause, message, detail, process_number)
         if gives_up:

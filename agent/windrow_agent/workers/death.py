@@ -22,7 +22,7 @@ CHANNEL_CLOSED = 192
 _DOING = {
     Phase.NONE: "while the interpreter started",
     Phase.STARTING: "while the interpreter started",
-    Phase.INIT: "in init()",
+    Phase.INIT: "in init() or while its script was imported",
     Phase.IDLE: "between two mini-batches",
     Phase.LOADING: "while it loaded the mini-batch",
     Phase.RUNNING: "in run()",

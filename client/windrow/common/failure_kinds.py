@@ -17,6 +17,9 @@ MESSAGE_CHARACTERS_MAX = 400
 SHORT_RETURN = "unspecified"
 """The cause of items without a failed attempt: `run()` returned fewer results than it was given items."""
 
+NO_MORE_STARTS = ". This node starts no more workers for this step"
+"""Ends the message of the start after which a node gives a step up. It failed as those before it."""
+
 _NAMES = {
     "exception": "an exception",
     "timeout": "a timeout",
@@ -105,6 +108,7 @@ def key_of(message: str) -> KindKey:
     """What a failure's message says about its kind."""
     import re
 
+    message = message.partition(NO_MORE_STARTS)[0]
     place = ""
     for found in re.finditer(r"\(([^()/]+, line \d+)\)", message):
         place = found[1]
@@ -144,7 +148,8 @@ def headline(kind: FailureKind, *, settled: bool, with_place: bool = True, is_co
     after = "recovered on retry" if settled else "was queued again" if others == 1 else "were queued again"
     if kind.is_start:
         starts = counted(kind.attempts, "start")
-        return f"{starts} of a worker failed with {name}" + ("" if kind.final_attempts else "; later ones succeeded")
+        why = f" with {name}" if kind.error or kind.cause != "init_failed" else ""
+        return f"{starts} of a worker failed{why}" + ("" if kind.final_attempts else "; later ones succeeded")
     if not kind.is_permanent and not others:
         return f"{attempts} met {name}, in mini-batches that then failed otherwise"
     if not kind.is_permanent:
