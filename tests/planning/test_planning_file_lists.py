@@ -88,6 +88,26 @@ def test_links_loops_and_special_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(found.warnings) == 6
 
 
+@pytest.mark.parametrize(
+    ("pattern", "missed"),
+    [
+        ("*.txt", []),
+        ("*", ["broken", "pipe"]),
+        ("br*", ["broken"]),
+        # It might have led to a folder.
+        ("*/b.txt", ["broken"]),
+    ],
+)
+def test_only_what_a_pattern_might_name_is_missed(tmp_path: Path, pattern: str, missed: list[str]) -> None:
+    data = tmp_path / "data"
+    touch(data, b"a.txt", b"bread", b"sub/b.txt")
+    (data / "broken").symlink_to("nowhere")
+    os.mkfifo(data / "pipe")
+    (data / "MLTable").write_text(f"paths: [{{pattern: '{pattern}'}}]\n")
+    warned = plan(tmp_path / "step", data, "mltable").warnings
+    assert sorted(Path(text.split(" was left out")[0]).name for text in warned) == missed
+
+
 @pytest.mark.parametrize("kind", ["uri_folder", "mltable"])
 def test_a_state_folder_is_no_data(tmp_path: Path, kind: str) -> None:
     """That of the very run, for one, whose files grow while they are listed; unless it is what is asked for."""

@@ -42,7 +42,8 @@ class Entry(NamedTuple):
     def _found(self, warn: Warn, note: Note, after: bytes) -> Iterator[list[bytes]]:
         pattern = self.pattern
         guard = None if self.roots is None else Guard(self.roots)
-        for chunk in walk(self.folder, warn, after, pattern.leads_into if pattern else None, guard, note):
+        descend, wanted = (pattern.leads_into, pattern.names_file) if pattern else (None, None)
+        for chunk in walk(self.folder, warn, after, descend, guard, note, wanted):
             names = [name for name in chunk if pattern.names_file(name)] if pattern else chunk
             if self.leave_out and self.leave_out in names:
                 names.remove(self.leave_out)

@@ -26,6 +26,7 @@ CHUNK_MAX = 65536
 Warn = Callable[[str], None]
 Note = Callable[[bytes], None]
 Descend = Callable[[bytes], bool]
+Wanted = Callable[[bytes], bool]
 _STATE_MARK = os.fsencode(STATE_MARK)
 
 
@@ -93,10 +94,12 @@ def walk(
     descend: Descend | None = None,
     guard: Guard | None = None,
     note: Note | None = None,
+    wanted: Wanted | None = None,
 ) -> Iterator[list[bytes]]:
     """Yield lists of file names, relative to `root`.
 
-    `after`: only later names. `descend(name)` says whether to enter a subfolder (default: all).
+    `after`: only later names. `descend(name)` says whether to enter a subfolder (default: all). `wanted(name)` says
+    whether something that is left out is missed, if it might have been a file (default: all); it filters no files.
     Links to files and folders are followed. A link to a folder that contains it, a broken link, anything that is
     neither file nor folder, and a state folder of Windrow below `root` are left out with a warning. `guard` checks all
     links that are followed; `note` gets the path of each folder that is entered and of each link to a file. Raises
@@ -104,7 +107,8 @@ def walk(
     """
     size = CHUNK_FIRST
     chunk: list[bytes] = []
-    stack = [_open(root, b"", after.split(b"/") if after else [], warn, guard, note)]
+    look = _Look(warn, guard, note, descend, wanted)
+    stack = [_open(root, b"", after.split(b"/") if after else [], look)]
     resume = after.split(b"/")[1:] if after else []
     while stack:
         folder = stack[-1]
@@ -132,7 +136,7 @@ def walk(
         ):
             if guard is not None:
                 guard.check(path)
-            opened = _open(path, name + b"/", resume if inside else [], warn, guard, note)
+            opened = _open(path, name + b"/", resume if inside else [], look)
             if opened.is_state:
                 warn(f"{shown(path)} was left out: it is a state folder of Windrow.")
             else:
@@ -142,10 +146,23 @@ def walk(
         yield chunk
 
 
-def _open(
-    path: bytes, prefix: bytes, resume: list[bytes], warn: Warn, guard: Guard | None, note: Note | None
-) -> _Folder:
-    names, subfolders = _entries(path, prefix, warn, guard, note)
+class _Look(NamedTuple):
+    """What a walk tells of what it finds, and to whom: see `walk`."""
+
+    warn: Warn
+    guard: Guard | None
+    note: Note | None
+    descend: Descend | None
+    wanted: Wanted | None
+
+    def misses(self, name: bytes, *, is_link: bool) -> bool:
+        """Whether something that is neither file nor folder might have been one that is asked for."""
+        is_file = self.wanted is None or self.wanted(name)
+        return is_file or (is_link and (self.descend is None or self.descend(name)))
+
+
+def _open(path: bytes, prefix: bytes, resume: list[bytes], look: _Look) -> _Folder:
+    names, subfolders = _entries(path, prefix, look)
     folder = _Folder(prefix, names, subfolders)
     if resume:
         # In the folders above it, the last name's folder is entered again; in its own, everything up to it is done.
@@ -155,7 +172,8 @@ def _open(
     return folder
 
 
-def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None, note: Note | None) -> _Entries:
+def _entries(path: bytes, prefix: bytes, look: _Look) -> _Entries:
+    guard, note = look.guard, look.note
     names: list[bytes] = []
     subfolders: list[bytes] = []
     others: list[os.DirEntry[bytes]] = []
@@ -183,7 +201,8 @@ def _entries(path: bytes, prefix: bytes, warn: Warn, guard: Guard | None, note: 
     if note is not None:
         note(path)
     for entry in others:
-        warn(f"{shown(entry.path)} was left out: {_kind(entry)}.")
+        if look.misses(prefix + entry.name, is_link=entry.is_symlink()):
+            look.warn(f"{shown(entry.path)} was left out: {_kind(entry)}.")
     names += subfolders
     names.sort()
     return _Entries(names, sorted(bisect_left(names, name) for name in subfolders))
