@@ -337,6 +337,18 @@ def test_rows_that_have_rotted_since_are_made_again(run: SinceRun) -> None:
     assert sorted(run.rows()) == [f"f{at:05} {'fine' if at == 5 else at}" for at in range(10)]
 
 
+def test_options_without_an_earlier_job_are_told(run: SinceRun) -> None:
+    for more in ((), ("--dry-run",)):
+        code, text = run.run("--code-change", "mix", *more)
+        assert code == 2 and "--code-change mix: no job is named whose results are taken over. Add --since last" in text
+    assert run.take_ran() == {}
+    none = "--since last: no job of this job file has ended with a result yet"
+    code, text = run.run("--since", "last")
+    assert code == 0 and none in text, text
+    code, text = run.run("--since", "last")
+    assert code == 0 and none not in text, text
+
+
 def test_what_cannot_be_taken_over_is_told_before_anything_runs(run: SinceRun) -> None:
     code, text = run.run("--since", "nobody")
     assert code == 2 and "nobody" in text

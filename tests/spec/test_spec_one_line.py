@@ -159,6 +159,8 @@ def test_what_is_told(folder: Path) -> None:
         "photos: 50 files, 6 in each mini-batch (chosen; --mini-batch-size sets it); run() gets paths of files; rows "
         "go to out.csv."
     )
+    since = made_in(folder, one_line("photos", slots=2, keeps_earlier=True)).told
+    assert since.startswith("photos: 50 files, 6 in each mini-batch that runs (chosen;")
     assert "run() gets DataFrames" in made_in(folder, one_line("a.csv")).told
 
 
@@ -223,6 +225,7 @@ def test_names_of_any_kind(folder: Path, name: str) -> None:
         (one_line("ftp://host/x"), "is an address that Windrow cannot reach"),
         (one_line("*.*", kind="table"), "does not have the suffix of a table"),
         (one_line("*s*", "a.csv"), "is a list of files and a.csv is a table"),
+        (one_line("photos", mini_batch_size="0"), "--mini-batch-size 0: it must be a number of files from 1 on"),
         (one_line("photos", split="some"), "--split some: it must be off"),
         (one_line("photos", split="0"), "--split 0: it must be off"),
         (one_line("photos", rate_limit="20"), "--rate-limit 20: it must be a number of calls of run() per s"),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes, one_line
+from windrow.cli.code_change import refuse_without_earlier_job
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
@@ -69,6 +70,7 @@ def _dry_run(options: RunOptions) -> int:
             # Asked only by a file that names an asset; a master of this state folder has to be asked then.
             assets=lambda: opened.enter_context(Client(state=state)).asset_lookup(),
         )
+    refuse_without_earlier_job(loaded, options.code_change, options.since)
     if options.exact_row_index:
         loaded = loaded.with_exact_row_index()
     builds = options.environments == "build" and not options.python

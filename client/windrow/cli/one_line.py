@@ -93,6 +93,7 @@ def _one_line(options: RunOptions) -> OneLine:
         speculate=options.speculate,
         arguments=tuple(options.arguments),
         slots=options.slots or options.workers or processors(),
+        keeps_earlier=bool(options.since),
     )
 
 

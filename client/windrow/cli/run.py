@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
-from windrow.cli.code_change import asker
+from windrow.cli.code_change import asker, refuse_without_earlier_job
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
@@ -197,6 +197,7 @@ class _Run:
             )
         finally:
             assets.close()
+        refuse_without_earlier_job(loaded, self._options.code_change, self._options.since)
         if self._options.exact_row_index:
             loaded = loaded.with_exact_row_index()
         from windrow.spec.reading.problems import grouped
@@ -257,6 +258,7 @@ class _Run:
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
         from windrow.sdk.run_choice import begin, retry
+        from windrow.spec.earlier_results import NO_LAST
 
         options = self._options
         if loaded is None or options.retried:
@@ -277,6 +279,8 @@ class _Run:
         self._display.begin(begun.job, continued=begun.continued)
         if self._told:
             self._say(self._told)
+        if begun.is_first:
+            self._say(NO_LAST)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")
         if begun.job.state.ended:

@@ -33,7 +33,7 @@ NAME_MAX = 64
 
 class Begun(NamedTuple):
     """The chosen run. `continued`: whether the run began earlier; it may even have ended unreported. `others`:
-    unfinished runs that continue beside it.
+    unfinished runs that continue beside it. `is_first`: the results of the last job were asked for, and there is none.
 
     Not the master's `Begun`, which is a step.
     """
@@ -41,6 +41,7 @@ class Begun(NamedTuple):
     job: Job
     continued: bool
     others: tuple[Job, ...] = ()
+    is_first: bool = False
 
 
 def begin(
@@ -95,10 +96,12 @@ def _choose(
     # Results of other runs beside the code must not make another run of an unfinished one.
     written = [out.path for job in jobs for step in job.steps for out in step.outputs]
     effective = client.upload_code(loaded, written=written)
+    is_first = False
     if choice.since:
         from windrow.sdk.earlier_jobs import taking_over
 
-        effective = taking_over(client, effective, choice.since)
+        alone, effective = effective, taking_over(client, effective, choice.since)
+        is_first = effective is alone
     # What was refused once, and runs again as a whole, takes over nothing.
     digests = {effective.run_digest}
     if choice.code_change == RERUN:
@@ -127,7 +130,7 @@ def _choose(
             )
     submit = partial(_submit_new, client)
     begun = submit_as_chosen(submit, effective, choice.code_change, choice.ask)
-    return Begun(begun, False, tuple(others))
+    return Begun(begun, False, tuple(others), is_first)
 
 
 def _ended_unreported(client: Client, effective: EffectiveJob, folder: str) -> Job | None:

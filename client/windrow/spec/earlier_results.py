@@ -8,7 +8,10 @@ from typing import Any
 from windrow.errors import UsageError
 from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep
 
-NO_LAST = "--since last: no job of this job file has ended with a result yet, so all of it would run."
+NO_LAST = (
+    "--since last: no job of this job file has ended with a result yet (of a script: none into this output), so all of "
+    "it runs."
+)
 LAST = "last"
 """The newest job of the same job file that has ended, and has a result to take over."""
 

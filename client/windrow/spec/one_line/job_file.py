@@ -149,6 +149,7 @@ def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, found_in: Sequen
     if one.mini_batch_size or one.partition_keys or not pieces:
         pieces = ""
     else:
+        pieces += " that runs" if one.keeps_earlier else ""
         pieces = f"{pieces} ({'chosen; ' if chosen.text else 'by default; '}--mini-batch-size sets it); "
     read = "".join(f"{words}; " for words in dict.fromkeys(found_in))
     return f"{names}: {read}{pieces}run() gets {what(given)}; rows go to {one.output}."
@@ -174,6 +175,11 @@ def _check_script(one: OneLine, folder: str) -> None:
 
 def _check_arguments(one: OneLine) -> None:
     """As an argument of the script, a wrong value would be the script's own."""
+    if one.mini_batch_size is not None and not re.search("[1-9]", one.mini_batch_size):
+        raise UsageError(
+            f"--mini-batch-size {one.mini_batch_size}: it must be a number of files from 1 on, such as 10, or of a "
+            "table a size, such as 512kb. Without it, Windrow chooses one."
+        )
     if one.returns is not None and one.returns not in RETURNS:
         raise UsageError(f"--returns {one.returns}: it must be one of {', '.join(RETURNS)}.")
     if one.split is not None and one.split not in ("auto", "off") and not (one.split.isdecimal() and int(one.split)):

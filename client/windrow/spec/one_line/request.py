@@ -16,6 +16,7 @@ class OneLine(NamedTuple):
     """A script and its options, as typed. Paths are relative to the working folder; None means not given.
 
     `workers`: of the step. `slots`: how many workers there will be, by which a mini-batch size is chosen.
+    `keeps_earlier`: mini-batches of an earlier job, of whatever size, are taken over.
     """
 
     script: str
@@ -34,3 +35,4 @@ class OneLine(NamedTuple):
     speculate: bool = False
     arguments: tuple[str, ...] = ()
     slots: int = 1
+    keeps_earlier: bool = False
