@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import sys
@@ -146,9 +147,13 @@ def test_ctrl_c_keeps_the_state_and_the_same_command_goes_on(workspace: Workspac
     assert json.loads(stdout.splitlines()[-1])["job"]["steps"] == job["steps"]
     assert f"{job['steps'][0]['items']['ok']} of 7 items are done" in stdout
     assert workspace.processes() == []
+    (workspace.folder / "data" / "later").write_text("later")
     done = workspace.run("run", "job.yml")
     assert done.returncode == 0
     assert "Continuing run" in done.stderr
+    assert re.search(r"Its input is what was listed at 20[-0-9]+ [0-9:]+; what is new since is not in it", done.stderr)
+    # How long nobody ran it says nothing of its pace.
+    assert " since it was submitted\n" in done.stdout and "items/s" not in done.stdout
     assert workspace.rows.read_text() == workspace.expected(contents)
     assert len(json.loads(workspace.run("job", "list", "--format", "json").stdout)) == 1
 

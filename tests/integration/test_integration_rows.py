@@ -160,6 +160,8 @@ def test_a_query_reads_nothing_but_the_rows(tmp_path: Path) -> None:
         f"copy rows to '{tmp_path}/out.csv'",
         "set enable_external_access = true",
         f"attach '{tmp_path}/other.duckdb'",
+        "drop table rows",
+        "delete from rows",
     ):
         done = windrow("job", "query", "last", sql, cwd=run.folder)
         assert done.returncode == 2 and "DuckDB cannot answer that" in done.stderr, sql
@@ -170,6 +172,10 @@ def test_a_query_reads_nothing_but_the_rows(tmp_path: Path) -> None:
             client.query(job_id, "select nothing from rows")
         with pytest.raises(UsageError, match="has no statement"):
             client.query(job_id, "")
+        with pytest.raises(UsageError, match="has 2 statements"):
+            client.query(job_id, "select 1; select 2")
+        for reads in ("describe rows", "explain select 1", "with a as (from rows) select * from a;"):
+            assert len(client.query(job_id, reads)), reads
         late = "select case when i = 500000 then cast('x' || i as int) end from range(1000000) t(i)"
         with pytest.raises(UsageError, match="Conversion Error"):
             client.query(job_id, late)

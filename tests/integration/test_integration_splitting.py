@@ -309,3 +309,7 @@ def test_the_failing_item_alone_is_replayed(tmp_path: Path, monkeypatch: Any) ->
     )
     assert (replayed.returncode, calls(tmp_path)) == (1, [["f00002"]])
     assert "ValueError: bad f00002" in replayed.stderr
+    assert replayed.stderr.startswith(
+        f"Replaying only item 2 of mini-batch 0 (4 items) of step score, job {job_id}.\n"
+        f"  {run.folder}/data/f00002\nCode: "
+    )

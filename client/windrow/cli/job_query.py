@@ -37,7 +37,7 @@ class QueryForm(str, Enum):  # noqa: UP042  typer shows the values of a plain st
 @guarded
 def query(
     job: JobOrStep,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One statement over the table rows, as DuckDB takes it.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One statement that reads the rows, as DuckDB takes it.")],
     step: Annotated[
         str | None, typer.Option(metavar="STEP", help="The step of the table rows; the same as JOB:STEP.")
     ] = None,

@@ -113,7 +113,7 @@ class Replay:
                 master="" if client.is_here else client.address,
             )
         left = found.items_left_out
-        _introduce(job_id, spec, found.assignment, found.items, left, code, write_outputs=write_outputs)
+        _introduce(job_id, spec, found.assignment, found.items, left, item, code, write_outputs=write_outputs)
 
     def bring_bundle(self, bundle: Path, *, item: int | None, pdb: bool, python: str | None, code: Path | None) -> None:
         """Fill the folder with what a bundle holds (`windrow.cli.bundles`). Raises UsageError."""
@@ -148,7 +148,7 @@ class Replay:
             )
         if opened.secrets:
             say(f"The bundle is without {', '.join(opened.secrets)}: the script gets what this environment has.")
-        _introduce(opened.job_id, spec, opened.assignment, opened.items, 0, code, write_outputs=False)
+        _introduce(opened.job_id, spec, opened.assignment, opened.items, 0, item, code, write_outputs=False)
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
@@ -226,13 +226,21 @@ def _introduce(
     given: work_pb2.Assignment,
     items: Sequence[str],
     left_out: int,
+    item: int | None,
     code: Path | None,
     *,
     write_outputs: bool,
 ) -> None:
-    """Say which mini-batch runs, with which items and code, and where it writes. `left_out`: items beyond these."""
+    """Say which mini-batch runs, with which items and code, and where it writes. `left_out`: items beyond these.
+    `item`: the only one that runs.
+    """
     count = f" ({counted(given.item_count, 'item')})" if given.item_count else ""
     what = "the command" if spec.command else f"mini-batch {given.mini_batch_index}{count}"
+    if item is not None:
+        what = f"only item {item} of {what}"
+        # Of a table, one text names many items.
+        if len(items) + left_out == given.item_count:
+            items, left_out = items[item : item + 1], 0
     say(f"Replaying {what} of step {spec.step_name}, job {job_id}.")
     for item in items[:ITEMS_SHOWN]:
         say(f"  {item}")

@@ -73,6 +73,7 @@ class _Run:
         self._warned: set[str] = set()
         self._notes: tuple[Problem, ...] = ()
         self._told = ""
+        self._continued = False
         self._preparation: Preparation | None = None
 
     @property
@@ -257,6 +258,7 @@ class _Run:
                 client.close()
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
+        from windrow.cli.tables import local_time
         from windrow.sdk.run_choice import begin, retry
         from windrow.spec.earlier_results import NO_LAST
 
@@ -279,6 +281,13 @@ class _Run:
         self._display.begin(begun.job, continued=begun.continued)
         if self._told:
             self._say(self._told)
+        self._continued = begun.continued
+        listed = [step.start_time for step in begun.job.parallel.steps if step.start_time is not None]
+        if begun.continued and listed and not begun.job.state.ended and not options.retried:
+            self._say(
+                f"Its input is what was listed at {local_time(min(listed))}; what is new since is not in it. --restart "
+                "begins a new run, which lists it again."
+            )
         if begun.is_first:
             self._say(NO_LAST)
         if session.attached:
@@ -329,7 +338,7 @@ class _Run:
             options = master_options(None, Path(self._options.state))
             from windrow.spec.reading.problems import grouped
 
-            summary.print_summary(job, document, options=options, here=True)
+            summary.print_summary(job, document, options=options, here=True, continued=self._continued)
             for line in grouped(self._notes):
                 say(f"note: {line}")
         if self._options.notify:

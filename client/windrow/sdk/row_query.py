@@ -97,6 +97,26 @@ class RowQuery:
                 "`windrow job rows` prints them as they are."
             ) from error
 
+    def refuse(self, sql: str) -> None:
+        """Raises UsageError unless the text is one statement, which only reads."""
+        import duckdb
+
+        try:
+            statements = self._database.extract_statements(sql)
+        except duckdb.Error as error:
+            raise _refused(error) from error
+        if not statements:
+            raise UsageError('The query has no statement. Give one, such as "select * from rows".')
+        if len(statements) > 1:
+            raise UsageError(f"The query has {len(statements)} statements. Give one at a time.")
+        kind, results = statements[0].type, statements[0].expected_result_type
+        # PIVOT counts as several statements, which may be of any kind.
+        if kind != duckdb.StatementType.MULTI and results != [duckdb.ExpectedResultType.QUERY_RESULT]:
+            raise UsageError(
+                f"DuckDB cannot answer that: a query only reads the rows, and {kind.name} does not. Give a statement "
+                'such as "select * from rows".'
+            )
+
     def ask(self, sql: str, page_rows: int = 1000) -> Answer:
         """The answer to one statement, which may read nothing but these tables. Raises UsageError for what DuckDB
         refuses.
@@ -109,8 +129,6 @@ class RowQuery:
             found = self._database.execute(sql)
         except duckdb.Error as error:
             raise _refused(error) from error
-        if found is None:
-            raise UsageError('The query has no statement. Give one, such as "select * from rows".')
         columns = [column[0] for column in found.description or ()]
 
         def pages() -> Iterator[list[tuple[Any, ...]]]:
@@ -192,9 +210,10 @@ def query_rows(
     database: RowQuery,
     sql: str,
 ) -> tuple[Answer, Progress | None]:
-    """The answer to a query over the rows of a job. `document`: of the job; `named`: the step of the table `rows`, if
-    one is named. Raises WindrowError.
+    """The answer to a query over the rows of a job: one statement, which reads. `document`: of the job; `named`: the
+    step of the table `rows`, if one is named. Raises WindrowError.
     """
+    database.refuse(sql)
     steps = [step.name for step in rows_steps(document)]
     chosen = rows_step(job_id, document, named).name if named is not None or len(steps) < 2 else ""
     progress = None

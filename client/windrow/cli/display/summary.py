@@ -103,11 +103,13 @@ def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
                 _out(f"Registered: output {name} of step {step['name']} as azureml:{reference}")
 
 
-def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False) -> None:
+def print_summary(
+    job: Job, document: Mapping[str, Any], *, options: str = "", here: bool = False, continued: bool = False
+) -> None:
     """Print how the run ended. The last line says where the output is, or why there is none.
 
     `options`: what later commands about this job need, such as ` --state folder`. `here`: whether it ran on this
-    machine.
+    machine. `continued`: whether it was interrupted, so that it was not at work all the time.
     """
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
@@ -124,9 +126,9 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
     counts = f"{counted(items.ok, 'item')} in {of_batches}" if items.total else of_batches
     rows = sum(step.rows for step in job.steps)
     written = sum(step.output_bytes for step in job.steps)
-    # There may be days between a job's end and its retry.
-    retried = job.generation > 1
-    pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran and not retried else ""
+    # There may be days between a job's end and its retry, and between an interruption and its continuation.
+    paused = continued or job.generation > 1
+    pace = f" ({rate(items.ran / took, 'items')})" if took and items.ran and not paused else ""
     commands = counted(job.commands.total, "command") if job.commands.total else ""
     counts = ", ".join(filter(None, (counts if work.steps else "", commands)))
     tail = ", ".join(
@@ -134,7 +136,7 @@ def print_summary(job: Job, document: Mapping[str, Any], *, options: str = "", h
             None,
             (
                 f"{counted(rows, 'row')} ({size(written)})" if work.steps else "",
-                f"{duration(took)}{' since it was submitted' if retried else pace}" if took is not None else "",
+                f"{duration(took)}{' since it was submitted' if paused else pace}" if took is not None else "",
             ),
         )
     )
