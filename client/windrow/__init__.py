@@ -57,7 +57,11 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_LAZY[name]), name)
+    from windrow.embedded.interrupts import held
+
+    # Some libraries cannot be imported any more in a process where their import was broken off (asyncio, for gRPC).
+    with held():
+        value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -3,6 +3,7 @@
 States: owner | attached; attached -> owner when the process that started them is gone and its job is not (takeover).
 1. An owner publishes the address of its master, and others believe it only while the owner lives.
 2. An attached session starts nothing and ends nothing.
+3. Interrupts wait while it starts processes; whoever opens a session holds them until `close` is sure to be called.
 """
 
 # Only cheap modules: this is on the way to the first run().
@@ -15,7 +16,7 @@ import time
 from windrow.common.interpreter import find_interpreter
 from windrow.common.open_files import need_open_files
 from windrow.common.state_mark import STATE_MARK
-from windrow.embedded import state_folder
+from windrow.embedded import interrupts, state_folder
 from windrow.embedded.datastores import gather, read
 from windrow.embedded.supervisor import Supervisor
 from windrow.errors import MasterFailed, StateFolderError, UsageError, WindrowError
@@ -76,20 +77,21 @@ class Session:
 
     def wait_ready(self) -> str:
         """Wait until the master serves; return its address. Raises MasterFailed."""
-        if self.supervisor is not None and self._thread is None:
-            try:
-                if not self.supervisor.wait_ready(READY_S):
-                    raise MasterFailed(
-                        f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
-                        f"Perhaps the disk is very slow. Its log: {self.supervisor.log_of('master')}"
-                    )
-            except WindrowError:
-                self.close(now=True)
-                raise
-            self._publish()
-            self.supervisor.on_spawn = self._publish
-            self._thread = threading.Thread(target=self.supervisor.watch, name="supervise", daemon=True)
-            self._thread.start()
+        with interrupts.held() as held:
+            if self.supervisor is not None and self._thread is None:
+                try:
+                    if not self.supervisor.wait_ready(READY_S, held.check):
+                        raise MasterFailed(
+                            f"The private master over {self.folder} does not serve after {READY_S:.0f} s. "
+                            f"Perhaps the disk is very slow. Its log: {self.supervisor.log_of('master')}"
+                        )
+                except BaseException:
+                    self.close(now=True)
+                    raise
+                self._publish()
+                self.supervisor.on_change = self._publish
+                self._thread = threading.Thread(target=self.supervisor.watch, name="supervise", daemon=True)
+                self._thread.start()
         return self.address
 
     def failure(self) -> WindrowError | None:
@@ -100,7 +102,9 @@ class Session:
         # Another master may serve the folder by now.
         if not state_folder.is_owned(self.folder) or (endpoint and endpoint["address"] != self.address):
             return OwnerGone(f"The windrow process {self.owner_pid} that ran the master over {self.folder} has ended.")
-        return None
+        # Without an agent, its master may answer for as long as that process lives.
+        failure = endpoint.get("failure") if endpoint is not None else ""
+        return MasterFailed(str(failure)) if failure else None
 
     def take_over(self) -> bool:
         """After OwnerGone, start a master and agent, or attach if another process was faster. Returns True if this
@@ -130,16 +134,20 @@ class Session:
             self._ownership = None
 
     def _enter(self) -> None:
+        with interrupts.held() as held:
+            self._claim_or_attach(held.check)
+
+    def _claim_or_attach(self, check: Callable[[], None]) -> None:
         deadline = time.monotonic() + ATTACH_S
         while True:
-            self._ownership = state_folder.claim(self.folder)
+            self._ownership = state_folder.claim(self.folder, check)
             if self._ownership is not None:
                 self._start()
                 return
             endpoint = state_folder.read_endpoint(self.folder)
             if endpoint is not None:
                 self.owner_pid = endpoint.get("pid", 0)
-                if not self.with_agent or endpoint.get("agent_pid") is not None:
+                if not self.with_agent or (endpoint.get("agent_pid") is not None and not endpoint.get("failure")):
                     self.address = endpoint["address"]
                     self._check_same(endpoint)
                     self.interpreter = str(endpoint.get("interpreter") or "")
@@ -151,6 +159,7 @@ class Session:
                     f"{self.folder} open, but runs nothing there. Wait for it, end it, or choose another folder with "
                     "--state DIR."
                 )
+            check()
             time.sleep(POLL_S)
 
     def _start(self) -> None:
@@ -184,6 +193,7 @@ class Session:
                     "pid": os.getpid(),
                     "master_pid": self.supervisor.master_pid,
                     "agent_pid": self.supervisor.agent_pid,
+                    "failure": str(self.supervisor.failure or ""),
                     "python": self._python,
                     "interpreter": self.interpreter,
                     "builds_environments": self.builds_environments,

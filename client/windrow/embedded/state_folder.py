@@ -24,7 +24,7 @@ from windrow.errors import StateFolderError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 DEFAULT = ".windrow"
@@ -111,10 +111,11 @@ def prepare(folder: str) -> str:
     return folder
 
 
-def claim(folder: str) -> Ownership | None:
-    """Take ownership of the folder; returns None if another process has it. Waits for a former master and agent to end.
+def claim(folder: str, check: Callable[[], None] = lambda: None) -> Ownership | None:
+    """Take ownership of the folder; returns None if it has an owner. Waits for a former master and agent to end.
 
-    Raises StateFolderError if a master serves the folder that no embedded run started.
+    `check`: called while it waits; it may raise. Raises StateFolderError if a master serves the folder that no embedded
+    run started.
     """
     try:
         descriptor = os.open(os.path.join(folder, OWNER_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -123,18 +124,26 @@ def claim(folder: str) -> Ownership | None:
     if not _try_lock(descriptor, folder):
         os.close(descriptor)
         return None
+    try:
+        _wait_for_former(folder, check)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _clear(folder)
+    return Ownership(folder, descriptor)
+
+
+def _wait_for_former(folder: str, check: Callable[[], None]) -> None:
     was_published = os.path.exists(os.path.join(folder, ENDPOINT))
     deadline = time.monotonic() + (FORMER_END_S if was_published else UNKNOWN_END_S)
     while any(_is_locked(os.path.join(folder, name)) for name in (MASTER_LOCK, AGENT_LOCK)):
         if time.monotonic() > deadline:
-            os.close(descriptor)
             raise StateFolderError(
                 f"The state folder {folder} is in use by a master or an agent that no `windrow run` started. "
                 f"Give that master's address with --master ADDRESS, or choose another folder with --state DIR."
             )
+        check()
         time.sleep(POLL_S)
-    _clear(folder)
-    return Ownership(folder, descriptor)
 
 
 def is_owned(folder: str) -> bool:

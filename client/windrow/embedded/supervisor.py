@@ -83,8 +83,8 @@ class Supervisor:
         self.failure: MasterFailed | None = None
         self._listener: Callable[[str], None] | None = None
         self._unheard: list[str] = []
-        self.on_spawn: Callable[[], None] = lambda: None
-        """Called by the watching thread after it has restarted a process."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called by the watching thread after it has restarted a process, or when it gives up."""
         self._lifeline, self._lifeline_end = os.pipe()
         self._wake, self._wake_end = os.pipe()
         self._ending = False
@@ -134,10 +134,14 @@ class Supervisor:
         """The file that holds the standard error of a process."""
         return next(role.log for role in self._roles if role.name == name)
 
-    def wait_ready(self, seconds: float) -> bool:
-        """Wait until the master serves; False if that takes too long. Not while `watch` runs. Raises MasterFailed."""
+    def wait_ready(self, seconds: float, check: Callable[[], None] = lambda: None) -> bool:
+        """Wait until the master serves; False if that takes too long. Not while `watch` runs.
+
+        `check`: called while it waits; it may raise. Raises MasterFailed.
+        """
         deadline = time.monotonic() + seconds
         while not self.master_ready and time.monotonic() < deadline:
+            check()
             self.step(min(POLL_S, max(0.0, deadline - time.monotonic())))
             if self.failure is not None:
                 raise self.failure
@@ -158,6 +162,8 @@ class Supervisor:
         """Keep both processes alive until `end` or a failure. Runs in its own thread."""
         while not self._ending and self.failure is None:
             self.step(POLL_S)
+        if self.failure is not None:
+            self.on_change()
 
     def step(self, seconds: float) -> None:
         """Wait at most `seconds` for an event, then handle all that happened."""
@@ -307,7 +313,7 @@ class Supervisor:
                 except FileNotFoundError:
                     pass
             self._spawn(role)
-            self.on_spawn()
+            self.on_change()
         except OSError as error:
             self._fail(f"The private {role.name} cannot be restarted: {error.strerror}.", "", role)
 

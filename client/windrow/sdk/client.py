@@ -466,6 +466,9 @@ class Client:
         attached = not self.runs_nothing
         self._need_start(job_id)
         while True:
+            gone = self.connection.why_gone()
+            if gone is not None:
+                raise gone
             self._need_runner(job_id, attached)
             left = WATCH_TIMEOUT_S if deadline is None else min(WATCH_TIMEOUT_S, deadline - time.monotonic())
             if left <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from windrow.embedded import early_session, state_folder
+from windrow.embedded import early_session, interrupts, state_folder
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.errors import StateFolderError
 from windrow.rpc.contexts import Access
@@ -31,14 +31,15 @@ class PrivateMaster:
         """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
         self._state = state
         self._changing = threading.Lock()
-        self._session: Session | None = early_session.take(state) or open_session(
-            state, with_agent=False, must_exist=not new
-        )
-        try:
-            self.access = Access(self._session.wait_ready())
-        except BaseException:
-            self._session.close(now=True)
-            raise
+        with interrupts.held():
+            self._session: Session | None = early_session.take(state) or open_session(
+                state, with_agent=False, must_exist=not new
+            )
+            try:
+                self.access = Access(self._session.wait_ready())
+            except BaseException:
+                self._session.close(now=True)
+                raise
 
     @property
     def runs_nothing(self) -> bool:
@@ -49,7 +50,7 @@ class PrivateMaster:
         """Make sure that jobs run: start the client's own master anew, with an agent. Raises StateFolderError if the
         master of another process has none, and what `open_session` raises.
         """
-        with self._changing:
+        with interrupts.held(), self._changing:
             session = self._session
             if session is None or (session.with_agent and not session.attached):
                 return
@@ -87,7 +88,7 @@ class PrivateMaster:
 
     def why_gone(self, connection: Connection) -> WindrowError | None:
         """Why the master will not come back; None if it may, or if a new one has taken its place."""
-        with self._changing:
+        with interrupts.held(), self._changing:
             if self._session is None:
                 return None
             gone = self._session.failure()
@@ -98,9 +99,9 @@ class PrivateMaster:
             return None
 
     def close(self) -> None:
-        """End the master, if it is this client's own. May be called again."""
+        """End the master, if it is this client's own; at once if this is interrupted. May be called again."""
         # A thread of the caller's may be about to start one.
-        with self._changing:
+        with interrupts.held() as held, self._changing:
             if self._session is not None:
-                self._session.close()
+                self._session.close(hurry=lambda: held.count > 0)
                 self._session = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.embedded import state_folder, unreported_run
+from windrow.embedded import interrupts, state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.sdk.code_change import checked
@@ -113,33 +113,46 @@ def run(
     """
     state = state_folder.default() if state is None else state
     bar = open_bar(progress, state_option(state))
-    # The two processes import what they need while the job file is read here.
-    session = open_session(
-        os.fspath(state),
-        with_agent=True,
-        python=os.fspath(python) if python else None,
-        environments=environments,
-        slots=slots,
-        datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
-    )
-    try:
-        from windrow.spec import load_job
-
-        assets = SessionAssets(lambda: session)
+    choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since, code_change=checked(code_change))
+    with interrupts.held() as held:
+        # The two processes import what they need while the job file is read here.
+        session = open_session(
+            os.fspath(state),
+            with_agent=True,
+            python=os.fspath(python) if python else None,
+            environments=environments,
+            slots=slots,
+            datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
+        )
         try:
-            loaded = load_job(path, sets, datastores=session.datastores, assets=assets.open)
+            try:
+                held.release()
+                ended = _follow(session, _loaded(session, path, sets), choose, on_progress, bar)
+            finally:
+                held.hold()
         finally:
-            assets.close()
-        if session.interpreter:
-            check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since, code_change=checked(code_change))
-        ended = _follow(session, loaded, choose, on_progress, bar)
-    finally:
-        bar.end()
-        session.close()
+            # Also if the first interrupt came just before `hold`: later ones wait.
+            try:
+                bar.end()
+            finally:
+                session.close(hurry=lambda: held.hurried)
     if check and not ended.succeeded:
         need_good_end(ended.job, state_option(state))
     return ended
+
+
+def _loaded(session: Session, path: str | os.PathLike[str], sets: Sequence[str]) -> LoadedJob:
+    """The job file, checked against the registry and the Python of an open session."""
+    from windrow.spec import load_job
+
+    assets = SessionAssets(lambda: session)
+    try:
+        loaded = load_job(path, sets, datastores=session.datastores, assets=assets.open)
+    finally:
+        assets.close()
+    if session.interpreter:
+        check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
+    return loaded
 
 
 def _follow(
