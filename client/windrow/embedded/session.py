@@ -46,6 +46,7 @@ class Session:
         slots: int | None,
         with_agent: bool,
         datastores: Sequence[str],
+        make_room: Callable[[str], None],
     ) -> None:
         """Start master and agent, or attach. Use `open_session`."""
         self.address = ""
@@ -64,6 +65,7 @@ class Session:
         """Whether this session needs an agent; its own master then has one."""
         self._ownership: state_folder.Ownership | None = None
         self._thread: threading.Thread | None = None
+        self._make_room = make_room
         self._given_datastores = read(datastores)
         self.datastores: dict[str, str] = {}
         """The datastores of the master, by name."""
@@ -156,9 +158,10 @@ class Session:
             if time.monotonic() > deadline:
                 raise StateFolderError(
                     f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
-                    f"{self.folder} open, but runs nothing there. Wait for it, end it, or choose another folder with "
-                    "--state DIR."
+                    f"{self.folder} open, but runs nothing there: a windrow.Client that is open, or a command that "
+                    "asks questions. Close or end it, or choose another state folder (--state DIR; in Python, state=)."
                 )
+            self._make_room(self.folder)
             check()
             time.sleep(POLL_S)
 
@@ -249,13 +252,15 @@ def open_session(
     slots: int | None = None,
     datastores: Sequence[str] = (),
     must_exist: bool = False,
+    make_room: Callable[[str], None] = lambda folder: None,
 ) -> Session:
     """Open a state folder. Master and agent are starting when this returns.
 
     `with_agent` False: start only a master, which answers questions and runs nothing. `environments`: "build" those
     that steps ask for, or "own" to run all scripts in one Python (implied by `python`); by default what
     $WINDROW_ENVIRONMENTS says, else "build". `datastores`: of the master,
-    each `NAME=PLACE`. `must_exist`: refuse a folder without state. Raises StateFolderError, UsageError, MasterFailed.
+    each `NAME=PLACE`. `must_exist`: refuse a folder without state. `make_room`: called with the folder while it waits
+    for an owner that runs nothing. Raises StateFolderError, UsageError, MasterFailed.
     """
     # Jobs without a database are a damaged state, which the master reports.
     if must_exist and not state_folder.has_state(state) and not os.path.exists(os.path.join(state, "jobs")):
@@ -274,4 +279,5 @@ def open_session(
         slots=slots,
         with_agent=with_agent,
         datastores=datastores,
+        make_room=make_room,
     )

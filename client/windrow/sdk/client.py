@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
+from windrow.embedded import interrupts
 from windrow.errors import DeadlinePassed, UsageError, WindrowError
 from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.contexts import Access, find_access
@@ -98,8 +100,10 @@ class Client:
         if state is not None:
             from windrow.sdk.private_master import PrivateMaster
 
-            self._private = PrivateMaster(os.fspath(state), new=new)
-            access = self._private.access
+            with interrupts.held():
+                private = self._private = PrivateMaster(os.fspath(state), new=new)
+                weakref.finalize(self, private.let_go).atexit = False
+            access = private.access
         access = access or find_access(address, os.environ)
         if access is None:
             raise UsageError(
@@ -107,9 +111,9 @@ class Client:
                 "(windrow context use NAME), or give a state folder."
             )
         self.connection = Connection(access.address, patience_s=patience_s, access=access)
-        if self._private is not None:
-            private = self._private
-            self.connection.why_gone = lambda: private.why_gone(self.connection)
+        if state is not None:
+            # Without the client itself, which would otherwise live on when nobody holds it any more.
+            self.connection.why_gone = partial(private.why_gone, self.connection)
         self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
 
     def __enter__(self) -> Self:

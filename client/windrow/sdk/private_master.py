@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from windrow.embedded import early_session, interrupts, state_folder
@@ -17,8 +19,19 @@ if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
 
 
+_open: weakref.WeakSet[PrivateMaster] = weakref.WeakSet()
+
+
+def give_way(folder: str) -> None:
+    """Let clients of this process leave a state folder where their master runs nothing. Their next call goes to the
+    master that takes its place.
+    """
+    for private in list(_open):
+        private.leave_idle(folder)
+
+
 class PrivateMaster:
-    """The master over a state folder, for one client: that of another process while it lives, else the client's own.
+    """The master over a state folder, for one client: that of another owner while it lives, else the client's own.
     The client's own master has no agent at first: it answers questions and runs nothing. `run_jobs` gives it one. The
     caller closes it.
     """
@@ -40,6 +53,7 @@ class PrivateMaster:
             except BaseException:
                 self._session.close(now=True)
                 raise
+            _open.add(self)
 
     @property
     def runs_nothing(self) -> bool:
@@ -54,14 +68,15 @@ class PrivateMaster:
             session = self._session
             if session is None or (session.with_agent and not session.attached):
                 return
-            if session.attached:
+            if session.attached and session.failure() is None:
                 endpoint = state_folder.read_endpoint(session.folder)
-                if endpoint is not None and endpoint.get("agent_pid") is None:
+                if endpoint is None or endpoint.get("agent_pid") is not None:
+                    return
+                if session.owner_pid != os.getpid():
                     raise StateFolderError(
                         f"Another process ({session.owner_pid}) has the state folder {session.folder} open to ask "
                         "questions, and runs nothing there, so the job would wait. Close its client, then try again."
                     )
-                return
             session.close()
             try:
                 self._move(connection, with_agent=True, options=options)
@@ -78,6 +93,7 @@ class PrivateMaster:
             python=options.python if with_agent else None,
             environments=options.environments,
             datastores=options.datastores if with_agent else (),
+            make_room=give_way,
         )
         try:
             connection.move(session.wait_ready())
@@ -97,6 +113,25 @@ class PrivateMaster:
             self._session.take_over()
             connection.move(self._session.address)
             return None
+
+    def leave_idle(self, folder: str) -> None:
+        """End the client's own master over a state folder if it runs nothing, as if it were that of another owner."""
+        # Whoever holds the lock changes the session by itself.
+        if self._changing.acquire(blocking=False):
+            try:
+                session = self._session
+                if session is None or session.folder != folder or session.attached:
+                    return
+                if not session.with_agent or session.failure() is not None:
+                    session.close(now=True)
+            finally:
+                self._changing.release()
+
+    def let_go(self) -> None:
+        """End the master if it runs nothing: nobody holds the client any more."""
+        if self._session is not None:
+            # In a thread: Python collects objects in any, also in the one that looks after this master.
+            threading.Thread(target=self.leave_idle, args=(self._session.folder,), daemon=True).start()
 
     def close(self) -> None:
         """End the master, if it is this client's own; at once if this is interrupted. May be called again."""

@@ -15,6 +15,7 @@ from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.sdk.code_change import checked
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job
+from windrow.sdk.private_master import give_way
 from windrow.sdk.progress_bar import ProgressBar, open_bar
 from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import Begun, begin
@@ -123,6 +124,7 @@ def run(
             environments=environments,
             slots=slots,
             datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
+            make_room=give_way,
         )
         try:
             try:
