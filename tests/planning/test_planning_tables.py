@@ -12,6 +12,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from planner_process import Plan, plan
+from windrow.spec.one_line.job_file import make_job_file
+from windrow.spec.one_line.request import OneLine
 from windrow_master.planning import describe_items
 from windrow_worker.loading import make_loader
 
@@ -164,6 +166,32 @@ def test_plain_files_keep_0_and_1_as_numbers(tmp_path: Path) -> None:
     assert str(load(plan(tmp_path / "step", tmp_path / "a.csv", "mltable"))[0][0].flag.dtype) == "int64"
     folder = mltable(tmp_path / "t", "file: ../a.csv", "read_delimited")
     assert str(load(plan(tmp_path / "step", folder, "mltable"))[0][0].flag.dtype) == "bool"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "flag,name\r\n1,a\r\n\r\n0,b\r\n",
+        "flag;name\r\n1;a\r\n\r\n0;b\r\n",
+        "flag|name\n1|a\n0|b\n",
+        'flag,name\n1,"a\nb"\n0,b\n',
+        "flag;name\r\n1;ä\r\n\r\n0;b\r\n".encode("latin-1"),
+        "\ufeffflag;name\r\n1;ä\r\n\r\n0;b\r\n".encode("utf-16-le"),
+    ],
+)
+def test_types_and_rows_of_plain_files_do_not_depend_on_their_form(tmp_path: Path, content: str | bytes) -> None:
+    """Also where the command line has to write an MLTable file for them."""
+    (tmp_path / "a.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "run.py").write_text("def run(df):\n    return df\n")
+    for typed in ("a.csv", "*.csv"):
+        made = make_job_file(OneLine("run.py", (typed,), "o.jsonl"), str(tmp_path))
+        path = tmp_path / "a.csv"
+        for name, text in made.files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+            path = (tmp_path / name).parent if name.endswith("/MLTable") else path
+        (frame,) = load(plan(tmp_path / "step", path, "mltable"))[0]
+        assert str(frame.flag.dtype) == "int64" and frame.flag.tolist() == [1, 0]
 
 
 def test_multi_line_and_encodings(tmp_path: Path) -> None:

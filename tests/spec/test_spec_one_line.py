@@ -12,6 +12,8 @@ from windrow.errors import UsageError
 from windrow.spec import DataInput, EffectiveStep, load_job
 from windrow.spec.one_line.job_file import MadeJob, make_job_file, run_name
 from windrow.spec.one_line.request import OneLine
+from windrow.spec.reading.problems import Problems
+from windrow.spec.tables.mltable import read_mltable
 
 RUN = "def run(mini_batch):\n    return []\n"
 
@@ -118,7 +120,12 @@ def test_tables_are_read_as_their_suffix_says(folder: Path) -> None:
     assert made.files["table/MLTable"] == (
         f"type: mltable\npaths:\n  - file: {folder}/c.tsv\n  - file: {folder}/f.tsv\n"
         'transformations:\n  - read_delimited: {delimiter: "\\t"}\n'
+        "metadata: {windrow: plain_files}  # types and headers as without this file\n"
     )
+    problems = Problems()
+    (folder / "MLTable").write_text(made.files["table/MLTable"])
+    read = read_mltable(folder / "MLTable", problems)
+    assert read is not None and read.plain and not problems.warnings
 
 
 def test_options_are_settings(folder: Path) -> None:

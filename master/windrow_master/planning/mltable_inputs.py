@@ -201,7 +201,7 @@ def _list_and_pin(
     if first is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
     read = read or plain_read(first[0], source.path)
-    pinning = _pinning(read, request, emitter, before, plain=source.plain)
+    pinning = _pinning(read, request, emitter, before, plain=source.reads_plain)
     partitions = _partitions(source, read)
     for file in pinning.looked_at(_files(source, read, chain([first], names))):
         plan_files.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))

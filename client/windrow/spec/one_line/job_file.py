@@ -31,7 +31,7 @@ from windrow.spec.one_line.text_tables import HowRead, how_read
 from windrow.spec.one_line.yaml_text import flow, scalar
 from windrow.spec.settings.pace import parse_duration, parse_rate
 from windrow.spec.settings.schema import RETURNS
-from windrow.spec.tables.mltable import FILE_NAME
+from windrow.spec.tables.mltable import FILE_NAME, PLAIN_KEY, PLAIN_VALUE
 
 CHOSEN = "chosen by windrow"
 """Follows a mini-batch size that was not given."""
@@ -243,6 +243,7 @@ def _mltable(group: Sequence[Given], base: str | None, settings: HowRead) -> str
     if holds not in (FILES, DEFINED, PLAIN, ASSET):
         told = settings.settings(DELIMITERS[holds]) if holds in DELIMITERS else {}
         lines += ["transformations:", f"  - {READS[holds]}{f': {flow(told)}' if told else ''}"]
+        lines.append(f"metadata: {flow({PLAIN_KEY: PLAIN_VALUE})}  # types and headers as without this file")
     return "\n".join(lines) + "\n"
 
 

@@ -21,6 +21,9 @@ from windrow.spec.tables.value_checks import ValueChecks
 from windrow.storage.urls import BadUrl, is_remote, parse_url
 
 FILE_NAME = "MLTable"
+PLAIN_KEY, PLAIN_VALUE = "windrow", "plain_files"
+"""In `metadata`: the files are read as they would be without an MLTable file. `windrow run` writes it where a command
+line names plain files that need one."""
 SAMPLE_ROWS = 200
 """Rows from which types are inferred; `sample_size` overrides it.
 
@@ -100,7 +103,7 @@ class MLTable(NamedTuple):
     """A checked MLTable file.
 
     `read` is None for a list of files. The steps `before` it (all steps, if there is no `read`) apply to the list of
-    files, those `after` it to rows.
+    files, those `after` it to rows. `plain`: types and headers are those of plain files.
     """
 
     file: str
@@ -108,6 +111,7 @@ class MLTable(NamedTuple):
     read: Read | None
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    plain: bool = False
 
 
 def read_mltable(file: str | os.PathLike[str], problems: Problems, content: bytes | None = None) -> MLTable | None:
@@ -124,7 +128,8 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
     kind = values.get("type")
     if kind is not None and (not isinstance(kind, Scalar) or kind.text != FILE_NAME.lower()):
         checks.error(kind, "type", f"must be mltable, not {shown(kind)}.")
-    _check_notes(checks, values)
+    _check_traits(checks, values)
+    plain = _says_plain(checks, values.get("metadata"))
     paths: tuple[PathEntry, ...] = ()
     if "query_source" in values:
         both = " (and are not allowed beside `paths`)" if "paths" in values else ""
@@ -133,14 +138,25 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
     else:
         paths = _read_paths(checks, node, values.get("paths"))
     read, steps_before, steps_after = _read_transformations(checks, values.get("transformations"))
-    table = MLTable(os.fspath(file), paths, read, steps_before, steps_after)
+    table = MLTable(os.fspath(file), paths, read, steps_before, steps_after, plain)
     return table if len(problems.errors) == before else None
 
 
-def _check_notes(checks: ValueChecks, values: dict[str, Node]) -> None:
-    """Checks `metadata` and `traits`, which do not affect the rows."""
-    if "metadata" in values and not isinstance(values["metadata"], Mapping):
-        checks.error(values["metadata"], "metadata", f"must be a mapping, not {shown(values['metadata'])}.")
+def _says_plain(checks: ValueChecks, node: Node | None) -> bool:
+    """Whether `metadata`, which is free otherwise, says that the files are read as plain ones."""
+    if node is None:
+        return False
+    if not isinstance(node, Mapping):
+        checks.error(node, "metadata", f"must be a mapping, not {shown(node)}.")
+        return False
+    value = node.entries.get(PLAIN_KEY)
+    if value is not None and (not isinstance(value, Scalar) or value.text != PLAIN_VALUE):
+        checks.error(value, f"metadata.{PLAIN_KEY}", f"must be {PLAIN_VALUE}, not {shown(value)}.")
+    return value is not None
+
+
+def _check_traits(checks: ValueChecks, values: dict[str, Node]) -> None:
+    """Checks `traits`, which do not affect the rows."""
     traits = checks.settings(values.get("traits"), "traits", ("index_columns", "timestamp_column"))
     if "index_columns" in traits:
         names = checks.texts(traits["index_columns"], "traits.index_columns")

@@ -44,8 +44,9 @@ class DelimitedPinning:
         """Path columns of type text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
-        # This is what the vendor's reader does: in other encodings it also skips a blank line with CRLF.
-        text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, read.encoding != "utf-8")
+        # This is what the vendor's reader does: only in other encodings it also skips a blank line with CRLF.
+        skip_returns = plain or read.encoding != "utf-8"
+        text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, skip_returns)
         self.how = Format(ENCODINGS[read.encoding], text)
         self._columns: list[str] = []
         self._position_of: dict[str, int] = {}

@@ -44,6 +44,11 @@ class Source(NamedTuple):
     plain: bool
     mltable: MLTable | None = None
 
+    @property
+    def reads_plain(self) -> bool:
+        """Whether types and headers are those of plain files; an MLTable file may say so as well."""
+        return self.plain or (self.mltable is not None and self.mltable.plain)
+
 
 def open_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datastores) -> Source:
     """Find the source. Raises PlanningError if it is missing, outside the roots, or its MLTable file has errors."""
