@@ -124,6 +124,65 @@ def test_different_headers_are_joined_by_name(tmp_path: Path) -> None:
     assert rows(found) == [[7, "x", None, "extra"], [8, None, 2.5, None]] and misfits == []
 
 
+@pytest.mark.parametrize("first_rows", [1, 300])
+@pytest.mark.parametrize("size", [5, None])
+def test_plain_files_with_the_same_columns_are_read_by_name(tmp_path: Path, first_rows: int, size: int | None) -> None:
+    """Whether types are inferred from such a file as well, or not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("id,price\n" + "1,0.5\n" * first_rows)
+    (data / "b.csv").write_text("price, id\n2.5,20\n3.5,30,wide\n")
+    found = plan(tmp_path / "step", data, "mltable", size)
+    frames, misfits = load(found)
+    assert [row[:2] for row in rows(found)][first_rows:] == [[20, 2.5], [30, 3.5]]
+    assert {str(frame.id.dtype) for frame in frames} == {"int64"}
+    if first_rows == 1:
+        assert list(frames[0].columns) == ["id", "price", "Column3"] and rows(found)[2][2] == "wide" and not misfits
+    else:
+        assert [misfit[0] for misfit in misfits] == ["Column3"]
+    for number, checkpoint in enumerate(found.checkpoints[:-1]):
+        step = tmp_path / f"step{number}"
+        step.mkdir()
+        for file in ("recipes", "listing"):
+            (step / file).write_bytes((tmp_path / "step" / file).read_bytes()[: checkpoint[f"{file}_bytes"]])
+        rest = plan(step, data, "mltable", size, checkpoint)
+        assert rest.recipes == found.recipes[checkpoint["mini_batches"] :]
+
+
+@pytest.mark.parametrize("first_rows", [1, 300])
+@pytest.mark.parametrize("other", ["k,v\n2,3\n", "id,price,tax\n2,3,4\n", "id\n2\n", "2,3\n4,5\n"])
+def test_plain_files_with_other_columns_are_refused(tmp_path: Path, first_rows: int, other: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("id,price\n" + "1,2\n" * first_rows)
+    (data / "b.csv").write_text("other,header,without rows\n")
+    (data / "c.csv").write_text(other)
+    message = error(plan(tmp_path / "step", data, "mltable", 100))
+    header = other.split("\n")[0].replace(",", ", ")
+    assert f"{data}/c.csv has the header {header}, but {data}/a.csv has id, price." in message
+    assert "header: all_files_different_headers" in message and "no_header" in message
+
+
+@pytest.mark.parametrize("first_rows", [1, 300])
+def test_of_an_mltable_file_the_first_header_counts_with_a_warning(tmp_path: Path, first_rows: int) -> None:
+    folder = mltable(tmp_path / "t", "pattern: '*.csv'", "read_delimited")
+    (folder / "a.csv").write_text("id,price\n" + "5,2\n" * first_rows)
+    (folder / "b.csv").write_text("id,price\n3,4\n")
+    (folder / "c.csv").write_text("price,id\n20,2\n")
+    (folder / "d.csv").write_text("k,v\n30,3\n")
+    found = plan(tmp_path / "step", folder, "mltable")
+    assert rows(found)[first_rows:] == [[3, 4], [20, 2], [30, 3]]
+    (warning,) = found.warnings
+    assert f"{folder}/c.csv has the header price, id, but {folder}/a.csv has id, price." in warning
+    assert "as in Azure ML" in warning and "all_files_different_headers" in warning
+    grouped = mltable(tmp_path / "u", "pattern: ../t/*.csv", "read_delimited: {include_path_column: true}")
+    if first_rows == 1:
+        keyed = plan(
+            tmp_path / "keyed", grouped, "mltable", partition_keys=["Path"], rows_folder=str(tmp_path / "rows")
+        )
+        assert keyed.error is None and any("c.csv has the header" in warning for warning in keyed.warnings)
+
+
 def test_types_are_pinned_by_the_first_200_rows(tmp_path: Path) -> None:
     folder = mltable(tmp_path / "t", "file: a.csv", "read_delimited")
     (folder / "a.csv").write_text("n,flag\n" + "5,1\n" * 200 + "6.5,0\nx,2,wide\n")

@@ -224,6 +224,8 @@ def _list_and_pin(
         if isinstance(read, ReadDelimited):
             found = pinning.pin(files)
             pinned |= {"reader": found.reader, "header": found.header, "header_at": found.header_at}
+            if found.common_header is not None:
+                pinned["common_header"] = found.common_header._asdict()
         else:
             pinned |= {"reader": pinning.pin(files), "header": "no_header", "header_at": -1}
         if request.file_format is not None:

@@ -46,7 +46,8 @@ class DelimitedLoader:
     """Reads slices of delimited files by the columns and types that the planner pinned.
 
     `reader`: `columns` (`Column`), `layouts` (for each kind of file, the column at each position),
-    `text`, `encoding`, `path_column`. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout.
+    `text`, `encoding`, `path_column`. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout;
+    `order`: the layout itself, of a file whose columns come in an order of their own.
     """
 
     def __init__(self, reader: Dict[str, Any], fast: bool = True, exact_integers: bool = False) -> None:
@@ -58,7 +59,7 @@ class DelimitedLoader:
         self._encoding: str = reader["encoding"]
         self._path_column: bool = reader["path_column"]
         self._fast = fast and read_fast is not None
-        self._as_text: List[Set[int]] = [set() for _ in self._layouts]
+        self._as_text: Dict[Tuple[int, ...], Set[int]] = {}
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
@@ -74,7 +75,7 @@ class DelimitedLoader:
         """
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
-        layout = self._layouts[where["layout"]]
+        layout = where.get("order") or self._layouts[where["layout"]]
         columns = [self._columns[index] for index in layout]
         positions = {index: at for at, index in enumerate(layout)}
 
@@ -85,7 +86,8 @@ class DelimitedLoader:
             table = None
             if self._fast:
                 utf8 = to_utf8(data, self._encoding, where["begin"])
-                table = read_fast(utf8, self._text, columns, self._as_text[where["layout"]])
+                as_text = self._as_text.setdefault(tuple(layout), set())
+                table = read_fast(utf8, self._text, columns, as_text)
             if table is not None:
                 check_records(where, table.rows)
                 value = self._arrow_frame(table, positions, where["file"])

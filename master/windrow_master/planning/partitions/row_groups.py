@@ -134,7 +134,7 @@ def _shuffle(
 
     row_schema = RowSchema(pinned["reader"])
     carried = Carried(row_schema.schema, row_schema.json_columns, keys)
-    slices = (recipe for recipe, _, _ in recipes(pinned, position, plan_files))
+    slices = (recipe for recipe, _, _ in recipes(pinned, position, plan_files, emitter.warn))
     rows = Rows(pinned["reader"], read_ahead(slices, str(folder)), row_schema, carried)
     order = ", ".join([*(f"{name} NULLS LAST" for name in carried.key_columns), ROW])
     config = {

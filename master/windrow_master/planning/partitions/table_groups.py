@@ -27,7 +27,8 @@ def emit_table_groups(
 ) -> None:
     """Emit the groups of an input from a position on. Raises PlanningError."""
     reader, files_end = pinned["reader"], position["files_end"]
-    key_of, whole_files = KeyOfFile(reader, reader["partition"]["keys"]), WholeFiles(pinned)
+    key_of = KeyOfFile(reader, reader["partition"]["keys"])
+    whole_files = WholeFiles(pinned, emitter.warn)
     grouping = Grouping()
     for begin, file in listing.files(plan_files.listing, section.listing[0], files_end):
         grouping.add(key_of(file), begin, file.size)

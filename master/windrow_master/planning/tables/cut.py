@@ -20,8 +20,10 @@ from windrow_master.planning.counts import Counts
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError, shown
 from windrow_master.planning.file_steps import salt_of
+from windrow_master.planning.listing.walk import Warn
 from windrow_master.planning.plan_files.plan_files import PlanFiles
 from windrow_master.planning.tables import listing
+from windrow_master.planning.tables.common_header import HeaderCheck
 from windrow_master.planning.tables.cutting import Cutter, slices, slices_of_lines
 from windrow_master.planning.tables.delimited_files import Format
 from windrow_master.planning.tables.fetched import readable
@@ -42,20 +44,23 @@ class Slice(NamedTuple):
 
 def cut(pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles, emitter: Emitter) -> None:
     """Emit the mini-batches from a position on. Raises PlanningError."""
-    for recipe, items, following in recipes(pinned, position, plan_files):
+    for recipe, items, following in recipes(pinned, position, plan_files, emitter.warn):
         emitter.add_recipe(items, json.dumps(recipe, separators=(",", ":")).encode(), following)
 
 
 def recipes(
-    pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles
+    pinned: dict[str, Any], position: dict[str, Any], plan_files: PlanFiles, warn: Warn
 ) -> Iterator[tuple[dict[str, Any], int, dict[str, Any]]]:
     """The recipes of all slices from a position on, each with its number of items (0 if unknown) and the position
     after it. Raises PlanningError.
     """
     files_end, begin = position["files_end"], position["begin"]
-    steps = RowSteps(pinned, position.get("seen"))
+    steps, headers = RowSteps(pinned, position.get("seen")), HeaderCheck(pinned, warn)
     for file_at, file in listing.files(plan_files.listing, position["file_at"], files_end):
-        parts = _text_slices(pinned, file_at, file, begin) if "how" in pinned else _row_groups(file, begin or 0)
+        if "how" in pinned:
+            parts = _text_slices(pinned, headers, file_at, file, begin)
+        else:
+            parts = _row_groups(file, begin or 0)
         for part in parts:
             if steps.nothing_passes:
                 return
@@ -73,16 +78,18 @@ def recipes(
 class WholeFiles:
     """Recipes of whole files, in any order: no step counts rows."""
 
-    def __init__(self, pinned: dict[str, Any]) -> None:
+    def __init__(self, pinned: dict[str, Any], warn: Warn) -> None:
         self._pinned = pinned
         self._steps = RowSteps(pinned, None)
+        self._headers = HeaderCheck(pinned, warn)
 
     def recipes(self, file_at: int, file: TableFile) -> Iterator[tuple[dict[str, Any], int]]:
         """The recipes of a file, with their items (0 if unknown); none for a file without records. Raises
         PlanningError.
         """
         if "how" in self._pinned:
-            parts = _text_slices({**self._pinned, "slice_bytes": max(1, file.size)}, file_at, file, None)
+            whole = {**self._pinned, "slice_bytes": max(1, file.size)}
+            parts = _text_slices(whole, self._headers, file_at, file, None)
         else:
             parts = _row_groups(file, 0)
         for part in parts:
@@ -91,16 +98,19 @@ class WholeFiles:
                 yield recipe, items
 
 
-def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: int | None) -> Iterator[Slice]:
+def _text_slices(
+    pinned: dict[str, Any], headers: HeaderCheck, file_at: int, file: TableFile, begin: int | None
+) -> Iterator[Slice]:
     """Slices of one text file, with items unknown unless they are cut by rows."""
     if begin is not None and begin >= file.size:
         return
     how = Format.from_json(pinned["how"])
     with opened(file) as window:
-        if begin is None:
-            begin = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"]).first_record
+        head = head_for_cutting(window, file, how, pinned["header"], file_at == pinned["header_at"])
+        begin = head.first_record if begin is None else begin
         if begin is None:
             return
+        order = headers.order(file, head.names)
         if pinned["slice_rows"] is not None:
             by_rows = slices_of_lines(window, begin, pinned["slice_rows"])
             for first, end, rows in _without_gaps(file, begin, file.size, by_rows):
@@ -111,7 +121,9 @@ def _text_slices(pinned: dict[str, Any], file_at: int, file: TableFile, begin: i
             by_bytes = slices(cutter, start, stop, pinned["slice_bytes"])
             for first, end, records in _without_gaps(file, start, stop, by_bytes):
                 recipe = {**file.where(), "begin": first, "end": end, "layout": file.layout}
-                yield Slice(recipe | ({"records": records} if records else {}), records, end)
+                recipe |= {"records": records} if records else {}
+                recipe |= {"order": order} if order is not None else {}
+                yield Slice(recipe, records, end)
 
 
 def _runs(cutter: Cutter, file: TableFile, begin: int) -> Iterator[tuple[int, int]]:

@@ -19,6 +19,7 @@ from windrow_worker.tables.partition_format import PathColumns
 from windrow_master.planning.errors import PlanningError
 from windrow_master.planning.listing.walk import Warn
 from windrow_master.planning.tables.column_types import column_of
+from windrow_master.planning.tables.common_header import CommonHeader
 from windrow_master.planning.tables.delimited_files import Format, Head, read_head, sample_records
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_paths import check_names, check_path_column, path_columns_json
@@ -26,11 +27,12 @@ from windrow_master.planning.tables.pin_paths import check_names, check_path_col
 
 class PinnedDelimited(NamedTuple):
     """The reader document, and what cutting has to know: which files begin with a header (`header_at`: that of one
-    file only)."""
+    file only), and what these are compared with."""
 
     reader: dict[str, Any]
     header: str
     header_at: int
+    common_header: CommonHeader | None
 
 
 class DelimitedPinning:
@@ -48,6 +50,7 @@ class DelimitedPinning:
         skip_returns = plain or read.encoding != "utf-8"
         text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, skip_returns)
         self.how = Format(ENCODINGS[read.encoding], text)
+        self._common_header: CommonHeader | None = None
         self._columns: list[str] = []
         self._position_of: dict[str, int] = {}
         """The position of each column, if each file has its own header."""
@@ -102,7 +105,7 @@ class DelimitedPinning:
         if self._paths.names:
             # Behind `Path`, before the data.
             reader["path_columns"] = path_columns_json(self._paths, int(self._read.include_path_column), types)
-        return PinnedDelimited(reader, self._read.header, header_at)
+        return PinnedDelimited(reader, self._read.header, header_at, self._common_header)
 
     def _free_column(self, name: str, taken: list[int]) -> int:
         if self._position_of.get(name) in taken:
@@ -121,8 +124,13 @@ class DelimitedPinning:
                     header_at = offset
                     if self._read.header != "all_files_different_headers":
                         self._columns = head.names
+                    if self._read.header == "all_files_same_headers":
+                        self._common_header = CommonHeader(os.fsdecode(file.name), head.names, self._plain)
                 if head.first_record is not None and len(sample) < wanted:
                     found = sample_records(window, file, self.how, head.first_record, wanted - len(sample))
+                    if self._common_header is not None and head.names is not None:
+                        order = self._common_header.order(file, head.names, len(head.names))
+                        found = found if order is None else [_in_order(record, order) for record in found]
                     sample += [(file.layout, record) for record in found]
                     in_path = self._paths.values(os.fsdecode(file.name))
                     for name, texts in self._path_texts.items():
@@ -165,6 +173,14 @@ class DelimitedPinning:
                     )
                 columns[name] = column_of(name, override.type)
         return columns
+
+
+def _in_order(record: Record, order: list[int]) -> Record:
+    """A record whose values come in another order of columns; those beyond its header stay where they are."""
+    values: Record = [None] * max(len(order), len(record))
+    for at, value in enumerate(record):
+        values[order[at] if at < len(order) else at] = value
+    return values
 
 
 def head_for_cutting(window: Any, file: TableFile, how: Format, header: str, is_header_file: bool) -> Head:
