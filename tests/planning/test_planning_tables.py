@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from windrow.spec.one_line.job_file import make_job_file
 from windrow.spec.one_line.request import OneLine
 from windrow_master.planning import describe_items
 from windrow_worker.loading import make_loader
+from windrow_worker.tables.delimited import DelimitedLoader
 
 
 def mltable(folder: Path, paths: str, read: str = "") -> Path:
@@ -277,8 +279,9 @@ def test_json_lines(tmp_path: Path) -> None:
         '{"a": 9223372036854775808}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    folder = mltable(tmp_path / "t", "file: ../a.jsonl", "read_json_lines")
     for size in (1, None):
-        found = plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size)
+        found = plan(tmp_path / "step", folder, "mltable", size)
         frames, misfits = load(found)
         assert all(list(frame.columns) == ["a", "b", "c"] for frame in frames)
         assert rows(found) == [
@@ -292,12 +295,76 @@ def test_json_lines(tmp_path: Path) -> None:
             and misfits[0][0] == "a"
             and "2.5 is not of type int" in misfits[0][2]
         )
+        assert size is None or misfits[1][2].endswith("of type int of 64 bits, and became -9223372036854775808")
     (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n{"a": NaN}\n{"a": 3}\n')
     assert "line 2 of the slice is not a JSON object" in error(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
     folder = mltable(
         tmp_path / "t", "file: ../a.jsonl", "read_json_lines: {invalid_lines: drop, include_path_column: true}"
     )
     assert rows(plan(tmp_path / "step", folder, "mltable")) == [[str(tmp_path / "a.jsonl"), at] for at in (1, 3)]
+
+
+@pytest.mark.parametrize("size", [1, None])
+@pytest.mark.parametrize(
+    ("values", "expected", "kind"),
+    [
+        ([0, 1.5, 2, None], [0.0, 1.5, 2.0, None], "float64"),
+        ([0.5, 2, 2**53], [0.5, 2.0, 2.0**53], "float64"),
+        ([1, "s", None], [1, "s", None], None),
+        (["x", [1, 2], {"a": 1}], ["x", [1, 2], {"a": 1}], None),
+        ([True, 1, 0.5], [True, 1, 0.5], None),
+        ([1, 0.5, "auto"], [1, 0.5, "auto"], None),
+        ([12345678901234567890, 1], [12345678901234567890, 1], "object"),
+        ([1, -(2**63) - 1], [1, -(2**63) - 1], "object"),
+        ([0.5, 2**53 + 1, 10**400], [0.5, 2**53 + 1, 10**400], None),
+        ([2**53 + 1, None, 3], [2**53 + 1, None, 3], None),
+    ],
+)
+def test_plain_json_lines_keep_their_values(
+    tmp_path: Path, values: list[Any], expected: list[Any], kind: str | None, size: int | None
+) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"v": value}) + "\n" for value in values))
+    found = plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size)
+    frames, misfits = load(found)
+    got = [row[0] for row in rows(found)] if kind == "float64" else [v for frame in frames for v in frame.v.tolist()]
+    got = [None if value != value else value for value in got]
+    assert got == expected and [type(value) for value in got] == [type(value) for value in expected] and not misfits
+    assert kind is None or {str(frame.v.dtype) for frame in frames} == {kind}
+
+
+def test_plain_json_lines_after_the_sample_keep_their_values(tmp_path: Path) -> None:
+    late = [{"i": 0.5, "f": 2}, {"i": 2**64, "f": 2**53 + 1}, {"i": "x", "f": [1]}]
+    lines = [{"i": 1, "f": 0.5}] * 10_000 + late
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for size in (20_000, None):
+        frames, misfits = load(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size))
+        found = [row for frame in frames for row in zip(frame.i.tolist(), frame.f.tolist(), strict=True)][-3:]
+        assert found == [(0.5, 2.0), (2**64, 2**53 + 1), ("x", [1])] and not misfits
+        assert [type(f) for _, f in found] == [float, int, list]
+    sort: dict[str, Any] = {"partition_keys": ["i"], "rows_folder": str(tmp_path / "rows")}
+    sorted_by_key = plan(tmp_path / "sorted", tmp_path / "a.jsonl", "mltable", **sort)
+    assert any('In the column "i", values that do not fit' in warning for warning in sorted_by_key.warnings)
+    assert [row[0] for row in rows(sorted_by_key)].count(None) == 3
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_whole_numbers_of_plain_text_are_never_rounded(tmp_path: Path, fast: bool) -> None:
+    accounts = [str(12345678901234567000 + at) for at in range(100)]
+    ids = [2**53 + 1 + at for at in range(100)]
+    lines = [f"{account},{'' if at == 7 else ids[at]},5" for at, account in enumerate(accounts)]
+    lines += ["1,2,5"] * 100 + ["1,2,12345678901234567890", "1,2,6.5"]
+    (tmp_path / "a.csv").write_text("account,id,n\n" + "\n".join(lines) + "\n")
+    found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
+    (recipe,) = found.recipes
+    loaded = DelimitedLoader(found.reader, fast=fast).load(recipe)
+    assert loaded.value.account.tolist()[:100] == accounts
+    assert loaded.value.id.tolist()[:100] == [None if at == 7 else one for at, one in enumerate(ids)]
+    assert loaded.value.n.isna().tolist() == [False] * 200 + [True, True]
+    assert loaded.misfits[0][:2] == ("n", 2) and "12345678901234567890' is not of type int" in loaded.misfits[0][2]
+    assert not found.warnings
+    folder = mltable(tmp_path / "t", "file: ../a.csv", "read_delimited")
+    (warning,) = plan(tmp_path / "step", folder, "mltable").warnings
+    assert '"account" has whole numbers of more than 64 bits' in warning and "string" in warning
 
 
 def test_keys_behind_the_sample_are_left_out_and_told(tmp_path: Path) -> None:

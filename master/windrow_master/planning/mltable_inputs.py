@@ -391,7 +391,7 @@ def _is_hidden_stranger(name: bytes) -> bool:
 def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
     if isinstance(read, ReadJsonLines):
         as_records = request.file_format is not None
-        return JsonLinesPinning(read, as_records=as_records, mixed_types=request.mixed_types)
+        return JsonLinesPinning(read, as_records=as_records, mixed_types=request.mixed_types, plain=plain)
     if request.mixed_types:
         emitter.warn(MIXED_TYPES)
     if isinstance(read, ReadDelimited):

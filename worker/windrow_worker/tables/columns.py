@@ -16,6 +16,8 @@ FALSE_WORDS = ("false", "False", "FALSE", "f", "F", "0", "No", "NO", "N")
 PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS = TRUE_WORDS[:3], FALSE_WORDS[:3]
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+FLOAT_EXACT = 2**53
+"""Up to here, floats have every whole number."""
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
@@ -29,7 +31,8 @@ class Column(NamedTuple):
 
     `dates`: date formats of `windrow_worker.tables.dates`; `formats`: `%` formats of the user, and `date_constant`, a
     prefix that is added to each text. `true_words` and `false_words` are the texts of a bool; `mismatch`: what any
-    other text becomes (if None, null and a misfit).
+    other text becomes (if None, null and a misfit). `exact`: of an int; a number that is not whole, or has more than 64
+    bits, is null, not another number; and with nulls, numbers that floats do not have stay what they are.
     """
 
     name: str
@@ -40,10 +43,12 @@ class Column(NamedTuple):
     false_words: Tuple[str, ...] = ()
     mismatch: Optional[bool] = None
     date_constant: str = ""
+    exact: bool = False
 
     def to_json(self) -> Dict[str, Any]:
         """The JSON form: the fields that differ from their defaults."""
-        return {key: value for key, value in self._asdict().items() if key == "name" or value not in ((), None, "")}
+        held, defaults = self._asdict(), self._field_defaults
+        return {key: value for key, value in held.items() if key in ("name", "type") or value != defaults[key]}
 
     @classmethod
     def from_json(cls, value: Dict[str, Any]) -> Column:
@@ -73,7 +78,8 @@ class Misfits(NamedTuple):
 def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Column, bool]:
     """A column's type from the non-null values of its sample, as (column, whether its dates are undecidable).
 
-    `plain`: only the words true and false make a bool.
+    `plain`: only the words true and false make a bool, and whole numbers are never rounded: if one has more than 64
+    bits, they are text.
     """
     values = [value.strip() for value in sample if value is not None]
     words = PLAIN_TRUE_WORDS + PLAIN_FALSE_WORDS if plain else TRUE_WORDS + FALSE_WORDS
@@ -82,12 +88,19 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
     if all(value in words or (not plain and _is_0_or_1(value)) for value in values):
         true_words, false_words = (PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS) if plain else (TRUE_WORDS, FALSE_WORDS)
         return Column(name, "bool", true_words=true_words, false_words=false_words), False
-    if all(_INT.fullmatch(value) and INT_MIN <= int(value[:40]) <= INT_MAX for value in values):
-        return Column(name, "int"), False
+    if are_whole(sample):
+        if all(INT_MIN <= int(value[:40]) <= INT_MAX for value in values):
+            return Column(name, "int", exact=plain), False
+        return Column(name, "text" if plain else "float"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False
     forms, undecidable = forms_of(value for value in sample if value is not None)
     return (Column(name, "datetime", dates=forms) if forms else Column(name)), undecidable
+
+
+def are_whole(sample: Sequence[Optional[str]]) -> bool:
+    """Whether all values that are not null are whole numbers, of any size."""
+    return all(value is None or _INT.fullmatch(value.strip()) for value in sample)
 
 
 def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
@@ -124,7 +137,7 @@ def _is_0_or_1(value: str) -> bool:
 def _reader(column: Column) -> Callable[[str], Tuple[Any, bool]]:
     """A function from text to (value, whether it fits)."""
     if column.type == "int":
-        return _read_int
+        return _read_exact_int if column.exact else _read_int
     if column.type == "float":
         return _read_float
     if column.type == "bool":
@@ -161,6 +174,13 @@ def _read_int(text: str) -> Tuple[Any, bool]:
     if number != number:
         return 0, False
     return (INT_MAX if number > 0 else INT_MIN) if abs(number) >= 2.0**63 else int(number), False
+
+
+def _read_exact_int(text: str) -> Tuple[Any, bool]:
+    value, fits = _read_int(text)
+    if not fits and value is not None:
+        fits = float(text) == value and abs(value) < FLOAT_EXACT
+    return (value, True) if fits else (None, False)
 
 
 def _read_float(text: str) -> Tuple[Any, bool]:

@@ -14,7 +14,7 @@ from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import OpenQuote, Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import PATH, check_records, misread, printable, read_slice
-from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame
+from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame, loses_digits, series
 from windrow_worker.tables.positions import record_positions
 
 try:
@@ -22,7 +22,7 @@ try:
 
     if int(pyarrow.__version__.split(".")[0]) < 10:
         raise ImportError
-    from windrow_worker.tables.arrow_delimited import TYPES, read_fast
+    from windrow_worker.tables.arrow_delimited import TYPES, loses_digits_as_floats, read_fast
 except ImportError:
     # No pyarrow in the user's environment, or too old a version: only the exact way.
     read_fast = None  # type: ignore[assignment]
@@ -103,7 +103,7 @@ class DelimitedLoader:
         return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
-        names, arrays = [], []
+        names, arrays, objects = [], [], []
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(file), table.rows))
@@ -112,8 +112,13 @@ class DelimitedLoader:
             arrays.append(
                 table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
             )
+            if column.exact and not self._exact_integers and loses_digits_as_floats(arrays[-1]):
+                objects.append(len(arrays) - 1)
         made = pyarrow.Table.from_arrays(arrays, names=names)
-        return made.to_pandas(integer_object_nulls=self._exact_integers)
+        value = made.to_pandas(integer_object_nulls=self._exact_integers)
+        for at in objects:
+            value[names[at]] = series("any", arrays[at].to_pylist())
+        return value
 
     def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         made: List[Tuple[str, str, List[Any]]] = []
@@ -121,7 +126,8 @@ class DelimitedLoader:
             made.append((PATH, "text", [printable(file)] * table.rows))
         for index, column in enumerate(self._columns):
             values = table.arrays[positions[index]] if index in positions else [None] * table.rows
-            made.append((column.name, column.type, values))
+            kind = "any" if column.exact and loses_digits(values) else column.type
+            made.append((column.name, kind, values))
         return frame(made, table.rows, self._exact_integers)
 
     def _misfits(

@@ -7,6 +7,8 @@ from typing import Any, List, Mapping, Sequence, Tuple
 import numpy
 import pandas
 
+from windrow_worker.tables.columns import FLOAT_EXACT
+
 _TEXT: Any = "str" if int(pandas.__version__.split(".")[0]) >= 3 else object
 TYPES_WITHOUT_NULLS = {"int": "int64", "bool": "bool"}
 """Types of columns that hold objects if there are nulls among integers (with `exact_integers`) or booleans, and the
@@ -36,6 +38,11 @@ def settled(rows: pandas.DataFrame, types: Mapping[str, str]) -> pandas.DataFram
             elif types[name] != "bool":
                 held[name] = rows[name].astype("float64")
     return rows.assign(**held) if held else rows
+
+
+def loses_digits(values: Sequence[Any]) -> bool:
+    """Whether integers beside nulls would change as floats."""
+    return None in values and any(abs(value) > FLOAT_EXACT for value in values if value is not None)
 
 
 def series(kind: str, values: List[Any], exact_integers: bool = False) -> pandas.Series:

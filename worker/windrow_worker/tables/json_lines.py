@@ -1,7 +1,8 @@
 """Mini-batches of JSON lines files, as DataFrames or as lists of dicts.
 
-Reference: docs/reference/azure-ml/mltable.md#json-lines: columns are the union of keys; a column's first kind of value
-wins, another kind is null; text is never parsed; nested values stay dict and list; text after the object is ignored.
+Reference: docs/reference/azure-ml/mltable.md#json-lines, #plain-files: columns are the union of keys; a column's first
+kind of value wins, another kind is null; text is never parsed; nested values stay dict and list; text after the object
+is ignored.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from windrow_worker.loaded import Loaded
+from windrow_worker.tables.columns import INT_MAX, INT_MIN
 from windrow_worker.tables.encodings import to_text
 from windrow_worker.tables.files import PATH, check_records, printable, read_slice
 
@@ -136,7 +138,8 @@ class JsonLinesLoader:
     `reader`: `columns` (name and type: a kind, or `any`; `shape` of objects and arrays, as `shape_to_json` makes it),
     `encoding`, `drop_invalid`, `path_column`;
     `mixed_types`: a value of a different kind than its column's is kept, and makes the column one of objects there (not
-    with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned).
+    with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned). `plain`: the same, and
+    whole numbers in a column of floats are floats, if these are the same numbers.
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -148,7 +151,8 @@ class JsonLinesLoader:
         self._encoding: str = reader["encoding"]
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
-        self._mixed_types: bool = reader.get("mixed_types", False) and not exact_integers
+        self._plain: bool = reader.get("plain", False)
+        self._mixed_types: bool = (self._plain or reader.get("mixed_types", False)) and not exact_integers
         self._converted = _converted_first(reader.get("steps") or ())
 
     @property
@@ -162,7 +166,7 @@ class JsonLinesLoader:
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for invalid text or JSON."""
-        from windrow_worker.tables.frames import frame
+        from windrow_worker.tables.frames import frame, loses_digits
         from windrow_worker.tables.positions import line_positions
 
         where = json.loads(recipe)
@@ -184,12 +188,17 @@ class JsonLinesLoader:
             given = [row.get(name) for row in rows]
             if name in self._shapes:
                 given = [filled(value, self._shapes[name]) for value in given]
+            if self._plain and pinned == "float":
+                given = [_as_float(value) for value in given]
             may_be_mixed = self._mixed_types or name in self._converted
             kind = pinned if not may_be_mixed or all(map(_fits(pinned), given)) else "any"
-            values, count, first = _pinned(given, kind)
-            made.append((name, kind, values))
+            values, count, first = _pinned(given, kind, wraps=not self._plain)
+            exact = self._plain and kind == "int" and loses_digits(values)
+            made.append((name, "any" if exact else kind, values))
             if count:
                 example = "%s: %.200r is not of type %s" % (place % (first + 1), rows[first][name], kind)
+                if values[first] is not None:
+                    example += " of 64 bits, and became %r" % values[first]
                 misfits.append((name, count, example))
         misfits += _new_keys(rows, {name for name, _ in self._columns}, place)
 
@@ -242,15 +251,34 @@ def _converted_first(steps: Sequence[Dict[str, Any]]) -> Set[str]:
     return found
 
 
+def fits_int(value: int) -> bool:
+    """Whether a whole number has 64 bits."""
+    return INT_MIN <= value <= INT_MAX
+
+
+def _as_float(value: Any) -> Any:
+    """A whole number as a float, if that is the same number."""
+    if type(value) is not int:
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        return value
+    return number if number == value else value
+
+
 def _fits(kind: str) -> Callable[[Any], bool]:
     """Returns a test whether a value is of this kind, or null."""
     if kind == "int":
-        return lambda value: value is None or (type(value) is int and -(2**63) <= value < 2**63)
+        return lambda value: value is None or (type(value) is int and fits_int(value))
     return lambda value: value is None or kind in ("any", kind_of(value))
 
 
-def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
-    """Replaces values that are not of the pinned kind, as (values, misfits, first misfit)."""
+def _pinned(values: List[Any], kind: str, wraps: bool) -> Tuple[List[Any], int, int]:
+    """Replaces values that are not of the pinned kind, as (values, misfits, first misfit). `wraps`: a whole number too
+    large for 64 bits wraps around, as seen; any other misfit becomes null: also a whole number in a column whose first
+    number has a decimal point.
+    """
     if kind == "any":
         return values, 0, -1
     misfits, first = 0, -1
@@ -258,11 +286,9 @@ def _pinned(values: List[Any], kind: str) -> Tuple[List[Any], int, int]:
         found = kind_of(value)
         if found is None:
             continue
-        if found == kind and (kind != "int" or -(2**63) <= value < 2**63):
+        if found == kind and (kind != "int" or fits_int(value)):
             continue
-        # A whole number too large for 64 bits wraps around; any other kind becomes null, as seen: also a whole number
-        # in a column whose first number has a decimal point.
-        values[at] = (value + 2**63) % 2**64 - 2**63 if found == "int" and kind == "int" else None
+        values[at] = (value - INT_MIN) % 2**64 + INT_MIN if wraps and found == "int" and kind == "int" else None
         if not misfits:
             first = at
         misfits += 1

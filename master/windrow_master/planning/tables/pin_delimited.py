@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from windrow.spec.tables.mltable import ReadDelimited
-from windrow_worker.tables.columns import Column, infer
+from windrow_worker.tables.columns import Column, are_whole, infer
 from windrow_worker.tables.delimited_text import Record, Text, distinct, widened
 from windrow_worker.tables.encodings import ENCODINGS
 from windrow_worker.tables.files import PATH
@@ -156,7 +156,13 @@ class DelimitedPinning:
             column, undecidable = Column(name), False
             if self._read.infer:
                 column, undecidable = infer(name, values, self._plain)
-            if undecidable and not any(name in override.columns for override in self._read.overrides):
+            overridden = any(name in override.columns for override in self._read.overrides)
+            if column.type == "float" and are_whole(values) and not overridden:
+                self._warn(
+                    f'The column "{name}" has whole numbers of more than 64 bits, which become floats, as in Azure ML, '
+                    "so their last digits change. Set its type to string in column_type_overrides of the MLTable file."
+                )
+            if undecidable and not overridden:
                 self._warn(
                     f'The column "{name}" has dates, but the first {len(values)} values do not show whether the day '
                     "or the month comes first; it stays text. "

@@ -13,7 +13,16 @@ from typing import Any
 from windrow.spec.tables.mltable import ReadJsonLines
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
-from windrow_worker.tables.json_lines import KEYS_MAX, key_count, kind_of, merged, objects, records, shape_to_json
+from windrow_worker.tables.json_lines import (
+    KEYS_MAX,
+    fits_int,
+    key_count,
+    kind_of,
+    merged,
+    objects,
+    records,
+    shape_to_json,
+)
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.tables.delimited_files import Format, read_head
@@ -29,12 +38,14 @@ SAMPLE_BYTES = 8 * 1024 * 1024
 class JsonLinesPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
-    def __init__(self, read: ReadJsonLines, *, as_records: bool, mixed_types: bool) -> None:
+    def __init__(self, read: ReadJsonLines, *, as_records: bool, mixed_types: bool, plain: bool) -> None:
         """`as_records`: for lists of dicts, in no table. `mixed_types`: a column keeps values of other kinds than its
-        first one's (docs/reference/azure-ml/parallel-job.md#undocumented-arguments)."""
+        first one's (docs/reference/azure-ml/parallel-job.md#undocumented-arguments). So it does in `plain` files, where
+        whole numbers and others make a column of floats."""
         self._read = read
         self._as_records = as_records
         self._mixed_types = mixed_types
+        self._plain = plain
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
@@ -56,13 +67,12 @@ class JsonLinesPinning:
                 for value in self._objects(data, file, begin):
                     rows += 1
                     for key, item in value.items():
-                        kind, known = kind_of(item), kinds.get(key)
+                        kind = kind_of(item)
                         if not self._as_records and kind in ("object", "array"):
                             shapes[key] = merged(shapes.get(key), item)
-                        if known is None:
-                            kinds[key] = kind
-                        elif self._mixed_types and kind not in (known, None):
-                            kinds[key] = "any"
+                        if self._plain and kind == "int" and not fits_int(item):
+                            kind = "any"
+                        kinds[key] = self._joined(kinds.get(key), kind)
                     if rows >= SAMPLE_ROWS:
                         break
             if rows >= SAMPLE_ROWS or budget <= 0:
@@ -80,7 +90,18 @@ class JsonLinesPinning:
             "drop_invalid": self._read.drop_invalid,
             "path_column": self._read.include_path_column,
             "mixed_types": self._mixed_types,
+            "plain": self._plain,
         }
+
+    def _joined(self, known: str | None, kind: str | None) -> str | None:
+        """The kind of a column, from what its values so far made it and the kind of one more."""
+        if known is None or kind in (known, None):
+            return known or kind
+        if self._mixed_types:
+            return "any"
+        if self._plain:
+            return "float" if {known, kind} == {"int", "float"} else "any"
+        return known
 
     def _head_of(self, window: Window, begin: int, budget: int) -> bytes:
         """Whole lines of at most `budget` bytes, or one line."""
