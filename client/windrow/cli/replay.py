@@ -242,8 +242,8 @@ def _introduce(
         if len(items) + left_out == given.item_count:
             items, left_out = items[item : item + 1], 0
     say(f"Replaying {what} of step {spec.step_name}, job {job_id}.")
-    for item in items[:ITEMS_SHOWN]:
-        say(f"  {item}")
+    for name in items[:ITEMS_SHOWN]:
+        say(f"  {name}")
     left = len(items) - ITEMS_SHOWN + left_out
     if left > 0:
         say(f"  … and {left:,} more")
