@@ -70,6 +70,65 @@ def test_functions_of_a_module_and_of_a_cell(folder: Path) -> None:
     assert said == "True\n[([], 0.0), ([1, 11, 21, 31], 2.0)]\n[3, 5]\n[]\n"
 
 
+def test_what_a_function_uses_reaches_the_workers_as_it_is(folder: Path) -> None:
+    said = python(
+        folder,
+        """
+        import functools, logging, xml.dom.minidom, windrow
+        log = logging.getLogger(__name__)
+        SETTINGS = {"script": "__main__.py"}
+        seen = {}
+        def put(x):
+            seen[x] = SETTINGS["script"]
+        def share(x):
+            put(x)
+            return seen
+        def add(x, k):
+            return x + k
+        @functools.lru_cache(maxsize=7)
+        def fibonacci(n):
+            return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+        def local(x):
+            class Own:
+                value = x
+            return Own.value, __name__, log.name
+        def rooted(text):
+            return xml.dom.minidom.parseString(text).documentElement.tagName
+        def counted(n):
+            return fibonacci(n), fibonacci.cache_info().maxsize
+        print(windrow.map(share, [1]))
+        print(windrow.map(functools.partial(add, k=5), [1]))
+        print(windrow.map(fibonacci, [60]), windrow.map(counted, [10]))
+        print(windrow.map(local, [3]))
+        print(windrow.map(rooted, ["<a/>"]))
+        """,
+    )
+    assert said.splitlines() == [
+        "[{1: '__main__.py'}]",
+        "[6]",
+        "[1548008755920] [(55, 7)]",
+        "[(3, '__main__', '__main__')]",
+        "['a']",
+    ]
+
+
+def test_items_are_sent_as_what_a_function_uses(folder: Path) -> None:
+    (folder / "shapes.py").write_text("class Square:\n    side = 3\n")
+    said = python(
+        folder,
+        """
+        import functools, math, shapes, windrow
+        def twice(x):
+            return 2 * x
+        def power(x, of):
+            return x ** of
+        print(windrow.map(lambda f: f(4), [twice, functools.partial(power, of=3), math.sqrt]))
+        print(windrow.map(lambda one: one.side, [shapes.Square()]))
+        """,
+    )
+    assert said == "[8, 64, 2.0]\n[3]\n"
+
+
 def test_paths_tables_and_outputs(folder: Path) -> None:
     (folder / "data").mkdir()
     for number in range(7):
@@ -173,6 +232,22 @@ def test_the_same_call_continues_after_a_kill(folder: Path) -> None:
         ("def make(n):\n    return lambda x: x + n\nwindrow.map(make(1), [1])", "keeps variables of that one (n)"),
         ("import threading; lock = threading.Lock()\nwindrow.map(lambda x: lock, [1])", "lock cannot be sent"),
         ("class A: pass\na = A()\nwindrow.map(lambda x: a, [1])", "its class is defined in this session"),
+        (
+            "class A: pass\nwindrow.map(lambda x: A(), [1])",
+            "A cannot be sent to the workers: it is defined in this session",
+        ),
+        (
+            "class A: pass\nL = [A()]\nwindrow.map(lambda x: L, [1])",
+            "L cannot be sent to the workers: the class A in it is",
+        ),
+        (
+            "import collections\nP = collections.namedtuple('P', 'x')\nwindrow.map(lambda p: p.x, [P(1)])",
+            "Item 0, of type P, cannot be sent to the workers: its class is defined in this session",
+        ),
+        (
+            "import enum\nclass E(enum.Enum):\n    A = 1\nwindrow.map(str, [[E.A]])",
+            "Item 0, of type list, cannot be sent to the workers: the class E in it is defined in this session",
+        ),
         ("windrow.map(3, [1])", "3 cannot be called"),
         ("windrow.map(len, [open('own.py')])", "Item 0, of type TextIOWrapper, cannot be sent"),
         ("windrow.map(len, 'nope')", '"nope" does not exist'),

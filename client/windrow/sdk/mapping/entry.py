@@ -5,8 +5,10 @@ in the Python of scripts.
 from __future__ import annotations
 
 import base64
+import functools
 import importlib
 import importlib.util
+import io
 import json
 import marshal
 import os
@@ -25,6 +27,10 @@ os.environ["WINDROW_MAP_WORKER"] = "1"
 
 told: dict[str, Any]
 function: Callable[[Any], Any]
+made: dict[str, Any] = {}
+"""The values of parts, by id."""
+spaces: dict[str, dict[str, Any]] = {}
+"""The global variables of functions that were sent by their code, by module."""
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -40,7 +46,11 @@ def init() -> None:
             f"The function was sent as it stands in memory, by Python {told['python']}, and this is Python "
             f"{sys.version.split()[0]}. Put it into a module, or let both be the same Python"
         )
-    function = load(told["function"], {})
+    for number, space in told["globals"].items():
+        spaces[number] = {"__builtins__": __builtins__, "__name__": space["name"]}
+    function = unpickled(told["function"])
+    for number, space in told["globals"].items():
+        fill(spaces[number], space)
 
 
 def run(mini_batch: Any, mini_batch_context: Any) -> list[Any]:
@@ -62,7 +72,7 @@ def items_of(mini_batch: Any, first: int) -> Iterator[tuple[int, Any]]:
     """The items of a mini-batch, each with its number among all. `first`: that of the first one."""
     if told["items"] == "pickled":
         for index, text in mini_batch[["index", "item"]].itertuples(index=False, name=None):
-            yield int(index), base64.b64decode(text)
+            yield int(index), text
     elif told["items"] == "paths":
         yield from enumerate(mini_batch, first)
     else:
@@ -74,7 +84,7 @@ def call(packed: Any) -> tuple[Any, Any]:
     failure = None
     for _ in range(told["tries"]):
         try:
-            item = pickle.loads(packed) if told["items"] == "pickled" else packed
+            item = unpickled(packed) if told["items"] == "pickled" else packed
             return function(item), None
         except Exception as error:
             failure = failure_of(error)
@@ -108,20 +118,37 @@ def note(index: int, failure: dict[str, str]) -> None:
         file.write(json.dumps({"index": index, **failure}) + "\n")
 
 
-def load(spec: dict[str, Any], made: dict[str, Any]) -> Any:
-    """A value as `sending` describes it."""
-    kind = spec["kind"]
-    if kind == "module":
-        return importlib.import_module(spec["name"])
-    if kind == "pickle":
-        return pickle.loads(base64.b64decode(spec["data"]))
-    if spec["id"] in made:
-        return made[spec["id"]]
-    names: dict[str, Any] = {"__builtins__": __builtins__, "__name__": "windrow_map_function"}
-    code = marshal.loads(base64.b64decode(spec["code"]))
-    found = made[spec["id"]] = types.FunctionType(code, names, spec["name"])
-    found.__defaults__ = pickle.loads(base64.b64decode(spec["defaults"]))
-    found.__kwdefaults__ = pickle.loads(base64.b64decode(spec["kwdefaults"]))
-    for name, value in spec["globals"].items():
-        names[name] = load(value, made)
+class Unpickler(pickle.Unpickler):
+    """Reads what `sending` has pickled: values, and parts by their ids."""
+
+    def persistent_load(self, part: str) -> Any:
+        """The value of a part, made once."""
+        if part not in made:
+            made[part] = make(told["parts"][part])
+        return made[part]
+
+
+def unpickled(text: str) -> Any:
+    """A value that was sent."""
+    return Unpickler(io.BytesIO(base64.b64decode(text))).load()
+
+
+def make(part: dict[str, Any]) -> Any:
+    """The value of a part."""
+    if part["kind"] == "module":
+        return importlib.import_module(part["name"])
+    if part["kind"] == "cached":
+        return functools.lru_cache(part["maxsize"], part["typed"])(unpickled(part["function"]))
+    code = marshal.loads(base64.b64decode(part["code"]))
+    found = types.FunctionType(code, spaces[part["globals"]], part["name"])
+    found.__defaults__ = unpickled(part["defaults"])
+    found.__kwdefaults__ = unpickled(part["kwdefaults"])
     return found
+
+
+def fill(names: dict[str, Any], space: dict[str, Any]) -> None:
+    """Gives functions the global variables that they use."""
+    for module in space["imports"]:
+        importlib.import_module(module)
+    for name, text in space["values"].items():
+        names[name] = unpickled(text)

@@ -20,7 +20,7 @@ from windrow.embedded import state_folder
 from windrow.errors import JobFailed, UsageError
 from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job
-from windrow.sdk.mapping.sending import Sent, send
+from windrow.sdk.mapping.sending import Sender
 from windrow.sdk.run import Run, run
 from windrow.spec.one_line.inputs import read_inputs
 from windrow.spec.one_line.job_file import make_job_file
@@ -118,15 +118,16 @@ def map(
         rate_limit = rate_limit if "item" in rate_limit else rate_limit.replace("/", " items/", 1)
         mini_batch_size = mini_batch_size or 1
     state = state_folder.default() if state is None else state
-    sent = send(function)
+    sender = Sender()
+    sent = sender.function(function)
     slots = workers or len(os.sched_getaffinity(0))
-    call = _Call(sent, _name(function), os.path.abspath(os.fspath(state)), output, slots)
+    call = _Call(_name(function), os.path.abspath(os.fspath(state)), output, slots)
     if isinstance(items, (str, os.PathLike)):
         typed, count = os.fspath(items), None
         (first, *_) = read_inputs([typed], "auto", os.getcwd())
         kind, size = "paths" if first.is_list else "rows", mini_batch_size
     else:
-        packed = _packed(items)
+        packed = _packed(sender, items)
         if not packed and output is None:
             return []
         if not packed:
@@ -135,7 +136,7 @@ def map(
         wanted = MINI_BATCHES_PER_WORKER * slots
         total = sum(map_length(line) for line in packed)
         size = mini_batch_size or min(BYTES_MAX, max(1, total // wanted))
-    call.write_code(kind, max_retries + 1)
+    call.write_code(sender, sent, kind, max_retries + 1)
     # So that each row has its number among all.
     arguments = ("--exact_row_index", "True") if kind == "rows" else ()
     made = make_job_file(
@@ -180,10 +181,9 @@ def map_length(line: str) -> int:
 class _Call:
     """The folder of one function and output."""
 
-    def __init__(self, sent: Sent, name: str, state: str, output: str | os.PathLike[str] | None, slots: int) -> None:
+    def __init__(self, name: str, state: str, output: str | os.PathLike[str] | None, slots: int) -> None:
         place = "" if output is None else os.path.abspath(os.fspath(output))
         digest = hashlib.sha256(f"{name}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()
-        self._sent = sent
         self._is_list = output is None
         self.folder = os.path.join(state_folder.prepare(state), FOLDER, f"{name}-{digest[:12]}")
         self.code = os.path.join(self.folder, "code")
@@ -200,22 +200,24 @@ class _Call:
             _write(self._items, content)
         return self._items
 
-    def write_code(self, kind: str, tries: int) -> None:
-        """Rewrite the code folder."""
+    def write_code(self, sender: Sender, function: str, kind: str, tries: int) -> None:
+        """Rewrite the code folder. `function`: as the sender has sent it."""
         shutil.rmtree(self.code, ignore_errors=True)
         told = {
             "items": kind,
             "rows": not self._is_list,
             "tries": tries,
             "failures": self._failures,
-            "function": self._sent.spec,
-            "magic": self._sent.magic,
-            "python": sys.version.split()[0] if self._sent.magic else "",
+            "function": function,
+            "parts": sender.parts,
+            "globals": sender.globals,
+            "magic": sender.magic,
+            "python": sys.version.split()[0] if sender.magic else "",
         }
         _write(os.path.join(self.code, "windrow_map.json"), json.dumps(told, sort_keys=True).encode())
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry.py"), "rb") as entry:
             _write(os.path.join(self.code, ENTRY), entry.read())
-        for name, path in self._sent.files.items():
+        for name, path in sender.files.items():
             with open(path, "rb") as file:
                 _write(os.path.join(self.code, name), file.read())
 
@@ -280,18 +282,8 @@ class _Call:
                 os.unlink(path)
 
 
-def _packed(items: Iterable[Any]) -> list[str]:
-    lines: list[str] = []
-    for index, item in enumerate(items):
-        try:
-            data = pickle.dumps(item, 4)
-        except Exception as error:
-            raise UsageError(
-                f"Item {index}, of type {type(item).__name__}, cannot be sent to the workers: it cannot be pickled "
-                f"({error}). Give the function what the item can be made of: a path, a number, a text."
-            ) from error
-        lines.append(json.dumps({"index": index, "item": base64.b64encode(data).decode()}))
-    return lines
+def _packed(sender: Sender, items: Iterable[Any]) -> list[str]:
+    return [json.dumps({"index": index, "item": sender.item(index, item)}) for index, item in enumerate(items)]
 
 
 def _name(function: Any) -> str:

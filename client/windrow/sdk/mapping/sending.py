@@ -2,70 +2,124 @@
 
 A function of `__main__` (a script, a notebook, `python -c`) has no module that a worker could import without running
 the program again. Its code goes along, and the names that it uses: modules by their name, functions in the same way,
-values pickled. Pickle alone refuses such functions, and sources are not always there.
+values pickled. Pickle alone refuses such functions, and sources are not always there. Items are sent like such values.
 """
 
 from __future__ import annotations
 
 import base64
 import dis
+import functools
 import importlib.util
+import io
 import marshal
 import os
 import pickle
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from windrow.errors import UsageError
 
 _MARSHAL = 2
 """The last version without references between objects: equal code gives equal bytes, and the same run."""
+_PICKLE = 4
 
 _FILE_BYTES_MAX = 16 * 1024 * 1024
 
+_PLAIN = frozenset((bool, bytes, dict, float, int, list, set, str, tuple, type(None)))
+"""Types of values that are never parts: most values, which are told apart quickly."""
+_CACHED = type(functools.lru_cache(lambda: None))
+"""Of functions with `functools.lru_cache`."""
+_ADVICE = "Make it inside the function, or put the function into a module that makes it."
 
-class Sent(NamedTuple):
-    """`spec`: what `entry.load` makes the function of. `files`: those that go along, by path below the code folder.
-    `magic`: the Python whose code is in it; "" if there is none.
+
+class Sender:
+    """Makes texts of the function and the items, of which `entry.unpickled` makes them again.
+
+    What pickle alone refuses, or finds by the name of a module that workers do not have, becomes one of the `parts`:
+    modules, functions by their code, and their caches. `globals`: those that functions use, each once, so that
+    functions share them as they do here. `files`: those that go along, by path below the code folder.
     """
 
-    spec: dict[str, Any]
-    files: dict[str, str]
-    magic: str
-
-
-def send(function: Any) -> Sent:
-    """Describe a function for the workers. Raises UsageError, saying why it cannot be sent and what to do."""
-    if not callable(function):
-        raise UsageError(f"windrow.map calls a function for each item; {function!r} cannot be called.")
-    sender = _Sender()
-    spec = sender.value(function, _named(function))
-    return Sent(spec, sender.files, importlib.util.MAGIC_NUMBER.hex() if sender.by_code else "")
-
-
-def _named(function: Any) -> str:
-    return str(getattr(function, "__qualname__", None) or type(function).__name__)
-
-
-class _Sender:
     def __init__(self) -> None:
+        self.parts: dict[str, dict[str, Any]] = {}
+        self.globals: dict[str, dict[str, Any]] = {}
         self.files: dict[str, str] = {}
-        self.by_code = False
-        self._ids: dict[int, str] = {}
+        self._ids: dict[int, tuple[str, Any]] = {}
+        self._globals_ids: dict[int, str] = {}
+        self._taken: set[str] = set()
 
-    def value(self, value: Any, name: str) -> dict[str, Any]:
-        """Describe a value that the function uses under a name."""
+    @property
+    def magic(self) -> str:
+        """The Python whose code is in the parts; "" if there is none."""
+        by_code = any(part["kind"] == "function" for part in self.parts.values())
+        return importlib.util.MAGIC_NUMBER.hex() if by_code else ""
+
+    def function(self, function: Any) -> str:
+        """Send what is called for each item. Raises UsageError, saying why it cannot be sent and what to do."""
+        if not callable(function):
+            raise UsageError(f"windrow.map calls a function for each item; {function!r} cannot be called.")
+        return self._value(function, _named(function))
+
+    def item(self, index: int, item: Any) -> str:
+        """Send an item. Raises UsageError, as `function` does."""
+        advice = "Give the function what the item can be made of: a path, a number, a text."
+        return self._value(item, f"Item {index}, of type {type(item).__name__},", advice)
+
+    def _value(self, value: Any, name: str, advice: str = _ADVICE) -> str:
+        file = io.BytesIO()
+        try:
+            _Pickler(file, self._part).dump(value)
+        except UsageError:
+            raise
+        except _ClassOfProgram as error:
+            found = error.found
+            what = (
+                "it" if value is found else "its class" if type(value) is found else f"the class {_named(found)} in it"
+            )
+            raise UsageError(
+                f"{name} cannot be sent to the workers: {what} is defined in this session or program, which workers "
+                "do not run. Put the class into a module (a .py file), and import it."
+            ) from None
+        except Exception as error:
+            raise UsageError(
+                f"{name} cannot be sent to the workers: it cannot be pickled ({error}). {advice}"
+            ) from error
+        return _text(file.getvalue())
+
+    def _part(self, value: Any) -> str | None:
+        """The id of the part that a value is; None if it is pickled."""
+        if type(value) in _PLAIN:
+            return None
+        if id(value) in self._ids:
+            return self._ids[id(value)][0]
         if isinstance(value, types.ModuleType):
             self._take_along(value.__name__)
-            return {"kind": "module", "name": value.__name__}
+            return self._add(value, {"kind": "module", "name": value.__name__})
         if isinstance(value, types.FunctionType) and not _is_importable(value):
             return self._function(value)
-        return {"kind": "pickle", "data": self._pickled(value, name)}
+        if isinstance(value, _CACHED) and not _is_importable(value):
+            part: dict[str, Any] = {"kind": "cached", **value.cache_parameters()}
+            found = self._add(value, part)
+            part["function"] = self._value(value.__wrapped__, _named(value))
+            return found
+        if isinstance(value, (type, types.FunctionType, _CACHED)):
+            if value.__module__ == "__main__":
+                raise _ClassOfProgram(value)
+            self._take_along(value.__module__)
+        return None
 
-    def _function(self, function: types.FunctionType) -> dict[str, Any]:
+    def _add(self, value: Any, part: dict[str, Any]) -> str:
+        found = str(len(self.parts))
+        # The value is kept, so that no other one gets its id.
+        self._ids[id(value)] = (found, value)
+        self.parts[found] = part
+        return found
+
+    def _function(self, function: types.FunctionType) -> str:
         name = _named(function)
         if function.__closure__:
             kept = ", ".join(function.__code__.co_freevars)
@@ -74,43 +128,38 @@ class _Sender:
                 f"one ({kept}). Define it at the top level, and give it what it needs as part of the items or as a "
                 "global variable."
             )
-        if id(function) in self._ids:
-            return {"kind": "code", "id": self._ids[id(function)]}
-        self.by_code = True
-        self._ids[id(function)] = f"{len(self._ids)}"
-        used = {}
-        for word in sorted(set(_globals_of(function.__code__))):
-            if word in function.__globals__:
-                used[word] = self.value(function.__globals__[word], word)
-        return {
-            "kind": "code",
-            "id": self._ids[id(function)],
-            "name": function.__name__,
-            "code": _text(marshal.dumps(_without_place(function.__code__), _MARSHAL)),
-            "defaults": self._pickled(function.__defaults__, f"the defaults of {name}"),
-            "kwdefaults": self._pickled(function.__kwdefaults__, f"the defaults of {name}"),
-            "globals": used,
-        }
+        part: dict[str, Any] = {"kind": "function", "name": function.__name__}
+        found = self._add(function, part)
+        part["code"] = _text(marshal.dumps(_without_place(function.__code__), _MARSHAL))
+        part["defaults"] = self._value(function.__defaults__, f"the defaults of {name}")
+        part["kwdefaults"] = self._value(function.__kwdefaults__, f"the defaults of {name}")
+        part["globals"] = self._globals(function)
+        return found
 
-    def _pickled(self, value: Any, name: str) -> str:
-        try:
-            data = pickle.dumps(value, 4)
-        except Exception as error:
-            raise UsageError(
-                f"{name} cannot be sent to the workers: {type(value).__name__} cannot be pickled ({error}). Make it "
-                "inside the function, or put the function into a module that makes it."
-            ) from error
-        if b"__main__" in data:
-            raise UsageError(
-                f"{name} cannot be sent to the workers: its class is defined in this session or program, which workers "
-                "do not run. Put the class into a module (a .py file), and import it."
-            )
-        for module in _modules_in(value):
-            self._take_along(module)
-        return _text(data)
+    def _globals(self, function: types.FunctionType) -> str:
+        """Send the global variables that a function uses; return the id of those of its module."""
+        held = function.__globals__
+        found = self._globals_ids.setdefault(id(held), str(len(self._globals_ids)))
+        space = self.globals.setdefault(found, {"name": held.get("__name__"), "imports": [], "values": {}})
+        values = space["values"]
+        codes = list(_codes_in(function.__code__))
+        for word in sorted({word for code in codes for word in _globals_of(code)}):
+            if word not in held or word in values or word == "__name__":
+                continue
+            values[word] = ""  # a function may use itself
+            values[word] = self._value(held[word], word)
+        attributes = {name for code in codes for name in code.co_names}
+        for module in [held[word] for word in values if isinstance(held[word], types.ModuleType)]:
+            for name in _submodules(module, attributes):
+                self._take_along(name)
+                space["imports"] = sorted({*space["imports"], name})
+        return found
 
     def _take_along(self, module: str) -> None:
         """Take the files of a module along, if it is a user's own and not installed."""
+        if module in self._taken:
+            return
+        self._taken.add(module)
         top = sys.modules.get(module.partition(".")[0])
         file = getattr(top, "__file__", None)
         if file is None or module == "__main__" or _is_installed(file):
@@ -130,6 +179,39 @@ class _Sender:
                 self.files[os.path.relpath(path, root)] = path
 
 
+class _ClassOfProgram(Exception):
+    """A class of `__main__` is to be pickled, which no worker could find."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, part: Callable[[Any], str | None]) -> None:
+        super().__init__(file, _PICKLE)
+        self._part = part
+
+    def persistent_id(self, value: Any) -> str | None:
+        return self._part(value)
+
+
+def _named(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__name__)
+
+
+def _submodules(module: types.ModuleType, attributes: set[str]) -> list[str]:
+    """The imported submodules of a module that code may reach by attributes: `import xml.dom` makes only `xml` known
+    to it.
+    """
+    begin = f"{module.__name__}."
+    return [
+        name
+        for name in list(sys.modules)
+        if name.startswith(begin) and attributes.issuperset(name[len(begin) :].split("."))
+    ]
+
+
 def _sources(folder: str) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
@@ -139,8 +221,8 @@ def _sources(folder: str) -> Iterator[str]:
                 yield path
 
 
-def _is_importable(function: types.FunctionType) -> bool:
-    """Whether importing its module gives this function."""
+def _is_importable(function: Any) -> bool:
+    """Whether importing its module gives this function, or cache of a function."""
     module = sys.modules.get(function.__module__ or "")
     if module is None or function.__module__ == "__main__" or getattr(module, "__file__", None) is None:
         return False
@@ -156,20 +238,18 @@ def _is_installed(file: str) -> bool:
     return any(path.startswith(os.path.join(place, "")) for place in places) or "site-packages" in path.split(os.sep)
 
 
-def _modules_in(value: Any) -> Iterator[str]:
-    for one in (value, type(value), getattr(value, "func", None)):
-        module = getattr(one, "__module__", None)
-        if isinstance(module, str):
-            yield module
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of what is defined in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes_in(inner)
 
 
 def _globals_of(code: types.CodeType) -> Iterator[str]:
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and isinstance(instruction.argval, str):
             yield instruction.argval
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from _globals_of(inner)
 
 
 def _without_place(code: types.CodeType) -> types.CodeType:
