@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing costs 4 ms on the way to the first run()
 if TYPE_CHECKING:
-    from windrow.errors import JobFailed, WindrowError
+    from windrow.errors import JobFailed, UsageError, WindrowError
     from windrow.sdk.asset import Asset
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, JobState
@@ -29,6 +29,7 @@ __all__ = [
     "JobState",
     "Node",
     "Run",
+    "UsageError",
     "WindrowError",
     "__version__",
     "map",
@@ -45,6 +46,7 @@ _LAZY = {
     "JobState": "windrow.sdk.job",
     "Node": "windrow.sdk.node",
     "Run": "windrow.sdk.run",
+    "UsageError": "windrow.errors",
     "WindrowError": "windrow.errors",
     "map": "windrow.sdk.mapping.map",
     "run": "windrow.sdk.run",

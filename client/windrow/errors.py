@@ -28,7 +28,14 @@ class WindrowError(Exception):
 
 
 class UsageError(WindrowError):
-    """The call itself is wrong: an option, an address, a folder."""
+    """The call itself is wrong: an argument, an option, an address, a folder.
+
+    Example:
+        try:
+            windrow.map(parse, texts, workers=0)
+        except windrow.UsageError as error:
+            print(error)
+    """
 
     exit_code = 2
 

@@ -194,7 +194,7 @@ def test_a_changed_run_raises(workspace: Workspace) -> None:
     run.kill()
     run.communicate()
     workspace.write(["a", "wait"], max_retries=1)
-    with pytest.raises(RunChanged, match="--keep-rows"):
+    with pytest.raises(RunChanged, match="\n  keep_rows=True  finish that run"):
         windrow.run(workspace.job_file, state=workspace.state)
 
 

@@ -63,11 +63,14 @@ def test_functions_of_a_module_and_of_a_cell(folder: Path) -> None:
             return [inner(value) + more for value in range(x)], math.sqrt(x)
         print(windrow.map(work, range(50)) == [2 * x + 1 for x in range(50)])
         print(windrow.map(cell, iter([0, 4])))
+        names = set()
         print(windrow.map(lambda text: work(len(text)), ["a", "bb"], workers=1))
+        windrow.map(work, [1], retry_delay=1, on_progress=lambda job: names.add((job.display_name, job.steps[0].name)))
+        print(names)
         print(windrow.map(len, []))
         """,
     )
-    assert said == "True\n[([], 0.0), ([1, 11, 21, 31], 2.0)]\n[3, 5]\n[]\n"
+    assert said == "True\n[([], 0.0), ([1, 11, 21, 31], 2.0)]\n[3, 5]\n{('work', 'work')}\n[]\n"
 
 
 def test_what_a_function_uses_reaches_the_workers_as_it_is(folder: Path) -> None:

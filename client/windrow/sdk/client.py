@@ -29,7 +29,7 @@ from windrow.rpc.connection import Connection, Patience
 from windrow.rpc.contexts import Access, find_access
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import job_service_pb2_grpc
-from windrow.sdk.job import Job, StepReason, job_from_message, moment_of, no_work
+from windrow.sdk.job import Job, StepReason, id_of, job_from_message, moment_of, no_work
 from windrow.sdk.master import Master
 from windrow.sdk.node import Node, node_from_message
 from windrow.sdk.results import RowsFile, download_outputs, need_succeeded, read_frame, rows_file, rows_of
@@ -66,7 +66,7 @@ class Client:
     """A connection to a master. Several threads may share it. Close it, or use it as a context manager.
 
     Calls survive a restart of the master: they are repeated, without harm, until the master has not answered for
-    `patience_s` seconds. Every foreseeable error is a `WindrowError`.
+    `patience_s` seconds. Every foreseeable error is a `WindrowError`. A job is named by its id, or by its `Job`.
 
     Example:
         with windrow.Client("127.0.0.1:8470") as client:
@@ -110,11 +110,11 @@ class Client:
                 "Which master? Give its address (host:port or unix:/path), set WINDROW_MASTER, use a context "
                 "(windrow context use NAME), or give a state folder."
             )
-        self.connection = Connection(access.address, patience_s=patience_s, access=access)
+        self._connection = Connection(access.address, patience_s=patience_s, access=access)
         if state is not None:
             # Without the client itself, which would otherwise live on when nobody holds it any more.
-            self.connection.why_gone = partial(private.why_gone, self.connection)
-        self._stub = job_service_pb2_grpc.JobServiceStub(self.connection.channel)
+            self._connection.why_gone = partial(private.why_gone, self._connection)
+        self._stub = job_service_pb2_grpc.JobServiceStub(self._connection.channel)
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -127,9 +127,19 @@ class Client:
         self.close()
 
     @property
+    def connection(self) -> Connection:
+        """The connection of all calls. Raises UsageError once the client is closed."""
+        if self._connection.closed:
+            raise UsageError(
+                "This client is closed, so it answers nothing more. Make a new windrow.Client, or call it before the "
+                "end of its `with` block."
+            )
+        return self._connection
+
+    @property
     def address(self) -> str:
         """The master's address."""
-        return self.connection.address
+        return self._connection.address
 
     @property
     def state(self) -> str | None:
@@ -160,7 +170,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection, and the private master if there is one. May be called again."""
-        self.connection.close()
+        self._connection.close()
         if self._private is not None:
             self._private.close()
 
@@ -236,7 +246,7 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         weight: int = 1,
-        since: str = "",
+        since: str | Job = "",
         code_change: str = "ask",
         on_upload: OnUpload = lambda moment: None,
         on_code_change: Callable[[str], str] = lambda told: "ask",
@@ -251,15 +261,16 @@ class Client:
         or "ask" `on_code_change`, which is told what has changed and returns one of these; "ask" again is a refusal.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
-        from windrow.sdk.code_change import checked, submit_as_chosen
+        from windrow.sdk.arguments import check_choice
+        from windrow.sdk.code_change import CHOICES, submit_as_chosen
 
-        choice = checked(code_change)
+        check_choice("code_change", code_change, CHOICES)
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
         if since:
             from windrow.sdk.earlier_jobs import taking_over
 
-            effective = taking_over(self, effective, since)
-        return submit_as_chosen(self.submit_effective, effective, choice, on_code_change)
+            effective = taking_over(self, effective, id_of(since))
+        return submit_as_chosen(self.submit_effective, effective, code_change, on_code_change)
 
     def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
         """Read and check a job file against the datastores and registry of this master. Nothing is submitted.
@@ -323,8 +334,11 @@ class Client:
         """Read a job file as `load_job` does, and check nothing yet. `sets_folder`: where relative paths in `sets`
         begin [default: at the file].
         """
+        from windrow.sdk.arguments import check_path, check_texts
         from windrow.spec.load import read_job
 
+        check_path("job_file", job_file)
+        check_texts("sets", sets)
         master = self.master()
         return read_job(
             job_file,
@@ -397,7 +411,7 @@ class Client:
 
     def retry(
         self,
-        job_id: str,
+        job_id: str | Job,
         job: str | os.PathLike[str] | LoadedJob | None = None,
         *,
         sets: Sequence[str] = (),
@@ -409,6 +423,7 @@ class Client:
         retries apply from now on. If None, the job stays as it was. Raises NotFound, RequestRefused (JOB_NOT_ENDED,
         NOTHING_TO_RETRY, JOB_INVALID), and what `submit` raises.
         """
+        job_id = id_of(job_id)
         generation = self.get(job_id).generation
         document = b""
         if job is not None:
@@ -422,9 +437,9 @@ class Client:
         request = pb.RetryJobRequest(job_id=job_id, generation=generation, document=document)
         return job_from_message(self.connection.call(self._stub.RetryJob, request).job)
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str | Job) -> Job:
         """The current state of a job. Raises NotFound."""
-        return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id)).job)
+        return job_from_message(self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=id_of(job_id))).job)
 
     def find(self, name: str) -> Job:
         """The job that a user means by its name, an unambiguous beginning of it, or `last`, the newest one.
@@ -435,18 +450,18 @@ class Client:
 
         return find(self, name)
 
-    def document(self, job_id: str) -> dict[str, Any]:
+    def document(self, job_id: str | Job) -> dict[str, Any]:
         """The effective job as it was submitted (docs/contracts.md, section 1). Raises NotFound."""
-        answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=job_id))
+        answer = self.connection.call(self._stub.GetJob, pb.GetJobRequest(job_id=id_of(job_id)))
         document: dict[str, Any] = json.loads(answer.document)
         return document
 
-    def explain(self, job_id: str) -> list[StepReason]:
+    def explain(self, job_id: str | Job) -> list[StepReason]:
         """Return the reason for the current state of each step, in the order of the steps. Raises NotFound."""
-        answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=job_id))
+        answer = self.connection.call(self._stub.ExplainJob, pb.ExplainJobRequest(job_id=id_of(job_id)))
         return [StepReason(reason.step, reason.code, reason.message, reason.brief) for reason in answer.reasons]
 
-    def why_no_work(self, job_id: str) -> str:
+    def why_no_work(self, job_id: str | Job) -> str:
         """Why no node takes work of a job, and what to check; empty if one does. Raises NotFound."""
         return no_work(self.explain(job_id))
 
@@ -455,16 +470,19 @@ class Client:
         for page in self.connection.pages(self._stub.ListJobs, pb.ListJobsRequest()):
             yield from map(job_from_message, page.jobs)
 
-    def cancel(self, job_id: str) -> Job:
+    def cancel(self, job_id: str | Job) -> Job:
         """Cancel a job. One that has ended stays as it is. Raises NotFound."""
-        return job_from_message(self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=job_id)).job)
+        return job_from_message(
+            self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=id_of(job_id))).job
+        )
 
-    def progress(self, job_id: str, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
+    def progress(self, job_id: str | Job, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
         """Yield the job now and at each change (at most ten per second), until it has ended or is paused.
 
         Survives restarts of the master. Raises NotFound, UsageError if nothing runs the job, and DeadlinePassed after
         `timeout_s`.
         """
+        job_id = id_of(job_id)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         patience = Patience(self.connection)
         attached = not self.runs_nothing
@@ -498,12 +516,15 @@ class Client:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None, check: bool = True, progress: bool = True) -> Job:
+    def wait(
+        self, job_id: str | Job, *, timeout_s: float | None = None, check: bool = True, progress: bool = True
+    ) -> Job:
         """Wait until a job has ended or is paused (its `message` says why), and return it.
 
         `check`: raise JobFailed if it failed or was cancelled. `progress`: show a bar on a terminal, or a card in a
         notebook. Raises NotFound, DeadlinePassed.
         """
+        job_id = id_of(job_id)
         from windrow.sdk.progress_bar import open_bar
 
         job = None
@@ -522,22 +543,25 @@ class Client:
             need_good_end(job, self._options())
         return job
 
-    def logs(self, job_id: str, *, step: str = "", node: str = "", mini_batch: int | None = None) -> list[LogFile]:
+    def logs(
+        self, job_id: str | Job, *, step: str = "", node: str = "", mini_batch: int | None = None
+    ) -> list[LogFile]:
         """The log files of a job, by path.
 
         `step`, `node`: only of these. `mini_batch`: only of workers that ran it. Raises NotFound.
         """
         if mini_batch is not None and not 0 <= mini_batch < 1 << 63:
             return []  # not the number of a mini-batch
-        request = pb.ListLogsRequest(job_id=job_id, step_name=step, node_id=node, mini_batch_index=mini_batch)
+        request = pb.ListLogsRequest(job_id=id_of(job_id), step_name=step, node_id=node, mini_batch_index=mini_batch)
         pages = self.connection.pages(self._stub.ListLogs, request)
         return [LogFile(file.path, file.length) for page in pages for file in page.files]
 
-    def read_log(self, job_id: str, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+    def read_log(self, job_id: str | Job, path: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
         """Yield a log file from an offset, in chunks; with `follow`, as it grows, until the job has ended.
 
         Raises NotFound.
         """
+        job_id = id_of(job_id)
         patience = Patience(self.connection)
         attached = follow and not self.runs_nothing
         while True:
@@ -556,7 +580,7 @@ class Client:
 
     def mini_batches(
         self,
-        job_id: str,
+        job_id: str | Job,
         *,
         step: str | None = None,
         state: str | Sequence[str] = (),
@@ -571,28 +595,29 @@ class Client:
         results than items). `newest_first`: sort by start time, newest first, without those that never started. Raises
         NotFound, and UsageError for an unknown state or cause.
         """
+        job_id = id_of(job_id)
         from windrow.sdk.mini_batch import list_request, mini_batch_from_message
 
         request = list_request(job_id, step, state, cause, newest_first, page_size)
         for page in self.connection.pages(self._stub.ListMiniBatches, request):
             yield from map(mini_batch_from_message, page.mini_batches)
 
-    def mini_batch(self, job_id: str, index: int, *, step: str | None = None) -> MiniBatchDetails:
+    def mini_batch(self, job_id: str | Job, index: int, *, step: str | None = None) -> MiniBatchDetails:
         """One mini-batch with all its attempts. `step` may be left out if the job has only one. Raises NotFound."""
         from windrow.sdk.mini_batch import details_from_message
 
-        request = pb.GetMiniBatchRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        request = pb.GetMiniBatchRequest(job_id=id_of(job_id), step_name=step or "", mini_batch_index=_index(index))
         return details_from_message(self.connection.call(self._stub.GetMiniBatch, request))
 
-    def replay(self, job_id: str, index: int, *, step: str | None = None) -> pb.GetReplayResponse:
+    def replay(self, job_id: str | Job, index: int, *, step: str | None = None) -> pb.GetReplayResponse:
         """All that a replay of a mini-batch needs, as the protocol has it. Raises NotFound, RequestRefused
         (REPLAY_IMPOSSIBLE)."""
-        request = pb.GetReplayRequest(job_id=job_id, step_name=step or "", mini_batch_index=_index(index))
+        request = pb.GetReplayRequest(job_id=id_of(job_id), step_name=step or "", mini_batch_index=_index(index))
         return self.connection.call(self._stub.GetReplay, request)
 
-    def report(self, job_id: str) -> dict[str, Any]:
+    def report(self, job_id: str | Job) -> dict[str, Any]:
         """The figures of a job as of now (docs/contracts.md, section 6). Raises NotFound."""
-        request = pb.GetJobReportRequest(job_id=job_id)
+        request = pb.GetJobReportRequest(job_id=id_of(job_id))
         answer = self.connection.call(self._stub.GetJobReport, request, timeout_s=REPORT_TIMEOUT_S)
         document: dict[str, Any] = json.loads(answer.document)
         return document
@@ -603,7 +628,7 @@ class Client:
 
         download_artifact(self.connection, digest, target)
 
-    def results(self, job_id: str, output: str | None = None) -> Iterator[str]:
+    def results(self, job_id: str | Job, output: str | None = None) -> Iterator[str]:
         """The rows of a finished job, in order, without line ends.
 
         `output`: a pipeline output or `step.output`; by default the only one that holds rows. Bytes that are not UTF-8
@@ -613,7 +638,7 @@ class Client:
         place, chunks = self._read_rows(job_id, output)
         return rows_of(chunks, place)
 
-    def to_dataframe(self, job_id: str, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
+    def to_dataframe(self, job_id: str | Job, output: str | None = None, **read_csv: Any) -> pd.DataFrame:
         """The rows of a finished job as a DataFrame, read with the separator that the job wrote them with.
 
         `read_csv`: keyword arguments of `pandas.read_csv` that override. Raises as `results` does.
@@ -622,7 +647,7 @@ class Client:
         return read_frame(chunks, place, read_csv)
 
     def committed_rows(
-        self, job_id: str, step: str | None = None, *, as_committed: bool = False, follow: bool = False
+        self, job_id: str | Job, step: str | None = None, *, as_committed: bool = False, follow: bool = False
     ) -> Iterator[str]:
         """The rows of a job that are committed, without line ends, also while it runs.
 
@@ -639,7 +664,7 @@ class Client:
         for found in rows.follow() if follow else rows.read():
             yield from rows.rows(found)
 
-    def query(self, job_id: str, sql: str, step: str | None = None) -> pd.DataFrame:
+    def query(self, job_id: str | Job, sql: str, step: str | None = None) -> pd.DataFrame:
         """The answer to an SQL query over the committed rows of a job, also while it runs.
 
         The table `rows` holds those of `step`, by default of the only one that gathers rows; each such step has a table
@@ -648,6 +673,7 @@ class Client:
         Example:
             client.query("digits-20260501-101500-ab12", "select digit, count(*) from rows group by digit")
         """
+        job_id = id_of(job_id)
         import pandas as pd
 
         from windrow.sdk.row_query import RowQuery, query_rows
@@ -657,8 +683,9 @@ class Client:
             answer, _ = query_rows(open_rows, self.document(job_id), job_id, step, database, sql)
             return pd.DataFrame([row for page in answer.pages for row in page], columns=answer.columns)
 
-    def open_rows(self, job_id: str, step: str | None = None, *, as_committed: bool = False) -> CommittedRows:
+    def open_rows(self, job_id: str | Job, step: str | None = None, *, as_committed: bool = False) -> CommittedRows:
         """As `committed_rows`, by mini-batch, with the header and how far the rows are committed."""
+        job_id = id_of(job_id)
         from windrow.sdk.committed_rows import CommittedRows, rows_step
 
         found = rows_step(job_id, self.document(job_id), step)
@@ -666,7 +693,7 @@ class Client:
 
     def download(
         self,
-        job_id: str,
+        job_id: str | Job,
         folder: str | os.PathLike[str] | None = None,
         *,
         outputs: Sequence[str] | None = None,
@@ -678,11 +705,17 @@ class Client:
         machine, and replaces what is there. All others go into a folder named like the job. A download that broke off
         continues where it stopped. Raises JobFailed, NotFound, TransferFailed.
         """
+        job_id = id_of(job_id)
+        if outputs is not None:
+            from windrow.sdk.arguments import check_texts
+
+            check_texts("outputs", outputs)
         job = self.get(job_id)
         need_succeeded(job)
         return download_outputs(self.connection, job, self.document(job_id), folder, outputs, on_bytes)
 
-    def _read_rows(self, job_id: str, output: str | None) -> tuple[RowsFile, Iterator[bytes]]:
+    def _read_rows(self, job_id: str | Job, output: str | None) -> tuple[RowsFile, Iterator[bytes]]:
+        job_id = id_of(job_id)
         from windrow.transfer.download import read_output_file
 
         job = self.get(job_id)

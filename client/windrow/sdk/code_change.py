@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from windrow.errors import RequestRefused, UsageError
+from windrow.errors import RequestRefused
 from windrow.rpc.errors import CODE_CHANGED
 from windrow.sdk.job import Job
 
@@ -19,13 +19,6 @@ earlier job stay, beside those that the changed code makes."""
 
 Ask: TypeAlias = Callable[[str], str]
 """Asks a user, who is told what has changed; returns RERUN or MIX, or ASK for neither."""
-
-
-def checked(choice: str) -> str:
-    """A choice that was given by a user. Raises UsageError."""
-    if choice not in CHOICES:
-        raise UsageError(f"code_change is {choice!r}; it must be one of {', '.join(CHOICES)}.")
-    return choice
 
 
 def allowing(job: EffectiveJob, choice: str) -> EffectiveJob:

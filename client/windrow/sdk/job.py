@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.common.failure_kinds import FailureKind
+from windrow.errors import UsageError
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -306,6 +307,15 @@ class Job(NamedTuple):
         from windrow.sdk.job_html import job_html
 
         return job_html(self)
+
+
+def id_of(job: str | Job) -> str:
+    """The id of a job: calls take the job itself as well. Raises UsageError."""
+    if isinstance(job, Job):
+        return job.job_id
+    if not isinstance(job, str):
+        raise UsageError(f"{job!r} is not a job. Give its id, which is a text, or the Job itself.")
+    return job
 
 
 def job_from_message(message: job_pb2.Job) -> Job:

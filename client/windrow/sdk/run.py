@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.embedded import interrupts, state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
-from windrow.sdk.code_change import checked
+from windrow.sdk.arguments import check_callable, check_choice, check_mapping, check_path, check_texts, whole
+from windrow.sdk.code_change import CHOICES
 from windrow.sdk.ending import need_good_end, state_option
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, id_of
 from windrow.sdk.private_master import give_way
 from windrow.sdk.progress_bar import ProgressBar, open_bar
+from windrow.sdk.python_words import python_words
 from windrow.sdk.results import RowsFile, need_succeeded, read_frame, rows_file, rows_files, rows_of
 from windrow.sdk.run_choice import Begun, begin
 from windrow.sdk.session_client import SessionAssets, connect
@@ -80,6 +82,7 @@ class Run(NamedTuple):
                 yield chunk
 
 
+@python_words()
 def run(
     path: str | os.PathLike[str],
     *,
@@ -91,7 +94,7 @@ def run(
     datastores: Mapping[str, str | os.PathLike[str]] = _EMPTY,
     restart: bool = False,
     keep_rows: bool = False,
-    since: str = "",
+    since: str | Job = "",
     code_change: str = "ask",
     on_progress: Callable[[Job], None] = lambda job: None,
     check: bool = True,
@@ -112,9 +115,21 @@ def run(
         run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
         frame = run.to_dataframe()
     """
+    check_path("path", path)
+    check_texts("sets", sets)
+    for name, place in {"state": state, "python": python}.items():
+        if place is not None:
+            check_path(name, place)
+    if environments is not None:
+        check_choice("environments", environments, ("build", "own"))
+    slots = None if slots is None else whole("slots", slots)
+    check_mapping("datastores", datastores)
+    check_callable("on_progress", on_progress)
+    check_choice("code_change", code_change, CHOICES)
+    since_id = id_of(since)
     state = state_folder.default() if state is None else state
     bar = open_bar(progress, state_option(state))
-    choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since, code_change=checked(code_change))
+    choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since_id, code_change=code_change)
     with interrupts.held() as held:
         # The two processes import what they need while the job file is read here.
         session = open_session(

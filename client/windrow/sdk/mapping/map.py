@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import base64
 import csv
+import functools
 import hashlib
 import json
 import os
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windrow.common import failure_list
 from windrow.common.quantities import counted
 from windrow.embedded import state_folder
-from windrow.errors import JobFailed, UsageError
+from windrow.errors import JobFailed, RunChanged, UsageError
+from windrow.sdk.arguments import check_callable, check_path, check_size, duration, rate_of_items, whole
 from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job
 from windrow.sdk.mapping.sending import Sender
+from windrow.sdk.python_words import python_words
 from windrow.sdk.run import Run, run
-from windrow.spec.one_line.inputs import read_inputs
+from windrow.spec.one_line.inputs import Given, read_inputs
 from windrow.spec.one_line.job_file import make_job_file
 from windrow.spec.one_line.request import OneLine
 from windrow.spec.one_line.sizes import BYTES_MAX, MINI_BATCHES_PER_WORKER
+from windrow.spec.settings.schema import RETRY_SETTINGS
 
 FOLDER = "map"
 """In the state folder: what the calls of `windrow.map` send, by function and output."""
 
 TIMEOUT_S = 3600
+_ROWS_OF_FRAMES = {"iterrows": 'to_dict("records")', "to_dicts": "to_dicts()", "to_pylist": "to_pylist()"}
+"""By a method that shows whose DataFrame or table it is (of pandas, Polars, Arrow): how to get its rows."""
 ENTRY = "windrow_map_entry.py"
 
 
@@ -71,6 +77,7 @@ class ItemsFailed(JobFailed):
         self.results = list(results)
 
 
+@python_words()
 def map(
     function: Callable[[Any], Any],
     items: Iterable[Any] | str | os.PathLike[str],
@@ -81,7 +88,7 @@ def map(
     workers: int | None = None,
     timeout: int = TIMEOUT_S,
     max_retries: int = 2,
-    retry_delay: str | None = None,
+    retry_delay: str | float | None = None,
     rate_limit: str | None = None,
     speculate: bool = False,
     state: str | os.PathLike[str] | None = None,
@@ -96,11 +103,11 @@ def map(
     each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
     dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
     `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
-    `max_retries`: so often a failed item is tried again. `retry_delay`: so long it waits before that, such as "1s",
-    doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size` is given,
-    each is a mini-batch of its own then. `speculate`: the function may be called twice for an item at the same time;
-    when workers are idle, the slowest mini-batches begin once more. `state`, `python`, `restart`, `on_progress`,
-    `progress`: as of `windrow.run`.
+    `max_retries`: so often a failed item is tried again. `retry_delay`: so many seconds it waits before that (or
+    "500ms"), doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size`
+    is given, each is a mini-batch of its own then. `speculate`: the function may be called twice for an item at the
+    same time; when workers are idle, the slowest mini-batches begin once more. `state`, `python`, `restart`,
+    `on_progress`, `progress`: as of `windrow.run`.
 
     A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
     be sent, JobFailed, and what `windrow.run` raises.
@@ -113,9 +120,20 @@ def map(
             "windrow.map was called while a worker of windrow.map imports this module. Put the call under "
             '`if __name__ == "__main__":`.'
         )
+    _check_items(items)
+    for name, place in {"output": output, "state": state, "python": python}.items():
+        if place is not None:
+            check_path(name, place)
+    if mini_batch_size is not None:
+        check_size("mini_batch_size", mini_batch_size)
+    workers = None if workers is None else whole("workers", workers)
+    timeout = whole("timeout", timeout, RETRY_SETTINGS["timeout"])
+    max_retries = whole("max_retries", max_retries, RETRY_SETTINGS["max_retries"])
+    check_callable("on_progress", on_progress)
+    if retry_delay is not None:
+        retry_delay = duration("retry_delay", retry_delay)
     if rate_limit is not None:
-        # The function is called for each item.
-        rate_limit = rate_limit if "item" in rate_limit else rate_limit.replace("/", " items/", 1)
+        rate_limit = rate_of_items("rate_limit", rate_limit)
         mini_batch_size = mini_batch_size or 1
     state = state_folder.default() if state is None else state
     sender = Sender()
@@ -124,7 +142,7 @@ def map(
     call = _Call(_name(function), os.path.abspath(os.fspath(state)), output, slots)
     if isinstance(items, (str, os.PathLike)):
         typed, count = os.fspath(items), None
-        (first, *_) = read_inputs([typed], "auto", os.getcwd())
+        first = _read_path(typed)
         kind, size = "paths" if first.is_list else "rows", mini_batch_size
     else:
         packed = _packed(sender, items)
@@ -152,20 +170,29 @@ def map(
             speculate=speculate,
             arguments=arguments,
             slots=slots,
+            name=_name(function),
+            output_option="output",
         ),
         os.getcwd(),
     )
     call.write(made.files)
-    ended = run(
-        os.path.join(call.folder, made.job_name),
-        state=state,
-        python=python,
-        slots=workers,
-        restart=restart,
-        on_progress=on_progress,
-        check=False,
-        progress=progress,
-    )
+    try:
+        ended = run(
+            os.path.join(call.folder, made.job_name),
+            state=state,
+            python=python,
+            slots=workers,
+            restart=restart,
+            on_progress=on_progress,
+            check=False,
+            progress=progress,
+        )
+    except RunChanged as error:
+        raise RunChanged(
+            f"A call of windrow.map with a function {_name(function)} and the same output was interrupted, and this "
+            "call has other items or options, or the function has changed. Make that call again to continue it, or "
+            "start from scratch with restart=True."
+        ) from error
     if not ended.succeeded:
         raise job_failed(ended.job, state_option(state), "make the same call again")
     found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
@@ -286,9 +313,45 @@ def _packed(sender: Sender, items: Iterable[Any]) -> list[str]:
     return [json.dumps({"index": index, "item": sender.item(index, item)}) for index, item in enumerate(items)]
 
 
+def _check_items(items: Any) -> None:
+    """Raise UsageError for what is no list of items, although Python would go through it."""
+    kind = type(items)
+    if isinstance(items, Mapping):
+        raise UsageError(
+            f"items is a {kind.__name__}, of which only the keys would be taken. Give list(items.items()) for its "
+            "pairs, or list(items) for its keys."
+        )
+    if isinstance(items, (bytes, bytearray, memoryview)):
+        raise UsageError(f"items is {kind.__name__}, of which each byte would be an item. Give a list: [items].")
+    if hasattr(kind, "columns") or hasattr(kind, "column_names"):
+        for name, rows in _ROWS_OF_FRAMES.items():
+            if hasattr(kind, name):
+                raise UsageError(
+                    f"items is a {kind.__name__}, of which the columns would be taken, not the rows. Give "
+                    f"items.{rows}, or the path of a table file: the function gets each row as a dict."
+                )
+    try:
+        iter(items)
+    except TypeError:
+        raise UsageError(
+            f"items={items!r}: it must be a list or another iterable, or the path of a folder, a pattern or a table."
+        ) from None
+
+
+def _read_path(path: str) -> Given:
+    try:
+        return read_inputs([path], "auto", os.getcwd())[0]
+    except UsageError as error:
+        if os.path.exists(path):
+            raise
+        raise UsageError(f"{error} A text is taken for a path; give a list to have it as an item.") from error
+
+
 def _name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
     name = getattr(function, "__name__", type(function).__name__)
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:40]
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name).strip("_")[:40]
 
 
 def _logs(job: Job) -> str:

@@ -79,7 +79,7 @@ def make_job_file(
     chosen = Chosen("", "") if one.partition_keys else choose_size(given, one.slots, found[1] if found else "")
     size, comment = one.mini_batch_size or chosen.text, "" if one.mini_batch_size else f"  # {CHOSEN}"
     script = absolute(one.script, folder)
-    step = _name(os.path.splitext(os.path.basename(script))[0], "script")
+    step = _name(one.name or os.path.splitext(os.path.basename(script))[0], "script")
     files: dict[str, str] = {}
     inputs: dict[str, str] = {}
     found_in: list[str] = []
@@ -202,9 +202,9 @@ def _check_output(one: OneLine, folder: str) -> str:
         raise UsageError(f"-o is missing: the file for the rows, such as -o rows.csv. Its suffix must be {known}.")
     suffix = os.path.splitext(one.output)[1]
     if suffix not in ROW_SUFFIXES:
-        raise UsageError(f'-o {one.output}: the suffix "{suffix}" is not supported. Use {known}.')
+        raise UsageError(f'{one.output_option} {one.output}: the suffix "{suffix}" is not supported. Use {known}.')
     if parse_location(one.output).kind == "local" and os.path.isdir(absolute(one.output, folder)):
-        raise UsageError(f"-o {one.output} is a folder. Give the name of a file.")
+        raise UsageError(f"{one.output_option} {one.output} is a folder. Give the name of a file.")
     return suffix
 
 
@@ -212,11 +212,11 @@ def _check_output_is_no_input(one: OneLine, given: Sequence[Given], folder: str)
     output = one.output if is_elsewhere(one.output) else absolute(one.output, folder)
     for read in given:
         if output == read.place:
-            raise UsageError(f"-o {one.output} is also an input. Choose another file.")
+            raise UsageError(f"{one.output_option} {one.output} is also an input. Choose another file.")
         if read.entry == "pattern" and is_named(output, read.place):
             raise UsageError(
-                f'-o {one.output} matches the pattern "{read.typed}", so the next run would read it as input. '
-                "Choose a file in another folder, or with another suffix."
+                f'{one.output_option} {one.output} matches the pattern "{read.typed}", so the next run would read it '
+                "as input. Choose a file in another folder, or with another suffix."
             )
 
 

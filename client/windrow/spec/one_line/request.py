@@ -16,7 +16,8 @@ class OneLine(NamedTuple):
     """A script and its options, as typed. Paths are relative to the working folder; None means not given.
 
     `workers`: of the step. `slots`: how many workers there will be, by which a mini-batch size is chosen.
-    `keeps_earlier`: mini-batches of an earlier job, of whatever size, are taken over.
+    `keeps_earlier`: mini-batches of an earlier job, of whatever size, are taken over. `name`: of the step and the job,
+    if not that of the script. `output_option`: how messages call the output.
     """
 
     script: str
@@ -36,3 +37,5 @@ class OneLine(NamedTuple):
     arguments: tuple[str, ...] = ()
     slots: int = 1
     keeps_earlier: bool = False
+    name: str = ""
+    output_option: str = "-o"
