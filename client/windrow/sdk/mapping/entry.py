@@ -16,6 +16,7 @@ import pickle
 import sys
 import traceback
 import types
+from collections.abc import Mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Modules of the function may call `windrow.map` when they are imported; it refuses to run within itself.
-os.environ["WINDROW_MAP_WORKER"] = "1"
+os.environ["WINDROW_MAP_WORKER"] = "imports"
 
 told: dict[str, Any]
 function: Callable[[Any], Any]
@@ -32,6 +33,8 @@ made: dict[str, Any] = {}
 spaces: dict[str, dict[str, Any]] = {}
 """The global variables of functions that were sent by their code, by module."""
 
+MARKS_MAX = 5_000
+"""How many items of one mini-batch may be marked as failed: as of `windrow_worker.script.context`."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -51,20 +54,25 @@ def init() -> None:
     function = unpickled(told["function"])
     for number, space in told["globals"].items():
         fill(spaces[number], space)
+    os.environ["WINDROW_MAP_WORKER"] = "calls"
 
 
 def run(mini_batch: Any, mini_batch_context: Any) -> list[Any]:
     """Calls the function for each item."""
     rows: list[Any] = []
-    for index, packed in items_of(mini_batch, mini_batch_context.global_row_index_lower_bound):
+    failed = 0
+    for at, (index, packed) in enumerate(items_of(mini_batch, mini_batch_context.global_row_index_lower_bound)):
         value, failure = call(packed)
-        if told["rows"]:
-            if failure is None:
-                rows.append(value)
-            else:
-                note(index, failure)
-        else:
+        if not told["rows"]:
             rows.append(line(index, value, failure))
+        elif failure is None:
+            rows.append(value)
+        else:
+            note(index, failure)
+            failed += 1
+            # One more fails the whole mini-batch.
+            if failed <= MARKS_MAX:
+                mini_batch_context.fail(at, words_of(index, failure))
     return rows
 
 
@@ -85,17 +93,46 @@ def call(packed: Any) -> tuple[Any, Any]:
     for _ in range(told["tries"]):
         try:
             item = unpickled(packed) if told["items"] == "pickled" else packed
-            return function(item), None
-        except Exception as error:
+            value = function(item)
+        except (Exception, SystemExit) as error:
             failure = failure_of(error)
+        else:
+            return value, misfit_of(value) if told["dicts"] else None
     return None, failure
 
 
-def failure_of(error: Exception) -> dict[str, str]:
+def failure_of(error: BaseException) -> dict[str, str]:
     """An exception in words, from the function on."""
     trace = error.__traceback__
     text = "".join(traceback.format_exception(type(error), error, None if trace is None else trace.tb_next))
-    return {"error": type(error).__name__, "message": str(error), "traceback": text}
+    message = str(error)
+    name = getattr(error, "filename", None)
+    if isinstance(error, FileNotFoundError) and isinstance(name, str) and not os.path.isabs(name):
+        message += (
+            ". It is looked for in the folder of the worker, not where windrow.map was called: give the function an "
+            "absolute path, as of os.path.abspath"
+        )
+    # Users know their files by their own names, not the copies on the node.
+    text = text.replace(f'File "{HERE}{os.sep}', 'File "')
+    return {"error": type(error).__name__, "message": message, "traceback": text}
+
+
+def misfit_of(value: Any) -> dict[str, str] | None:
+    """Why a result cannot be a row of the output, or None."""
+    if isinstance(value, Mapping):
+        return None
+    kind = type(value)
+    message = (
+        f"the function returned {kind.__name__}, and a row of the output is a dict of names and values. Return a dict, "
+        "or leave out the output to get a list of all results"
+    )
+    if hasattr(kind, "iloc"):
+        message = (
+            f"the function returned a {kind.__name__}, and a row of the output is one dict for each item. Of one row, "
+            "return frame.iloc[0].to_dict(); for several rows of an item, leave out the output, and join what "
+            "windrow.map returns with pandas.concat"
+        )
+    return {"error": "TypeError", "message": message, "traceback": ""}
 
 
 def line(index: int, value: Any, failure: Any) -> str:
@@ -111,10 +148,16 @@ def line(index: int, value: Any, failure: Any) -> str:
     return f"{index} {base64.b64encode(data).decode()}"
 
 
+def words_of(index: int, failure: dict[str, str]) -> str:
+    """A failure for the list of failed items, which names files and rows itself."""
+    words = f"{failure['error']}: {failure['message']}"
+    return f"item {index}: {words}" if told["items"] == "pickled" else words
+
+
 def note(index: int, failure: dict[str, str]) -> None:
     """Keeps a failure for the caller, and prints it for the logs."""
-    print(failure["traceback"], file=sys.stderr)
-    with open(told["failures"], "a", encoding="utf-8") as file:
+    print(failure["traceback"] or words_of(index, failure), file=sys.stderr)
+    with open(f"{told['failures']}{os.environ['AZUREML_RUN_ID']}.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"index": index, **failure}) + "\n")
 
 
@@ -139,11 +182,17 @@ def make(part: dict[str, Any]) -> Any:
         return importlib.import_module(part["name"])
     if part["kind"] == "cached":
         return functools.lru_cache(part["maxsize"], part["typed"])(unpickled(part["function"]))
-    code = marshal.loads(base64.b64decode(part["code"]))
+    code = placed(marshal.loads(base64.b64decode(part["code"])))
     found = types.FunctionType(code, spaces[part["globals"]], part["name"])
     found.__defaults__ = unpickled(part["defaults"])
     found.__kwdefaults__ = unpickled(part["kwdefaults"])
     return found
+
+
+def placed(code: types.CodeType) -> types.CodeType:
+    """The code as that of a file in this folder: what tells where a worker was knows the user's code by that."""
+    consts = tuple(placed(one) if isinstance(one, types.CodeType) else one for one in code.co_consts)
+    return code.replace(co_filename=os.path.join(HERE, code.co_filename), co_consts=consts)
 
 
 def fill(names: dict[str, Any], space: dict[str, Any]) -> None:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import base64
-import csv
 import functools
 import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.common import failure_list
 from windrow.common.quantities import counted
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, RunChanged, UsageError
 from windrow.sdk.arguments import check_callable, check_path, check_size, duration, rate_of_items, whole
+from windrow.sdk.client import Client
 from windrow.sdk.ending import job_failed, state_option
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, JobState
 from windrow.sdk.mapping.sending import Sender
+from windrow.sdk.mini_batch import FailedItem
 from windrow.sdk.python_words import python_words
 from windrow.sdk.run import Run, run
 from windrow.spec.one_line.inputs import Given, read_inputs
@@ -38,13 +39,21 @@ TIMEOUT_S = 3600
 _ROWS_OF_FRAMES = {"iterrows": 'to_dict("records")', "to_dicts": "to_dicts()", "to_pylist": "to_pylist()"}
 """By a method that shows whose DataFrame or table it is (of pandas, Polars, Arrow): how to get its rows."""
 ENTRY = "windrow_map_entry.py"
+NO_RESULT = "NoResult"
+_WORDS = {
+    "run() returned": "the function returned",
+    "from every mini-batch": "for every item",
+    "retry_settings.timeout": "timeout",
+}
+_RECORDS = re.compile(r", records (\d+)-(\d+)$")
+"""Ends what names several rows of a mini-batch."""
 
 
 @dataclass(frozen=True)
 class Failed:
     """In place of a result, with `check=False`: why an item has none.
 
-    `error`: the name of the exception, or "NoResult" if the worker ended, or took too long.
+    `error`: the name of the exception, or "NoResult" if the worker ended, took too long, or could not write the result.
 
     Example:
         results = windrow.map(parse, texts, check=False)
@@ -115,10 +124,13 @@ def map(
     Example:
         lengths = windrow.map(len, ["a", "bb", "ccc"])
     """
-    if os.environ.get("WINDROW_MAP_WORKER"):
+    if where := os.environ.get("WINDROW_MAP_WORKER"):
         raise UsageError(
             "windrow.map was called while a worker of windrow.map imports this module. Put the call under "
             '`if __name__ == "__main__":`.'
+            if where == "imports"
+            else "windrow.map was called by a function of windrow.map, on a worker. All processors are at work "
+            "already: call the inner function in a loop there, or make one list of all items, and one call."
         )
     _check_items(items)
     for name, place in {"output": output, "state": state, "python": python}.items():
@@ -156,7 +168,7 @@ def map(
         size = mini_batch_size or min(BYTES_MAX, max(1, total // wanted))
     call.write_code(sender, sent, kind, max_retries + 1)
     # So that each row has its number among all.
-    arguments = ("--exact_row_index", "True") if kind == "rows" else ()
+    arguments = ("--exact_row_index", "True") if kind != "paths" else ()
     made = make_job_file(
         OneLine(
             script=os.path.join(call.code, ENTRY),
@@ -193,10 +205,11 @@ def map(
             "call has other items or options, or the function has changed. Make that call again to continue it, or "
             "start from scratch with restart=True."
         ) from error
-    if not ended.succeeded:
-        raise job_failed(ended.job, state_option(state), "make the same call again")
+    job = ended.job
+    if not ended.succeeded and not (job.state is JobState.FAILED and 0 < job.items.failed == job.items.total):
+        raise job_failed(job, state_option(state), "make the same call again")
     found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
-    call.clear()
+    call.clear(job)
     return found
 
 
@@ -211,11 +224,12 @@ class _Call:
     def __init__(self, name: str, state: str, output: str | os.PathLike[str] | None, slots: int) -> None:
         place = "" if output is None else os.path.abspath(os.fspath(output))
         digest = hashlib.sha256(f"{name}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()
+        self._state = state
         self._is_list = output is None
         self.folder = os.path.join(state_folder.prepare(state), FOLDER, f"{name}-{digest[:12]}")
         self.code = os.path.join(self.folder, "code")
         self.rows = os.fspath(output) if output is not None else os.path.join(self.folder, "results.txt")
-        self._failures = os.path.join(self.folder, "failures.jsonl")
+        self._failures = os.path.join(self.folder, "failures-")
         self._items = ""
         os.makedirs(self.folder, exist_ok=True)
 
@@ -233,6 +247,7 @@ class _Call:
         told = {
             "items": kind,
             "rows": not self._is_list,
+            "dicts": not self._is_list and not self.rows.endswith(".txt"),
             "tries": tries,
             "failures": self._failures,
             "function": function,
@@ -256,57 +271,84 @@ class _Call:
     def results(self, ended: Run, count: int | None, check: bool) -> list[Any]:
         """The results of all items, in their order."""
         by_index: dict[int, Any] = {}
-        for text in ended.results():
+        for text in ended.results() if ended.succeeded else ():
             index, _, data = text.partition(" ")
             number = int(index)
             good, value = pickle.loads(base64.b64decode(data))
             by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
         numbers = range(ended.job.items.total if count is None else count)
-        missing = [number for number in numbers if number not in by_index]
-        for number, why in zip(missing, self._reasons(len(missing), ended.job), strict=True):
-            by_index[number] = Failed(number, "NoResult", why, "")
+        if len(by_index) < len(numbers):
+            unknown = f"the worker ended or took too long. {_logs(ended.job)}"
+            why = self._listed(ended.job)
+            for number in numbers:
+                by_index.setdefault(number, Failed(number, NO_RESULT, why.get(number, unknown), ""))
         found = [by_index[number] for number in numbers]
         failed = [one for one in found if isinstance(one, Failed)]
         if failed and check:
-            first = failed[0]
-            raise ItemsFailed(
-                f"{len(failed):,} of {counted(len(found), 'item')} failed; first, item {first.index}: {first}\n"
-                f"{first.traceback}".rstrip(),
-                failed,
-                [one for one in found if not isinstance(one, Failed)],
-                ended.job,
-            )
+            raise _items_failed(failed, len(found), [one for one in found if not isinstance(one, Failed)], ended.job)
         return found
-
-    def _reasons(self, missing: int, job: Job) -> list[str]:
-        """Why items have no result, in their order, as the list of failed items beside the results says it."""
-        told: list[str] = []
-        try:
-            with open(os.path.join(self.folder, failure_list.FILE_NAME), newline="", encoding="utf-8") as file:
-                told = [row["message"] for row in csv.DictReader(file)]
-        except OSError:
-            pass  # there may be another list in its place
-        unknown = f"the worker ended or took too long. {_logs(job)}"
-        return told if len(told) == missing else [unknown] * missing
 
     def checked(self, ended: Run, check: bool) -> Run:
         """The run that wrote the output. Raises ItemsFailed if it has failed items, and `check`."""
-        missing = ended.job.items.failed
-        if not missing or not check:
+        if not ended.job.items.failed or not check:
             return ended
-        failed: list[Failed] = []
-        if os.path.exists(self._failures):
-            with open(self._failures, encoding="utf-8") as file:
-                failed = [Failed(**json.loads(line)) for line in file if line.endswith("\n")]
-        first = f"; first: {failed[0]}\n{failed[0].traceback}" if failed else f". {_logs(ended.job)}"
-        total = counted(ended.job.items.total, "item")
-        raise ItemsFailed(f"{missing:,} of {total} failed{first}".rstrip(), failed, [], ended.job)
+        noted = self._noted(ended.job)
+        listed = self._listed(ended.job, noted)
+        failed = [noted.get(index) or Failed(index, NO_RESULT, why, "") for index, why in sorted(listed.items())]
+        raise _items_failed(failed, ended.job.items.total, [], ended.job)
 
-    def clear(self) -> None:
+    def _listed(self, job: Job, noted: Container[int] = ()) -> dict[int, str]:
+        """The items without a result, by index, and why. `noted`: those that workers have noted, some of which have a
+        result all the same.
+        """
+        found: dict[int, str] = {}
+        with Client(state=self._state) as client:
+            for batch in client.mini_batches(job):
+                if batch.ok_count == batch.item_count:
+                    continue
+                details = client.mini_batch(job, batch.mini_batch_index)
+                items = range(batch.item_first, batch.item_first + batch.item_count)
+                for one in details.failed_items:
+                    found |= dict.fromkeys(_items_of(one, items), _in_words(one.message))
+                if details.failed_items_left_out:
+                    found |= dict.fromkeys((index for index in items if index in noted), "")
+        return found
+
+    def _noted(self, job: Job) -> dict[int, Failed]:
+        """What workers have noted about items that failed, by index: some may have been tried again."""
+        path = f"{self._failures}{job.job_id}.jsonl"
+        if not os.path.exists(path):
+            return {}
+        with open(path, encoding="utf-8") as file:
+            failed = [Failed(**json.loads(line)) for line in file if line.endswith("\n")]
+        return {one.index: one for one in failed}
+
+    def clear(self, job: Job) -> None:
         """Remove what the call wrote for its job: the results are handed out."""
-        for path in (self._items, self._failures):
+        for path in (self._items, f"{self._failures}{job.job_id}.jsonl"):
             if path and os.path.exists(path):
                 os.unlink(path)
+
+
+def _items_of(failed: FailedItem, items: Sequence[int]) -> Sequence[int]:
+    """Which items of a mini-batch are meant, of all that it has."""
+    if failed.number is not None:
+        return (items[failed.number],)
+    found = _RECORDS.search(failed.item)
+    return items[int(found[1]) - 1 : int(found[2])] if found else items
+
+
+def _in_words(message: str) -> str:
+    """A reason in the words of this call, not of scripts and job files."""
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
+def _items_failed(failed: Sequence[Failed], total: int, results: Sequence[Any], job: Job) -> ItemsFailed:
+    first = f"; first, item {failed[0].index}: {failed[0]}\n{failed[0].traceback}" if failed else f". {_logs(job)}"
+    count = job.items.failed if job.items.failed > len(failed) else len(failed)
+    return ItemsFailed(f"{count:,} of {counted(total, 'item')} failed{first}".rstrip(), failed, results, job)
 
 
 def _packed(sender: Sender, items: Iterable[Any]) -> list[str]:
