@@ -254,6 +254,25 @@ def test_a_beginning_runs_as_it_is(folder: OneLineRun, data: str, first: bytes) 
     assert "score.py exists already" in text
 
 
+def test_a_beginning_for_data_that_is_empty_says_so(folder: OneLineRun) -> None:
+    (folder.folder / "t.csv").touch()
+    (folder.folder / "nothing").mkdir()
+    for data, script in (("t.csv", "table.py"), ("nothing", "files.py")):
+        code, text = folder.run("init", data, "--script", script, "--job", f"{script}.yml")
+        assert code == 0 and f"warning: {data} is empty: the job fails until there is data." in text, text
+    code, text = folder.run("init", "data", "--script", "full.py")
+    assert code == 0 and "warning" not in text, text
+
+
+def test_a_name_that_no_job_file_can_hold_is_told(folder: OneLineRun) -> None:
+    (folder.folder / "caf\udce9").mkdir()
+    (folder.folder / "caf\udce9" / "x").touch()
+    for line in (["caf\udce9", "-o", "a.csv"], ["data", "-o", "caf\udce9.csv"]):
+        code, text = folder.run("run", "score.py", *line)
+        assert code == 2 and "A name is no UTF-8 text, which a job file cannot hold: `" in text, text
+        assert "/caf\\udce9" in text, text
+
+
 def test_nothing_is_left_of_a_beginning_without_data(folder: OneLineRun) -> None:
     code, text = folder.run("init", "nope", "--script", "begin.py")
     assert code == 2

@@ -10,6 +10,7 @@ from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
 from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json
+from windrow.common.quantities import counted
 from windrow.sdk.job import Job, JobState, Step, StepReason
 from windrow.sdk.job_names import only_job
 
@@ -46,17 +47,24 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
         )
         return exit_codes.DONE
     out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
+    options = master_options(master, state)
     if stands_still:
-        out("No process is running this job. Continue it with the `windrow run` command that started it.")
+        out(
+            "No process is running this job. Continue it with the same `windrow run` command, or with: "
+            f"windrow job retry {found.job_id}{options}"
+        )
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")
-        out(f"{reason.step}: {reason.code}")
-        if not stands_still or reason.code in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
+        if stands_still and reason.code not in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
+            # Why the scheduler gives it no work is said above.
+            out(f"{reason.step}: {_done(steps[reason.step])}")
+        else:
+            out(f"{reason.step}: {reason.code}")
             out(f"  {reason.message or 'Nothing else is known.'}")
         _tell_failures(steps[reason.step])
     _tell_pace(pace)
-    for line in _what_next(found, reasons, document, master_options(master, state)):
+    for line in _what_next(found, reasons, document, options):
         out(line)
     return exit_codes.DONE
 
@@ -81,6 +89,13 @@ def _tell_pace(found: Verdict | None) -> None:
         if number == 0:
             out("What would make it faster:")
         out(f"  - {one.text} Saves up to {100 * one.gain:.0f} %.")
+
+
+def _done(step: Step) -> str:
+    """How much of an unfinished step is done."""
+    if not step.items.total:
+        return "nothing is done yet"
+    return f"{step.items.done:,} of {counted(step.items.total, 'item')} done"
 
 
 def _tell_failures(step: Step) -> None:

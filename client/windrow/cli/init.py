@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.messages import YELLOW, coloured, say
 from windrow.cli.options import Kind, guarded
 from windrow.cli.tables import out
 from windrow.errors import UsageError
@@ -58,7 +60,7 @@ def init(
     """Write a script and a job file for your data, which run as they are. Existing files are never replaced."""
     # Here, since all commands import this module, and these read YAML.
     from windrow.cli import one_line
-    from windrow.spec.one_line.inputs import read_inputs
+    from windrow.spec.one_line.inputs import is_empty, read_inputs
     from windrow.spec.one_line.job_file import make_job_file
     from windrow.spec.one_line.request import SCRIPT_SUFFIX, OneLine
 
@@ -69,6 +71,11 @@ def init(
         raise UsageError(f"--script {script}: the name of a script ends in {SCRIPT_SUFFIX}.")
     here = Path.cwd()
     found = read_inputs(inputs, kind.value, str(here))
+    for given in found:
+        if is_empty(given):
+            say(
+                f"{coloured('warning:', YELLOW, sys.stderr)} {given.typed} is empty: the job fails until there is data."
+            )
     target = Path(job).absolute()
     text = FILES_SCRIPT if all(one.is_list for one in found) else TABLE_SCRIPT
     place = Path(script)

@@ -41,10 +41,11 @@ def write(made: MadeJob, folder: str) -> str:
         path = Path(folder, name)
         try:
             content = text.encode("utf-8")
-        except UnicodeEncodeError:
+        except UnicodeEncodeError as error:
+            line = text[text.rfind("\n", 0, error.start) + 1 :].partition("\n")[0].strip()
             raise UsageError(
-                "The name of the script, an input or the output is no UTF-8 text, which a job file cannot hold. Rename "
-                "it, or name the folder that holds it."
+                f"A name is no UTF-8 text, which a job file cannot hold: `{line}`. Rename it, or name the folder that "
+                "holds it."
             ) from None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

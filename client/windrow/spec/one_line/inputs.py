@@ -114,6 +114,13 @@ def local_files(given: Given) -> Iterator[str]:
             yield from _files_below(given.place, (os.path.realpath(given.place),))
 
 
+def is_empty(given: Given) -> bool:
+    """Whether an input on this machine holds nothing to work on: no file, or of a table no byte."""
+    if given.is_address or given.holds == DEFINED:
+        return False
+    return not any(given.is_list or os.path.getsize(file) for file in local_files(given))
+
+
 def is_named(path: str, pattern: str) -> bool:
     """Whether a pattern names a file. A wildcard stays in one component; `**` is any number of folders."""
     return _are_named(path.split("/"), pattern.split("/"))

@@ -175,7 +175,7 @@ def _check_script(one: OneLine, folder: str) -> None:
 
 def _check_arguments(one: OneLine) -> None:
     """As an argument of the script, a wrong value would be the script's own."""
-    if one.mini_batch_size is not None and not re.search("[1-9]", one.mini_batch_size):
+    if one.mini_batch_size is not None and re.fullmatch(r"0+ *[kmg]?b?", one.mini_batch_size, re.IGNORECASE):
         raise UsageError(
             f"--mini-batch-size {one.mini_batch_size}: it must be a number of files from 1 on, such as 10, or of a "
             "table a size, such as 512kb. Without it, Windrow chooses one."
