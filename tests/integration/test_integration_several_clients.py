@@ -82,7 +82,10 @@ def test_a_client_that_nobody_holds_leaves_no_master(done: EmbeddedRun) -> None:
 
 def test_a_client_of_another_process_is_named(done: EmbeddedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "ATTACH_S", 0.2)
-    program = f"import sys, windrow\nclient = windrow.Client(state={str(done.state)!r})\nprint('open', flush=True)\nsys.stdin.read()"
+    program = (
+        f"import sys, windrow\nclient = windrow.Client(state={str(done.state)!r})\n"
+        "print('open', flush=True)\nsys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
