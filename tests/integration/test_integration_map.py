@@ -183,69 +183,72 @@ def test_failing_items(folder: Path) -> None:
     assert lines[3:6] == ['{"x":0}', '{"x":1}', '{"x":2}']
 
 
+FAILING = """
+import os, sys, windrow
+import pandas as pd
+def work(x):
+    if x == 1:
+        return {"x": 1 / 0}
+    if x == 2:
+        sys.exit(3)
+    if x == 3:
+        os.abort()
+    if x == 4:
+        return open("settings.txt")
+    if x == 5:
+        return pd.DataFrame({"x": [5, 5]})
+    if x == 6:
+        return windrow.map(work, [1])
+    return {"x": x}
+def mixed(x):
+    return {"x": x, "more": x} if x == 3 else {"x": x}
+def tell(function, *given, **options):
+    try:
+        windrow.map(function, *given, max_retries=0, **options)
+    except windrow.ItemsFailed as error:
+        print(str(error).splitlines()[0])
+        for one in error.failed:
+            print(one.index, one, *one.traceback.splitlines()[1:2])
+if __name__ == "__main__":
+    """
+
+
+def failing(folder: Path, calls: str) -> list[str]:
+    """Lines of a program that tells which items of the calls have failed."""
+    (folder / "program.py").write_text(FAILING.lstrip() + calls)
+    return python(folder, "import runpy; runpy.run_path('program.py', {}, '__main__')").splitlines()
+
+
 def test_failing_items_of_an_output_are_told_each_with_its_reason(folder: Path) -> None:
-    (folder / "program.py").write_text(
-        textwrap.dedent("""
-        import os, sys, time, windrow
-        import pandas as pd
-        def work(x):
-            if x == 1:
-                return {"x": 1 / 0}
-            if x == 2:
-                sys.exit(3)
-            if x == 3:
-                os.abort()
-            if x == 4:
-                return open("settings.txt")
-            if x == 5:
-                return pd.DataFrame({"x": [5, 5]})
-            if x == 6:
-                return windrow.map(work, [1])
-            return {"x": x}
-        def mixed(x):
-            return {"x": x, "more": x} if x == 3 else {"x": x}
-        def failed(function, *given, **options):
-            try:
-                windrow.map(function, *given, max_retries=0, **options)
-            except windrow.ItemsFailed as error:
-                print(str(error).splitlines()[0])
-                return error.failed
-        if __name__ == "__main__":
-            for one in failed(work, range(8), "work.csv", mini_batch_size=1):
-                print(one.index, one)
-                print(one.traceback.splitlines()[1:2])
-            print(open("failed_items.csv").read())
-            for one in failed(mixed, range(4), "mixed.csv", mini_batch_size=1, workers=1):
-                print(one.index, one)
-            print([(one.index, one.error) for one in failed(work, [1, 3, 3], "none.csv")])
-            print(windrow.map(work, [3], check=False, max_retries=0))
-        """)
+    said = failing(folder, "tell(work, range(8), 'work.csv', mini_batch_size=1)")
+    assert len(said) == 7
+    assert said[0] == "6 of 8 items failed; first, item 1: ZeroDivisionError: division by zero"
+    assert said[1] == '1 ZeroDivisionError: division by zero   File "program.py", line 5, in work'
+    assert said[2] == '2 SystemExit: 3   File "program.py", line 7, in work'
+    assert said[3].startswith("3 NoResult: The worker process was killed by SIGABRT")
+    assert said[3].rstrip().endswith("(program.py, line 9)")
+    assert said[4].startswith("4 FileNotFoundError: ") and said[4].count("give the function an absolute path") == 1
+    assert said[5].startswith("5 TypeError: the function returned a DataFrame") and "iloc[0].to_dict()" in said[5]
+    assert said[6].startswith("6 UsageError: windrow.map was called by a function of windrow.map")
+    with (folder / "failed_items.csv").open(newline="") as file:
+        listed = {row["item"].rpartition("line ")[2]: row["message"] for row in csv.DictReader(file)}
+    assert listed["2"] == "item 1: ZeroDivisionError: division by zero"
+    assert listed["3"] == "item 2: SystemExit: 3"
+
+
+def test_failing_items_with_other_columns_and_those_of_a_job_without_any_result(folder: Path) -> None:
+    said = failing(
+        folder,
+        "tell(mixed, range(4), 'mixed.csv', mini_batch_size=1, workers=1)\n"
+        "    tell(work, [1, 3, 3], 'none.csv')\n"
+        "    print(windrow.map(work, [3], check=False, max_retries=0))",
     )
-    said = python(folder, "import runpy; runpy.run_path('program.py', {}, '__main__')").splitlines()
-    assert said[:3] == [
-        "6 of 8 items failed; first, item 1: ZeroDivisionError: division by zero",
-        "1 ZeroDivisionError: division by zero",
-        """['  File "program.py", line 6, in work']""",
-    ]
-    assert said[3:5] == ["2 SystemExit: 3", """['  File "program.py", line 8, in work']"""]
-    assert (
-        said[5].startswith("3 NoResult: The worker process was killed by SIGABRT")
-        and "(program.py, line 10)" in said[5]
-    )
-    assert said[7].startswith("4 FileNotFoundError: ") and said[7].count("give the function an absolute path") == 1
-    assert said[9].startswith("5 TypeError: the function returned a DataFrame") and "iloc[0].to_dict()" in said[9]
-    assert said[11].startswith("6 UsageError: windrow.map was called by a function of windrow.map")
-    listed = {row["item"].rpartition("line ")[2]: row for row in csv.DictReader(said[13 : said.index("", 13)])}
-    assert listed["2"]["message"] == "item 1: ZeroDivisionError: division by zero"
-    assert listed["3"]["message"] == "item 2: SystemExit: 3"
-    rest = said[said.index("", 13) + 1 :]
-    assert rest[0].startswith("1 of 4 items failed; first, item 3: NoResult: the function returned rows with other col")
-    assert rest[1].startswith(
-        "3 NoResult: the function returned rows with other columns than before: 'x,more', where 'x'"
-    )
-    assert rest[2].startswith("3 of 3 items failed; first, item 0: ZeroDivisionError")
-    assert rest[3] == "[(0, 'ZeroDivisionError'), (1, 'NoResult'), (2, 'NoResult')]"
-    assert rest[4].startswith("[Failed(index=0, error='NoResult', message='The worker process was killed by SIGABRT")
+    assert len(said) == 7
+    assert said[0].startswith("1 of 4 items failed; first, item 3: NoResult: the function returned rows with other col")
+    assert said[1].startswith("3 NoResult: the function returned rows with other columns than before: 'x,more', where ")
+    assert said[2] == "3 of 3 items failed; first, item 0: ZeroDivisionError: division by zero"
+    assert [line.split(":")[0] for line in said[3:6]] == ["0 ZeroDivisionError", "1 NoResult", "2 NoResult"]
+    assert said[6].startswith("[Failed(index=0, error='NoResult', message='The worker process was killed by SIGABRT")
 
 
 @pytest.mark.parametrize("kind", ["paths", "rows"])
