@@ -282,6 +282,31 @@ def test_a_bad_row_of_a_parquet_file_is_named_by_its_row(tmp_path: Path) -> None
     assert failed["item"].startswith(f"{tmp_path}/numbers.parquet") and failed["item"].endswith("row 62"), failed
 
 
+def test_lines_that_are_no_objects_fail_alone(tmp_path: Path) -> None:
+    """Also in a mini-batch that is split, and where all lines of one are wrong."""
+    lines = [f'{{"id": {at}}}' for at in range(10_400)]
+    lines[10_010] = lines[10_050] = "{broken"
+    lines[10_200:] = ["[1]        "] * 200
+    lines.insert(5, "")
+    (tmp_path / "late.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "score.py").write_text(
+        "def run(table):\n    if (table['id'] == 10_020).any():\n        raise ValueError('no')\n    return table\n"
+    )
+    command = [WINDROW, "run", "score.py", "late.jsonl", "-o", "out.csv", "--mini-batch-size", "1kb", "--no-progress"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 3 and "10,197 of 10,400 items ok" in done.stdout, done.stdout + done.stderr
+    bad = {10_010, 10_020, 10_050, *range(10_200, 10_400)}
+    assert list(pd.read_csv(tmp_path / "out.csv")["id"]) == [at for at in range(10_400) if at not in bad]
+    with (tmp_path / "failed_items.csv").open(newline="") as file:
+        failed = list(csv.DictReader(file))
+    # A blank line stands before them.
+    assert {row["item"] for row in failed} == {f"{tmp_path}/late.jsonl, line {at + 2}" for at in bad}
+    assert Counter(row["cause"] for row in failed) == {"exception": 1, "load_failed": 202}
+    (first,) = (row for row in failed if row["item"].endswith("line 10012"))
+    assert "the line is not a JSON object" in first["message"] and "'{broken'" in first["message"]
+    assert "correct it" in first["message"]
+
+
 def test_a_bad_row_is_named_by_its_line_behind_a_filter_too(tmp_path: Path, monkeypatch: Any) -> None:
     run = begin(tmp_path, TABLE.format(bad=[61]), monkeypatch, files=0, size=300)
     table = "number,word\n" + "".join(f"{number},word\n" for number in range(100))

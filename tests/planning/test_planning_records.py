@@ -117,7 +117,7 @@ class TestListsOfDicts:
         (tmp_path / "a.jsonl").write_text('{"n": 1}\n[2]\n')
         found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
         assert found.error is not None
-        assert "line 2 of the slice is not a JSON object" in found.error["message"]
+        assert "a.jsonl, line 2: the line is not a JSON object" in found.error["message"]
 
 
 MIXED = [{"t": 1, "n": 1}, {"t": None, "n": 2}, {"t": 0.5, "n": 3}, {"t": "auto", "n": 4}, {"t": [1, {"a": 2}], "n": 5}]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_table import read_table
-from windrow_worker.tables.json_lines import KEYS_MAX, filled, merged
+from planned_table import planned, read_table
+from windrow_worker.loading import make_loader
+from windrow_worker.tables.json_lines import INVALID_LINES_MAX, KEYS_MAX, filled, merged
 
 
 def _values(folder: Path, lines: str) -> list[Any]:
@@ -72,3 +73,24 @@ def test_filling_loses_nothing_and_adds_only_null(values: list[Any]) -> None:
         made = filled(value, shape)
         assert without_null(made) == without_null(value)
         assert filled(made, shape) == made
+
+
+def test_lines_that_are_no_objects_come_last(tmp_path: Path) -> None:
+    lines = '{"x": 1}\n' * 10_000 + 'nonsense\n\n{"x": 2}\n[3]\n'
+    (tmp_path / "f.jsonl").write_text(lines)
+    found = planned(tmp_path / "f.jsonl")
+    (recipe,) = found.recipes
+    loaded = make_loader(found.reader).load(json.dumps(recipe).encode())
+    assert (loaded.item_count, loaded.readable_count, len(loaded.value)) == (10_002 + 1, 10_001, 10_001)
+    assert [place for place, _ in loaded.unreadable] == [f"{tmp_path}/f.jsonl, line {at}" for at in (10_001, 10_004)]
+    assert loaded.positions is not None
+    assert loaded.positions()[-2:].tolist() == [9 * 9_999, lines.index('{"x": 2}')]
+
+
+def test_too_many_of_them_cannot_be_read_at_all(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text('{"x": 1}\n' * 10_000 + "no\n" * (INVALID_LINES_MAX + 1))
+    found = planned(tmp_path / "f.jsonl")
+    with pytest.raises(
+        ValueError, match=r"f.jsonl, line 10001: the line is not a JSON object .* \(5000 others as well"
+    ):
+        make_loader(found.reader).load(json.dumps(found.recipes[0]).encode())

@@ -226,14 +226,14 @@ class Host:
             self._leave_if_forked(error)
             self._send_failure(started, *failure_causes.load_failure(error, index))
             return
-        items = loaded.item_count
+        items, readable = loaded.item_count, loaded.readable_count
         report.item_count = items
-        value, misfits = loaded.value, loaded.misfits
+        value, misfits, unreadable = loaded.value, loaded.misfits, splitting.unreadable_items(loaded)
         if type(value) is list:
             value = MiniBatch(value, index)
         if loaded.is_void:
             enter(page.RETURNING, lease_id, index, 0)
-            self._send_done(started, NO_ROWS, misfits)
+            self._send_done(started, NO_ROWS, misfits, unreadable)
             return
         run = self._script.run
         context = None
@@ -257,17 +257,18 @@ class Host:
             return
         if _getpid() != self._pid:
             self._leave_if_forked(None)
-        failed = () if context is None else context.take_marks()
+        failed = [] if context is None else context.take_marks()
         value = context = None
         report.run_us = (enter(page.RETURNING, lease_id, index, items) - run_started) // 1000
         try:
-            report.result_count = self._rows.results_of(result, items)
+            report.result_count = self._rows.results_of(result, readable)
             rows = self._rows.write(result, lease_id)
         except BaseException as error:
             self._leave_if_forked(error)
             self._send_failure(started, *failure_causes.return_failure(error))
             return
         result = None
+        failed += unreadable
         if failed:
             report.result_count = min(report.result_count, items - len(failed))
             self._place(failed, recipe)
@@ -289,7 +290,7 @@ class Host:
             self._leave_if_forked(error)
             self._send_failure(started, *failure_causes.load_failure(error, index))
             return
-        items, misfits = loaded.item_count, loaded.misfits
+        items, readable, misfits = loaded.item_count, loaded.readable_count, loaded.misfits
         report.item_count = items
         gathered = self._rows.gather(lease_id)
         marked: List[splitting.FailedItems] = []
@@ -333,13 +334,14 @@ class Host:
             return None
 
         try:
-            failed, last = splitting.find_failures(order, items, run_piece)
+            failed, last = splitting.find_failures(order, readable, run_piece)
             rows = gathered.finish()
         except BaseException as error:
             gathered.discard()
             self._send_failure(started, *failure_causes.return_failure(error))
             return
         enter(page.RETURNING, lease_id, index, items)
+        failed += splitting.unreadable_items(loaded)
         if last is not None and splitting.count_of(failed) == items:
             gathered.discard()
             self._place(failed, recipe, loaded)
@@ -356,7 +358,7 @@ class Host:
             number, _, recipe = recipe.partition(b"\0")
             reader = reader["inputs"][int(number)]
             kind = reader.get("kind")
-        single = [one for one in failed if one.count == 1]
+        single = [one for one in failed if one.count == 1 and not one.place]
         if kind not in ("table", "records") or not single:
             return
         try:

@@ -45,7 +45,9 @@ class MissingLibrary(ImportError):
 class Loaded:
     """A loaded mini-batch.
 
-    - `value`: what `run()` gets. `item_count`: the number of files or rows.
+    - `value`: what `run()` gets. `item_count`: the number of files or rows, of those that cannot be read as well.
+    - `unreadable`: rows that cannot be read, as (place in words, message); they are not in `value`, and come last when
+      items are counted.
     - `misfits`: values that did not fit the pinned type of their column, as (column, count, example).
     - `partition_key_value`: the mini-batch's partition, if there is one.
     - `positions`, for a table: returns the place of each row in its file as an array of ascending numbers, the same
@@ -53,7 +55,7 @@ class Loaded:
     - `is_void`: no row of a table is left, after its steps or without its invalid lines; `run()` is not called.
     """
 
-    __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "value")
+    __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "unreadable", "value")
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Loaded:
         partition_key_value: Optional[Dict[str, Any]] = None,
         positions: Optional[Callable[[], Any]] = None,
         is_void: bool = False,
+        unreadable: Sequence[Tuple[str, str]] = (),
     ) -> None:
         self.value = value
         self.item_count = item_count
@@ -70,3 +73,9 @@ class Loaded:
         self.partition_key_value = partition_key_value
         self.positions = positions
         self.is_void = is_void
+        self.unreadable = unreadable
+
+    @property
+    def readable_count(self) -> int:
+        """How many items `value` has."""
+        return self.item_count - len(self.unreadable)

@@ -88,7 +88,9 @@ class _OneItem:
         loaded = self._loader.load(recipe)
         if self._item >= loaded.item_count:
             raise ValueError(f"it has {_items(loaded.item_count)}, counted from 0, and no item {self._item}")
-        loaded.value, loaded.item_count = piece_of(loaded.value, self._item, 1), 1
+        if self._item >= loaded.readable_count:
+            raise ValueError(": ".join(loaded.unreadable[self._item - loaded.readable_count]))
+        loaded.value, loaded.item_count, loaded.unreadable = piece_of(loaded.value, self._item, 1), 1, ()
         loaded.positions = None
         return loaded
 

@@ -8,7 +8,7 @@ is ignored.
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.columns import INT_MAX, INT_MIN
@@ -23,8 +23,16 @@ KEYS_MAX = 500
 """Objects of a column that have more different keys are mappings: their keys are data, and none is missing."""
 
 
+INVALID_LINES_MAX = 5_000
+"""With more lines in a mini-batch that are not objects, it cannot be read at all."""
+
+
 class InvalidLine(ValueError):
-    """A line is not a JSON object."""
+    """A line is not a JSON object. `number`: of the line in its text, from 1."""
+
+    def __init__(self, number: int, line: str, why: Exception, advice: str = "") -> None:
+        super().__init__("the line is not a JSON object (%s): %.100r; correct it%s" % (why, line, advice))
+        self.number = number
 
 
 def _refuse(constant: str) -> Any:
@@ -33,42 +41,73 @@ def _refuse(constant: str) -> Any:
 
 _OF_TABLES = json.JSONDecoder(parse_constant=_refuse)
 _OF_PYTHON = json.JSONDecoder()
+_DROP = ", or set `invalid_lines: drop` in an MLTable file"
 
 
 def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
     """The objects of a text that begins with a line; empty lines are skipped. Raises InvalidLine."""
-    return (value for _, value in _numbered(data, drop_invalid))
+    for value in _of_table(data):
+        if not isinstance(value, InvalidLine):
+            yield value
+        elif not drop_invalid:
+            raise value
 
 
 def records(data: str) -> Iterator[Dict[str, Any]]:
     """The same, but read as Python's own reader does: NaN and Infinity are floats, since Python's writer writes
     them.
     """
-    return (value for _, value in _numbered(data, None))
+    for value in _values(data, _OF_PYTHON, ""):
+        if isinstance(value, InvalidLine):
+            raise value
+        yield value
 
 
-def _numbered(data: str, drop_invalid: Optional[bool]) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """Yields each object with the number of its line, from 0. Empty lines are not counted. `drop_invalid`: None if
-    the input is not a table.
-    """
-    decoder = _OF_PYTHON if drop_invalid is None else _OF_TABLES
-    counted = -1
+def _of_table(data: str) -> Iterator[Any]:
+    return _values(data, _OF_TABLES, _DROP)
+
+
+def _values(data: str, decoder: json.JSONDecoder, advice: str) -> Iterator[Any]:
+    """Of each line that is not empty, its object, or why it is none."""
     for number, line in enumerate(data.split("\n"), 1):
         if not line:
             continue
-        counted += 1
+        value: Any
         try:
             value, _ = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
                 raise ValueError("it is not an object")
         except (ValueError, RecursionError) as error:
-            if drop_invalid:
-                continue
-            advice = "" if drop_invalid is None else ", or set `invalid_lines: drop` in an MLTable file"
-            raise InvalidLine(
-                "line %d of the slice is not a JSON object (%s): %.100r; correct it%s" % (number, error, line, advice)
-            ) from None
-        yield counted, value
+            value = InvalidLine(number, line, error, advice)
+        yield value
+
+
+class _Slice:
+    """The lines of a slice. `rows`: objects, in `lines` of those that are not empty; `unreadable`: as `Loaded` has the
+    others.
+    """
+
+    def __init__(self, values: Iterable[Any], where: Dict[str, Any]) -> None:
+        from windrow_worker.tables.places import line_places
+
+        self.rows: List[Dict[str, Any]] = []
+        self.lines: List[int] = []
+        invalid: List[Tuple[int, InvalidLine]] = []
+        for number, value in enumerate(values):
+            if isinstance(value, InvalidLine):
+                invalid.append((number, value))
+            else:
+                self.rows.append(value)
+                self.lines.append(number)
+        places = line_places(where, [(number, line.number) for number, line in invalid])
+        self.unreadable = [(place, str(line)) for place, (_, line) in zip(places, invalid)]
+
+    def refuse(self, most: int) -> None:
+        """Raises ValueError if more than so many lines are no objects."""
+        if len(self.unreadable) > most:
+            place, message = self.unreadable[0]
+            others = len(self.unreadable) - 1
+            raise ValueError("%s: %s%s" % (place, message, " (%d others as well)" % others if others else ""))
 
 
 def kind_of(value: Any) -> Optional[str]:
@@ -172,13 +211,15 @@ class JsonLinesLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            numbered = list(_numbered(to_text(data, self._encoding, where["begin"]), self._drop_invalid))
+            found = _Slice(_of_table(to_text(data, self._encoding, where["begin"])), where)
         except ValueError as error:
-            raise ValueError(
-                "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
-            ) from error
-        rows = [value for _, value in numbered]
-        check_records(where, len(rows))
+            raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
+        rows = found.rows
+        if self._drop_invalid:
+            found.unreadable = []
+        # Steps on rows, and their sorting, need all rows.
+        found.refuse(0 if self._exact_integers else INVALID_LINES_MAX)
+        check_records(where, len(rows) + len(found.unreadable))
         place = "%s, record %%d after byte %d" % (printable(where["file"]).replace("%", "%%"), where["begin"])
         made: List[Tuple[str, str, List[Any]]] = []
         misfits: List[Tuple[str, int, str]] = []
@@ -203,12 +244,12 @@ class JsonLinesLoader:
         misfits += _new_keys(rows, {name for name, _ in self._columns}, place)
 
         def places() -> Any:
-            lines = line_positions(data, where["begin"], self._encoding)
-            return lines if len(lines) == len(rows) else lines[[number for number, _ in numbered]]
+            return line_positions(data, where["begin"], self._encoding)[found.lines]
 
         value = frame(made, len(rows), self._exact_integers)
-        # If all lines of a slice are invalid and left out, no row is left.
-        return Loaded(value, len(value), misfits, None, places, is_void=not rows)
+        items = len(value) + len(found.unreadable)
+        # If no line of a slice is an object, no row is left.
+        return Loaded(value, items, misfits, None, places, is_void=not rows, unreadable=found.unreadable)
 
 
 class RecordsLoader:
@@ -223,19 +264,19 @@ class RecordsLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            rows = list(records(to_text(data, self._encoding, where["begin"])))
+            found = _Slice(_values(to_text(data, self._encoding, where["begin"]), _OF_PYTHON, ""), where)
         except ValueError as error:
-            raise ValueError(
-                "%s, after byte %d, cannot be read: %s." % (where["file"], where["begin"], error)
-            ) from error
-        check_records(where, len(rows))
+            raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
+        found.refuse(INVALID_LINES_MAX)
+        items = len(found.rows) + len(found.unreadable)
+        check_records(where, items)
 
         def places() -> Any:
             from windrow_worker.tables.positions import line_positions
 
-            return line_positions(data, where["begin"], self._encoding)
+            return line_positions(data, where["begin"], self._encoding)[found.lines]
 
-        return Loaded(rows, len(rows), positions=places)
+        return Loaded(found.rows, items, positions=places, is_void=not found.rows, unreadable=found.unreadable)
 
 
 def _converted_first(steps: Sequence[Dict[str, Any]]) -> Set[str]:

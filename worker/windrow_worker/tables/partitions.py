@@ -27,10 +27,12 @@ class FileGroupTableLoader:
         where = json.loads(recipe)
         frames: List[pandas.DataFrame] = []
         misfits: Dict[str, Tuple[int, str]] = {}
+        unreadable: List[Tuple[str, str]] = []
         for part in where["parts"]:
             loaded = self._loader.load(json.dumps(part).encode())
-            if loaded.item_count or not frames:
+            if loaded.readable_count or not frames:
                 frames.append(loaded.value)
+            unreadable += loaded.unreadable
             for column, number, example in loaded.misfits:
                 before, first = misfits.get(column, (0, example))
                 misfits[column] = (before + number, first)
@@ -45,7 +47,7 @@ class FileGroupTableLoader:
             constants = unpack_constants(packed)
             key = {name: constants[name].as_py() if name in constants else value for name, value in key.items()}
         # A group is empty only because of steps, or of invalid lines that are left out.
-        return Loaded(value, len(value), told, key, is_void=not len(value))
+        return Loaded(value, len(value) + len(unreadable), told, key, is_void=not len(value), unreadable=unreadable)
 
 
 def concatenated(frames: List[pandas.DataFrame]) -> pandas.DataFrame:

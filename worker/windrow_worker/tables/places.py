@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from io import open  # a script may replace the one in builtins
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.files import printable
@@ -26,21 +26,34 @@ def row_places(loaded: Loaded, recipe: bytes, rows: Sequence[int]) -> List[str]:
     where = json.loads(recipe)
     if "parts" in where:
         return [""] * len(rows)
-    file, places = printable(where["file"]), loaded.positions()
-    if len(places) != loaded.item_count:
+    places = loaded.positions()
+    if len(places) != loaded.readable_count:
         return [""] * len(rows)
     at = [int(places[row]) for row in rows]
     if "row_group" in where:
-        return [f"{file}, row {place + 1}" for place in at]
+        return [f"{printable(where['file'])}, row {place + 1}" for place in at]
+    file = printable(where["file"])
     if "local" in where:
         # Only this part of the file is on this node.
         return [f"{file}, record {row + 1} after byte {where['begin']}" for row in rows]
-    return [f"{file}, {place}" for place in _lines(where, at)]
+    lines = _lines(where, at)
+    return [f"{file}, byte {byte}" if line is None else f"{file}, line {line}" for byte, line in zip(at, lines)]
 
 
-def _lines(where: Dict[str, Any], at: Sequence[int]) -> List[str]:
-    """In which lines of a text file these bytes are."""
-    found: List[str] = []
+def line_places(where: Dict[str, Any], lines: Sequence[Tuple[int, int]]) -> List[str]:
+    """The places of lines of a slice of text, each given as (number of the record, from 0; number of the line, from 1).
+    Raises OSError.
+    """
+    file, begin = printable(where["file"]), where["begin"]
+    before = None if "local" in where or not lines else _lines(where, [begin])[0]
+    if before is None:
+        return [f"{file}, record {record + 1} after byte {begin}" for record, _ in lines]
+    return [f"{file}, line {before + line - 1}" for _, line in lines]
+
+
+def _lines(where: Dict[str, Any], at: Sequence[int]) -> List[Optional[int]]:
+    """In which lines of a text file these bytes are; None where they are not counted."""
+    found: List[Optional[int]] = []
     listed = where["file"], where["size"], where["mtime_ns"]
     lines, read = _counted.get(listed, (1, 0))
     if read > at[0]:
@@ -49,7 +62,7 @@ def _lines(where: Dict[str, Any], at: Sequence[int]) -> List[str]:
         file.seek(read)
         for byte in at:
             if byte > LINES_COUNTED_BYTES_MAX:
-                found.append(f"byte {byte}")
+                found.append(None)
                 continue
             while read < byte:
                 part = file.read(min(byte - read, _CHUNK))
@@ -57,7 +70,7 @@ def _lines(where: Dict[str, Any], at: Sequence[int]) -> List[str]:
                     break
                 lines += part.count(b"\n")
                 read += len(part)
-            found.append(f"line {lines}")
+            found.append(lines)
     _counted.clear()
     _counted[listed] = lines, read
     return found

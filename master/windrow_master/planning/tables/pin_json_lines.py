@@ -15,6 +15,7 @@ from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
 from windrow_worker.tables.json_lines import (
     KEYS_MAX,
+    InvalidLine,
     fits_int,
     key_count,
     kind_of,
@@ -64,7 +65,7 @@ class JsonLinesPinning:
                     continue
                 data = self._head_of(window, begin, budget)
                 budget -= len(data)
-                for value in self._objects(data, file, begin):
+                for value in self._objects(data, file, window, begin):
                     rows += 1
                     for key, item in value.items():
                         kind = kind_of(item)
@@ -109,9 +110,12 @@ class JsonLinesPinning:
         end = cutter.next_record(begin, begin + budget).begin if begin + budget < window.size else None
         return window.read(begin, (window.size if end is None else end) - begin)
 
-    def _objects(self, data: bytes, file: TableFile, begin: int) -> Iterable[dict[str, Any]]:
+    def _objects(self, data: bytes, file: TableFile, window: Window, begin: int) -> Iterable[dict[str, Any]]:
         try:
             text = to_text(data, self.how.encoding.name, begin)
             yield from records(text) if self._as_records else objects(text, self._read.drop_invalid)
+        except InvalidLine as error:
+            line = window.read(0, begin).count(b"\n") + error.number
+            raise PlanningError(f"{shown(file.name)}, line {line}: {error}.") from error
         except ValueError as error:
             raise PlanningError(f"{shown(file.name)}: {error}.") from error
