@@ -369,6 +369,22 @@ def test_whole_numbers_of_plain_text_are_never_rounded(tmp_path: Path, fast: boo
     assert '"account" has whole numbers of more than 64 bits' in warning and "string" in warning
 
 
+@pytest.mark.parametrize("content", ["a,b\r1,2\r3,4\r", "a,b\r1,2", '"a",b\r1,2\r'])
+@pytest.mark.parametrize("read", ["", "read_delimited", "read_delimited: {support_multi_line: true}"])
+def test_lines_that_end_with_carriage_returns_alone_are_told(tmp_path: Path, content: str, read: str) -> None:
+    (tmp_path / "a.csv").write_bytes(content.encode())
+    path = mltable(tmp_path / "t", "file: ../a.csv", read) if read else tmp_path / "a.csv"
+    message = error(plan(tmp_path / "step", path, "mltable"))
+    assert f"The lines of {tmp_path}/a.csv end with carriage returns alone" in message and "tr '\\r' '\\n'" in message
+
+
+@pytest.mark.parametrize("content", ['{"a": 1}\r{"a": 2}\r', '{"a": 1} {"a": 2}\n'])
+def test_a_second_object_in_a_line_of_a_plain_file_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(content.encode())
+    message = error(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))
+    assert "a.jsonl, line 1: the line is not a JSON object (text follows the object)" in message
+
+
 def test_keys_behind_the_sample_are_left_out_and_told(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 10_000 + '{"a": 2, "late": 3}\n')
     frames, misfits = load(plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable"))

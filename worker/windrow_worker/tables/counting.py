@@ -16,6 +16,7 @@ def count_records(reader: Dict[str, Any], recipe: Dict[str, Any]) -> int:
     data, encoding = read_slice(recipe, reader["encoding"]), reader["encoding"]
     if reader["format"] == "json_lines":
         if reader["drop_invalid"]:
-            return sum(1 for _ in objects(to_text(data, encoding, recipe["begin"]), drop_invalid=True))
+            text, plain = to_text(data, encoding, recipe["begin"]), reader.get("plain", False)
+            return sum(1 for _ in objects(text, drop_invalid=True, plain=plain))
         return len(line_positions(data, recipe["begin"], encoding))
     return len(record_positions(data, recipe["begin"], encoding, Text(**reader["text"])))

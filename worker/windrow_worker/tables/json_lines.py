@@ -44,9 +44,11 @@ _OF_PYTHON = json.JSONDecoder()
 _DROP = ", or set `invalid_lines: drop` in an MLTable file"
 
 
-def objects(data: str, drop_invalid: bool) -> Iterator[Dict[str, Any]]:
-    """The objects of a text that begins with a line; empty lines are skipped. Raises InvalidLine."""
-    for value in _of_table(data):
+def objects(data: str, drop_invalid: bool, plain: bool = False) -> Iterator[Dict[str, Any]]:
+    """The objects of a text that begins with a line; empty lines are skipped. `plain`: nothing may follow an object in
+    its line; else it is ignored. Raises InvalidLine.
+    """
+    for value in _of_table(data, plain):
         if not isinstance(value, InvalidLine):
             yield value
         elif not drop_invalid:
@@ -57,26 +59,28 @@ def records(data: str) -> Iterator[Dict[str, Any]]:
     """The same, but read as Python's own reader does: NaN and Infinity are floats, since Python's writer writes
     them.
     """
-    for value in _values(data, _OF_PYTHON, ""):
+    for value in _values(data, _OF_PYTHON, "", alone=False):
         if isinstance(value, InvalidLine):
             raise value
         yield value
 
 
-def _of_table(data: str) -> Iterator[Any]:
-    return _values(data, _OF_TABLES, _DROP)
+def _of_table(data: str, plain: bool) -> Iterator[Any]:
+    return _values(data, _OF_TABLES, _DROP, alone=plain)
 
 
-def _values(data: str, decoder: json.JSONDecoder, advice: str) -> Iterator[Any]:
-    """Of each line that is not empty, its object, or why it is none."""
+def _values(data: str, decoder: json.JSONDecoder, advice: str, alone: bool) -> Iterator[Any]:
+    """Of each line that is not empty, its object, or why it is none. `alone`: nothing may follow it in its line."""
     for number, line in enumerate(data.split("\n"), 1):
         if not line:
             continue
         value: Any
         try:
-            value, _ = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
+            value, end = decoder.raw_decode(line, len(line) - len(line.lstrip(" \t")))
             if not isinstance(value, dict):
                 raise ValueError("it is not an object")
+            if alone and line[end:].strip():
+                raise ValueError("text follows the object")
         except (ValueError, RecursionError) as error:
             value = InvalidLine(number, line, error, advice)
         yield value
@@ -211,7 +215,7 @@ class JsonLinesLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            found = _Slice(_of_table(to_text(data, self._encoding, where["begin"])), where)
+            found = _Slice(_of_table(to_text(data, self._encoding, where["begin"]), self._plain), where)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         rows = found.rows
@@ -264,7 +268,7 @@ class RecordsLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            found = _Slice(_values(to_text(data, self._encoding, where["begin"]), _OF_PYTHON, ""), where)
+            found = _Slice(_values(to_text(data, self._encoding, where["begin"]), _OF_PYTHON, "", alone=False), where)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         found.refuse(INVALID_LINES_MAX)

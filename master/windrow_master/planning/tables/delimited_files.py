@@ -74,7 +74,13 @@ def read_head(window: Window, file: TableFile, how: Format, *, header: bool) -> 
             f"The header of {shown(file.name)} has a line break inside quotes, which is not supported in "
             f"{encoding.name} or with this delimiter. Write the header in one line, or save the file as UTF-8."
         )
-    return Head(header_names(next(records(line, how.text), [])), cutter.first_record(end))
+    following = cutter.first_record(end)
+    if following is None and "\r" in line.rstrip("\r\n"):
+        raise PlanningError(
+            f"The lines of {shown(file.name)} end with carriage returns alone, as on old Macs; lines that are read end "
+            "with line feeds. Convert it, for example with: tr '\\r' '\\n' < old.csv > new.csv"
+        )
+    return Head(header_names(next(records(line, how.text), [])), following)
 
 
 def sample_records(window: Window, file: TableFile, how: Format, begin: int, wanted: int) -> list[Record]:

@@ -113,7 +113,7 @@ class JsonLinesPinning:
     def _objects(self, data: bytes, file: TableFile, window: Window, begin: int) -> Iterable[dict[str, Any]]:
         try:
             text = to_text(data, self.how.encoding.name, begin)
-            yield from records(text) if self._as_records else objects(text, self._read.drop_invalid)
+            yield from records(text) if self._as_records else objects(text, self._read.drop_invalid, self._plain)
         except InvalidLine as error:
             line = window.read(0, begin).count(b"\n") + error.number
             raise PlanningError(f"{shown(file.name)}, line {line}: {error}.") from error
