@@ -258,9 +258,7 @@ class _Run:
                 client.close()
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
-        from windrow.cli.tables import local_time
         from windrow.sdk.run_choice import begin, retry
-        from windrow.spec.earlier_results import NO_LAST
 
         options = self._options
         if loaded is None or options.retried:
@@ -284,11 +282,15 @@ class _Run:
         self._continued = begun.continued
         listed = [step.start_time for step in begun.job.parallel.steps if step.start_time is not None]
         if begun.continued and listed and not begun.job.state.ended and not options.retried:
+            from windrow.cli.tables import local_time
+
             self._say(
                 f"Its input is what was listed at {local_time(min(listed))}; what is new since is not in it. --restart "
                 "begins a new run, which lists it again."
             )
         if begun.is_first:
+            from windrow.spec.earlier_results import NO_LAST
+
             self._say(NO_LAST)
         if session.attached:
             self._say(f"Attached to the windrow process {session.owner_pid}, which serves {session.folder}.")

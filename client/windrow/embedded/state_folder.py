@@ -19,7 +19,6 @@ import os
 import time
 
 from windrow.common.notes import NoteDamaged, read_note, write_note
-from windrow.common.state_mark import STATE_MARK
 from windrow.errors import StateFolderError
 
 TYPE_CHECKING = False
@@ -50,6 +49,8 @@ def default() -> str:
 
 def has_state(folder: str) -> bool:
     """Whether Windrow has used this folder. Raises StateFolderError if this user may not look into it."""
+    from windrow.common.state_mark import STATE_MARK
+
     try:
         os.stat(os.path.join(folder, STATE_MARK))
     except (FileNotFoundError, NotADirectoryError):

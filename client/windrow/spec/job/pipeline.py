@@ -32,7 +32,6 @@ from windrow.spec.job.order import order_steps
 from windrow.spec.job.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.job.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
 from windrow.spec.job.rows import make_rows, name_rows_file, rows_origin
-from windrow.spec.job.schedules import schedule_refusal
 from windrow.spec.job.step_settings import StepSettings
 from windrow.spec.job.task import may_shut_down, read_task
 from windrow.spec.naming.expressions import Reference
@@ -192,6 +191,9 @@ def _is_pipeline(pipeline: Mapping, context: Context) -> bool:
     if written == "pipeline":
         return True
     if "trigger" in pipeline.entries and "create_job" in pipeline.entries:
+        # Hardly any file is one.
+        from windrow.spec.job.schedules import schedule_refusal
+
         context.problems.error(pipeline, "", schedule_refusal(pipeline))
     elif "pipeline" in pipeline.entries or "parallel_run_config" in pipeline.entries:
         context.problems.error(

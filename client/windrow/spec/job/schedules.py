@@ -5,9 +5,11 @@ Reference: docs/reference/azure-ml/client.md#refusals.
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Any
 
+from windrow.common.cron import cron_of
 from windrow.spec.reading.nodes import Mapping, Scalar, to_plain
 
 _NO_SCHEDULES = "this file is a schedule, and Windrow has none. Let cron run the job"
@@ -15,11 +17,6 @@ _NO_SCHEDULES = "this file is a schedule, and Windrow has none. Let cron run the
 
 def schedule_refusal(schedule: Mapping) -> str:
     """What is said of a file that is a schedule, as sentences."""
-    # Hardly any file is one.
-    import shlex
-
-    from windrow.common.cron import cron_of
-
     trigger: Any = to_plain(schedule.entries["trigger"])
     job = schedule.entries["create_job"]
     command = f"windrow run {shlex.quote(job.text) if isinstance(job, Scalar) else 'JOB_FILE'}"
