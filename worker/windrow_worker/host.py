@@ -228,7 +228,7 @@ class Host:
             return
         items, readable = loaded.item_count, loaded.readable_count
         report.item_count = items
-        value, misfits, unreadable = loaded.value, loaded.misfits, splitting.unreadable_items(loaded)
+        value, misfits, unreadable = loaded.value, loaded.misfits, _unreadable_items(loaded)
         if type(value) is list:
             value = MiniBatch(value, index)
         if loaded.is_void:
@@ -341,7 +341,7 @@ class Host:
             self._send_failure(started, *failure_causes.return_failure(error))
             return
         enter(page.RETURNING, lease_id, index, items)
-        failed += splitting.unreadable_items(loaded)
+        failed += _unreadable_items(loaded)
         if last is not None and splitting.count_of(failed) == items:
             gathered.discard()
             self._place(failed, recipe, loaded)
@@ -483,3 +483,11 @@ class Host:
             process.warn(failures.traceback_of(error))
             code = 1
         process.leave(code & 0xFF)
+
+
+def _unreadable_items(loaded: Loaded) -> List[splitting.FailedItems]:
+    """The items of a mini-batch that cannot be read, which come last."""
+    return [
+        splitting.FailedItems(first, 1, failures.LOAD_FAILED, message, place)
+        for first, (place, message) in enumerate(loaded.unreadable, loaded.readable_count)
+    ]

@@ -11,13 +11,9 @@ import json
 import struct
 from time import monotonic, sleep  # a script may replace those in their module
 
-from windrow_worker import failures
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, List, Optional, Sequence, Tuple
-
-    from windrow_worker.loaded import Loaded
 
     Failure = Tuple[str, str, str]
     """Cause, message and detail."""
@@ -142,14 +138,6 @@ def find_failures(
             failed.append(FailedItems(first, count, cause, message))
     failed.sort(key=lambda one: one.first)
     return failed, last
-
-
-def unreadable_items(loaded: Loaded) -> List[FailedItems]:
-    """The items of a mini-batch that cannot be read, which come last."""
-    return [
-        FailedItems(first, 1, failures.LOAD_FAILED, message, place)
-        for first, (place, message) in enumerate(loaded.unreadable, loaded.readable_count)
-    ]
 
 
 def count_of(failed: Sequence[FailedItems]) -> int:
