@@ -109,6 +109,7 @@ CSV = "docs/how-to/run-on-your-own-csv.md"
 GROUPS = "docs/how-to/train-a-model-per-group.md"
 GPUS = "docs/how-to/run-on-gpus.md"
 STORAGE = "docs/how-to/use-object-storage.md"
+LIBRARIES = "docs/how-to/install-libraries.md"
 DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
@@ -174,6 +175,8 @@ ELSEWHERE = {
         "an agent that goes on; tests/agent has variables that are passed through"
     ),
     (STORAGE, "pip install 'windrow[storage]'"): "tests/packaging installs the wheel with its extras",
+    (LIBRARIES, "pip install 'windrow[conda]'"): "the same",
+    (LIBRARIES, "import subprocess"): "needs R; tests/integration/test_integration_environments.py calls a stand-in so",
     (
         SERVICE,
         "windrow run score.py reviews.csv -o scores.csv --mini-batch-size 1 --rate-limit 20/s --retry-delay 1s "

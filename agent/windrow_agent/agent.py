@@ -247,7 +247,7 @@ class Agent:
             lambda: folder_of(config.environments_folder, config.folder, os.environ),
             config.python,
             os.environ,
-            config.folder / "uv-cache",
+            config.folder,
         )
 
     def _link(self) -> asyncio.Future[Link]:

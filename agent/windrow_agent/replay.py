@@ -117,7 +117,7 @@ async def _environment(step: Step, code: Path) -> Held:
         lambda: folder_of(Path(folder) if folder else None, step.folder, os.environ),
         None,
         os.environ,
-        step.folder / "uv-cache",
+        step.folder,
     )
     log = step.log_file(rpc.LOG_KIND_ENVIRONMENT, 0)
     try:

@@ -1,4 +1,4 @@
-"""Environments: what uv is told, what its words mean, and what a step needs beside its own list."""
+"""Environments: what builders are told, what their words mean, and what a step needs beside its own list."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from windrow.rpc.v1 import work_pb2 as work
-from windrow_agent.environments.environment_spec import build_variables, environment_spec
+from windrow_agent.environments.environment_spec import build_variables, conda_variables, environment_spec
 from windrow_agent.environments.failures import failure_of
 from windrow_agent.environments.libraries import needed_libraries
 from windrow_agent.environments.provider import folder_of
+from windrow_agent.workers.variables import passed_variables
 
 
 def test_uv_gets_what_reaches_indexes_and_no_other_credentials() -> None:
@@ -58,6 +59,56 @@ def test_lists_that_differ_in_anything_are_environments_of_their_own() -> None:
     assert environment_spec(lists[3], "/bin/sh").digest == digests[3]
 
 
+def test_conda_s_builder_gets_what_reaches_channels_and_no_other_credentials() -> None:
+    agent = {
+        "HOME": "/home/me",
+        "RATTLER_AUTH_FILE": "/home/me/channels.json",
+        "CONDA_OVERRIDE_CUDA": "12",
+        "HTTPS_PROXY": "http://proxy.example",
+        "UV_INDEX_HOUSE_PASSWORD": "no",
+        "AWS_SECRET_ACCESS_KEY": "no",
+        "PYTHONPATH": "/somewhere",
+    }
+    kept = {name: agent[name] for name in ("HOME", "RATTLER_AUTH_FILE", "CONDA_OVERRIDE_CUDA", "HTTPS_PROXY")}
+    assert conda_variables(agent, "") == kept
+    assert conda_variables(agent, "/cache") == {**kept, "RATTLER_CACHE_DIR": "/cache"}
+
+
+def test_a_list_is_another_environment_where_conda_s_packages_can_be_had() -> None:
+    plain = work.Environment(requirements=["numpy", "a"], python="3.10")
+    lists = [
+        work.CondaList(specs=["numpy", "r-base"], pip=["a"]),
+        work.CondaList(specs=["numpy", "r-base=4"], pip=["a"]),
+        work.CondaList(specs=["numpy", "r-base"], pip=["a"], channels=["conda-forge"]),
+        work.CondaList(specs=["numpy", "r-base"], pip=["b"]),
+    ]
+    digests = {environment_spec(plain, sys.executable).digest}
+    for conda in lists:
+        wanted = work.Environment(requirements=["numpy", "a"], python="3.10", conda=conda)
+        # Without the builder, it is what it always was.
+        assert environment_spec(wanted, sys.executable) == environment_spec(plain, sys.executable)
+        spec = environment_spec(wanted, sys.executable, builds_conda=True)
+        assert spec.conda == conda and spec.requirements == f"{conda.pip[0]}\n"
+        assert environment_spec(wanted, "/bin/sh", builds_conda=True).digest == spec.digest, "it has its own Python"
+        digests.add(spec.digest)
+    assert len(digests) == 1 + len(lists)
+    assert environment_spec(plain, sys.executable, builds_conda=True) == environment_spec(plain, sys.executable)
+
+
+def test_scripts_in_a_conda_environment_are_told_as_if_it_were_active(tmp_path: Path) -> None:
+    agent = {"PATH": "/bin", "VIRTUAL_ENV": "/own", "CONDA_PREFIX": "/own", "CONDA_SHLVL": "1", "PYTHONPATH": "/own"}
+    assert passed_variables(agent, built=str(tmp_path)) == {
+        "PATH": f"{tmp_path}/bin:/bin",
+        "VIRTUAL_ENV": str(tmp_path),
+    }
+    (tmp_path / "conda-meta").mkdir()
+    assert passed_variables(agent, built=str(tmp_path)) == {
+        "PATH": f"{tmp_path}/bin:/bin",
+        "CONDA_PREFIX": str(tmp_path),
+        "PYTHONNOUSERSITE": "1",
+    }
+
+
 def test_options_stand_where_uv_reads_them() -> None:
     wanted = work.Environment(requirements=["a"], options=["--extra-index-url=https://x.example", "--pre"])
     spec = environment_spec(wanted, sys.executable)
@@ -77,6 +128,12 @@ def test_options_stand_where_uv_reads_them() -> None:
         ("error: Failed to fetch: `https://x/`\n  cause: HTTP status client error (401 Unauthorized)", True),
         ("error: Failed to write\n  cause: No space left on device (os error 28)", True),
         ("uv was killed by SIGKILL", False),
+        ("error: No solution found: No candidates were found for ca-certificates 9.*.", False),
+        (
+            "error: could not find subdir 'noarch' in channel 'https://x/'\nCaused by: no such file",
+            False,
+        ),
+        ("error: Request failed after 3 retries\nCaused by: error sending request for url (https://x/)", True),
     ],
 )
 def test_whose_fault_it_is_is_told_apart(words: str, of_node: bool) -> None:

@@ -46,6 +46,7 @@ def test_this_machine_is_fit_and_nothing_is_left_behind(workspace: Workspace) ->
     assert found["State folder", "flock"]["level"] == OK
     assert found["State folder", "sync"]["seen"].startswith("a sync takes ")
     assert str(len(os.sched_getaffinity(0))) in found["Machine", "processors"]["seen"]
+    assert found["Windrow", "conda"]["seen"].startswith("rattler 0.")
     assert "pidfd_open" in found["Machine", "kernel"]["seen"]
     text = workspace.run("doctor")
     assert text.returncode == 0 and "Nothing fails: this machine is fit." in text.stdout

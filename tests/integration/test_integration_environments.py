@@ -1,4 +1,4 @@
-"""A whole run in an environment that is built from PyPI, as `windrow run` does by itself."""
+"""A whole run in an environment that is built from PyPI or from a conda channel, as `windrow run` does by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conda_channel import CondaChannel
 from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun
+from package_index import package_index
 
 SCRIPT = """
 import sys
@@ -62,3 +64,59 @@ def test_a_run_builds_what_its_job_file_lists(tmp_path: Path, monkeypatch: pytes
     assert code == 1
     assert "iniconfig==99.0" in text.splitlines()[-1]
     assert "--environments own" in text
+
+
+R_SCRIPT = """
+import os
+import subprocess
+import pebble
+import stone
+
+def run(mini_batch):
+    path = os.path.basename(mini_batch[0])
+    said = subprocess.run(["Rscript", "score.R", path], check=True, capture_output=True, text=True).stdout.strip()
+    return [f"{said} {stone.colour} {pebble.colour} {os.environ['CONDA_PREFIX']}"]
+"""
+
+CONDA_FILE = """
+channels: [{channel}]
+dependencies:
+  - python
+  - r-base=4.3
+  - stone
+  - pip: [pebble]
+"""
+
+
+def test_a_run_builds_a_conda_list_with_packages_that_pypi_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINDROW_ENVIRONMENTS_FOLDER", str(tmp_path / "environments"))
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    channel = CondaChannel(tmp_path / "channel")
+    channel.add("stone", "1.0", {"site-packages/stone.py": "colour = 'pink'\n"}, depends=["python"], noarch=True)
+    run = EmbeddedRun(tmp_path / "run", R_SCRIPT, 2)
+    (run.folder / "environment.yml").write_text(CONDA_FILE.format(channel=channel.url))
+    job = run.folder / "job.yml"
+    written = "environment: {conda_file: ./environment.yml}"
+    job.write_text(job.read_text().replace("type: run_function", f"type: run_function\n      {written}"))
+    with package_index() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+        code, text = run.run()
+    assert code == 0, text
+    (folder,) = (mark.parent for mark in (tmp_path / "environments").glob("*/windrow.json"))
+    assert run.output.read_text() == "".join(f"R says score.R f0000{n} pink white {folder}\n" for n in range(2))
+    assert "the whole list is built from conda's channels, since PyPI does not have r-base" in " ".join(text.split())
+
+    # A mini-batch is replayed in it.
+    (job_folder,) = (run.state / "jobs").iterdir()
+    command = [WINDROW, "mb", "replay", job_folder.name, "0", "--state", str(run.state)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0 and "R says score.R f00000 pink white" in done.stderr, done.stderr
+
+    environment = run.folder / "environment.yml"
+    environment.write_text(environment.read_text().replace("r-base=4.3", "r-base=5"))
+    code, text = run.run("--restart")
+    assert code == 1
+    assert "No candidates were found for r-base 5.*" in text

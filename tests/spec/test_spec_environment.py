@@ -6,7 +6,7 @@ import json
 
 import pytest
 from spec_workspace import Workspace
-from windrow.spec import EffectiveJob, Environment, JobFileError
+from windrow.spec import CondaList, EffectiveJob, Environment, JobFileError
 from windrow.spec.effective.document import DocumentError, from_json
 
 TASK = """
@@ -77,7 +77,9 @@ def conda_problems(workspace: Workspace, *dependencies: str) -> list[str]:
 )
 def test_a_dependency_of_conda(workspace: Workspace, written: str, python: str | None, requirements: list[str]) -> None:
     environment, _ = conda(workspace, written)
-    assert environment == Environment(python, tuple(requirements))
+    is_lacking = written.startswith(("cudatoolkit", "libgcc-ng", "_openmp_mutex"))
+    kept = CondaList((written,), ("conda-forge",)) if is_lacking else None
+    assert environment == Environment(python, tuple(requirements), conda=kept)
 
 
 def test_entries_for_python_count_together(workspace: Workspace) -> None:
@@ -120,15 +122,64 @@ def test_a_python_that_no_worker_runs_on_is_told_and_replaced(workspace: Workspa
     assert any("conda.yml:4:5" in line and "3.8 or newer" in line for line in told), told
 
 
-def test_what_is_not_as_the_conda_file_says_is_told(workspace: Workspace) -> None:
+def test_what_is_not_as_the_conda_file_says_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     workspace.write(
         "conda.yml",
         "channels: [conda-forge, ours]\ndependencies: [pytorch, cudnn, numpy]\nvariables: {A: b}\nprefx: x\n",
     )
     environment, told = environment_of(workspace, "{image: some/image:1, conda_file: ./conda.yml, colour: red}")
-    assert environment == Environment(None, ("torch", "numpy"))
-    for words in ("pytorch as torch", "without cudnn", "ours", "variables", '"prefx"', "colour"):
+    kept = CondaList(("pytorch", "cudnn", "numpy"), ("conda-forge", "ours"))
+    assert environment == Environment(None, ("torch", "numpy"), conda=kept)
+    for words in ("pytorch as torch", "without cudnn", "'windrow[conda]'", "ours", "variables", '"prefx"', "colour"):
         assert any(words in line for line in told), (words, told)
+
+
+def test_a_list_that_pypi_does_not_have_all_of_is_kept_as_it_is_written(workspace: Workspace) -> None:
+    lines = ("python=3.10", "conda-forge::gdal >=3.8", "pytorch", "pip", 'pip: ["a>1", "-c bounds.txt", "--pre"]')
+    workspace.write("bounds.txt", "b<2\n")
+    environment, told = conda(workspace, *lines)
+    specs = ("python=3.10", "conda-forge::gdal >=3.8", "pytorch", "pip")
+    assert environment == Environment(
+        "3.10",
+        ("gdal>=3.8", "torch", "pip", "a>1"),
+        ("b<2",),
+        ("--pre",),
+        CondaList(specs, ("conda-forge",), ("a>1",)),
+    )
+    assert told == []
+    loaded = workspace.loaded(TASK + "{conda_file: ./conda.yml}\n")
+    assert any("PyPI does not have gdal" in str(note) for note in loaded.notes)
+    job = workspace.effective(loaded)
+    assert EffectiveJob.from_json(job.to_json()) == job
+    document = json.loads(job.to_json())
+    document["steps"][0]["environment"]["conda"]["specs"] = ["two\nlines"]
+    with pytest.raises(DocumentError, match="is not one line of text"):
+        from_json(json.dumps(document))
+
+
+def test_a_python_that_no_worker_runs_on_is_not_asked_of_conda(workspace: Workspace) -> None:
+    environment, told = conda(workspace, "python=3.7", "r-base")
+    assert environment == Environment(conda=CondaList(("r-base",), ("conda-forge",)))
+    assert any("3.8 or newer" in line for line in told)
+
+
+def test_credentials_of_a_channel_are_told(workspace: Workspace) -> None:
+    written = "{conda_file: {channels: [%s], dependencies: [r-base]}}"
+    for channel in ("https://me:secret@x.example/ours", "https://x.example/t/secret/ours"):
+        assert any("RATTLER_AUTH_FILE" in line for line in environment_of(workspace, written % channel)[1])
+    assert environment_of(workspace, written % "'https://x.example/t/${CONDA_TOKEN}/ours'")[1] == []
+
+
+def test_a_list_that_pypi_has_all_of_is_written_as_it_always_was(workspace: Workspace) -> None:
+    loaded = workspace.loaded(TASK + "{conda_file: {channels: [ours], dependencies: [python=3.10, numpy]}}\n")
+    document = json.loads(workspace.effective(loaded).to_json())
+    assert document["steps"][0]["environment"] == {
+        "python": "3.10",
+        "requirements": ["numpy"],
+        "constraints": [],
+        "options": [],
+    }
 
 
 @pytest.mark.parametrize(

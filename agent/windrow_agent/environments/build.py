@@ -1,8 +1,10 @@
-"""Runs uv to build an environment."""
+"""Runs the builders of an environment: uv, and before it rattler for a list that is built with conda's packages."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +13,10 @@ from typing import NamedTuple
 
 from windrow.common.interpreter import PROBE, PROBE_S
 from windrow.common.signal_names import signal_name
+from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.environment_spec import EnvironmentSpec
-from windrow_agent.environments.failures import EnvironmentFailed, failure_of
+from windrow_agent.environments.failures import RATTLER, UV, Builder, EnvironmentFailed, failure_of
 from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.variables import passed_variables
@@ -53,14 +56,16 @@ class Build:
         place: Path,
         *,
         variables: Mapping[str, str],
+        conda_variables: Mapping[str, str],
         lock: int,
         log: CapturedFile,
         wanted: Callable[[], bool],
     ) -> None:
-        """`log` gets the output of uv; `wanted` says whether to continue."""
+        """`variables` are those of uv. `log` gets the output of the builders; `wanted` says whether to continue."""
         self._spec = spec
         self._place = place
         self._variables = variables
+        self._conda_variables = conda_variables
         self._lock = lock
         self._log = log
         self._wanted = wanted
@@ -70,8 +75,12 @@ class Build:
         """Builds it. Raises EnvironmentFailed, Abandoned, OSError."""
         uv = find_uv()
         spec, place = self._spec, self._place
-        asked = f"Python {spec.python}" if "/" not in spec.python else spec.python
-        await self._uv(f"no environment could be built with {asked}", uv, "venv", "--python", spec.python, str(place))
+        if spec.conda is not None:
+            await self._conda(spec.conda)
+        else:
+            asked = f"Python {spec.python}" if "/" not in spec.python else spec.python
+            what = f"no environment could be built with {asked}"
+            await self._uv(what, uv, "venv", "--python", spec.python, str(place))
         if spec.is_bare:
             return
         lists = []
@@ -88,23 +97,35 @@ class Build:
         )
 
     def kill(self) -> None:
-        """Kills uv and its children."""
+        """Kills the builder at work and its children."""
         if self._process is not None:
             self._process.kill()
 
+    async def _conda(self, conda: work.CondaList) -> None:
+        self._place.mkdir()
+        file = self._place / "conda.json"
+        file.write_text(json.dumps({"specs": list(conda.specs), "channels": list(conda.channels)}))
+        await self._run(
+            "its conda packages could not be installed",
+            (sys.executable, "-u", "-P", "-m", "windrow_agent.environments.conda_install", str(file), str(self._place)),
+            self._conda_variables,
+            RATTLER,
+        )
+
     async def _uv(self, what: str, *command: str) -> None:
+        await self._run(what, command, self._variables, UV)
+
+    async def _run(self, what: str, command: Sequence[str], variables: Mapping[str, str], builder: Builder) -> None:
         output = self._log.open_for_writing()
         try:
             begin = os.fstat(output).st_size
-            self._process = Process(
-                command, self._variables, output=output, folder=self._place.parent, kept_open=self._lock
-            )
+            self._process = Process(command, variables, output=output, folder=self._place.parent, kept_open=self._lock)
             code = await self._process.wait(self._wanted)
             if code != 0:
                 words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
-                if code < 0 and not words.strip():
-                    words = f"uv was killed by {signal_name(-code)}".encode()
-                raise failure_of(what, words.decode(errors="replace"))
+                if code < 0:
+                    words += f"\nerror: {builder.name} was killed by {signal_name(-code)}".encode()
+                raise failure_of(what, words.decode(errors="replace"), builder)
         finally:
             os.close(output)
 

@@ -1,4 +1,4 @@
-"""What an environment is made of: its name in the cache, the lines that uv reads, the variables that uv gets."""
+"""What an environment is made of: its name in the cache, the lines that uv reads, the variables that builders get."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _PASSED = frozenset(
     )
 )
 _PASSED_PREFIXES = ("UV_", "PIP_", "GIT_", "LC_")
+_PASSED_TO_CONDA = ("RATTLER_", "CONDA_", "LC_")
 _OURS = ("UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "UV_BREAK_SYSTEM_PACKAGES", "UV_WORKING_DIRECTORY")
 
 _OF_PIP = {
@@ -44,38 +45,50 @@ _IN_FILE = re.compile(r"--(?:index-url|extra-index-url|find-links|no-index|no-bi
 
 
 class EnvironmentSpec(NamedTuple):
-    """One environment. `python`: a version, or the path of the agent's own interpreter."""
+    """One environment. `python`: a version, or the path of the agent's own interpreter.
+
+    `conda`: the list that is built with conda's own packages, Python included (`python` is then ""); `requirements` are
+    only its lines for pip.
+    """
 
     digest: str
     python: str
     requirements: str
     constraints: str
     options: tuple[str, ...]
+    conda: work.CondaList | None = None
 
     @property
     def is_bare(self) -> bool:
-        """Whether it has no packages."""
+        """Whether uv has no packages to install."""
         return not self.requirements
 
 
-def environment_spec(wanted: work.Environment, own_python: str) -> EnvironmentSpec:
-    """`own_python`: the interpreter of scripts without an environment.
+def environment_spec(wanted: work.Environment, own_python: str, *, builds_conda: bool = False) -> EnvironmentSpec:
+    """`own_python`: the interpreter of scripts without an environment. `builds_conda`: conda lists are built with
+    conda's own packages.
 
-    Lists that differ in anything have separate environments. The same list is built again for another interpreter.
+    Lists that differ in anything have separate environments. The same list is built again for another interpreter, and
+    with conda's packages once a node can do that.
     """
-    base = wanted.python or f"{Path(own_python).resolve()} {_stamp(own_python)}"
+    conda = wanted.conda if builds_conda and wanted.HasField("conda") else None
+    requirements = wanted.requirements if conda is None else conda.pip
+    base: list[object] = [wanted.python or f"{Path(own_python).resolve()} {_stamp(own_python)}"]
+    if conda is not None:
+        base = ["conda", list(conda.specs), list(conda.channels)]
     identity = [
-        *(_FORMAT, platform.system(), platform.machine(), base),
-        *(list(lines) for lines in (wanted.requirements, wanted.constraints, wanted.options)),
+        *(_FORMAT, platform.system(), platform.machine(), *base),
+        *(list(lines) for lines in (requirements, wanted.constraints, wanted.options)),
     ]
     options = list(wanted.options)
     in_file = [option for option in options if _IN_FILE.match(option)]
     return EnvironmentSpec(
         digest=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
-        python=wanted.python or own_python,
-        requirements=_lines([*in_file, *wanted.requirements]) if wanted.requirements else "",
+        python="" if conda is not None else wanted.python or own_python,
+        requirements=_lines([*in_file, *requirements]) if requirements else "",
         constraints=_lines(wanted.constraints),
         options=tuple(option for option in options if not _IN_FILE.match(option)),
+        conda=conda,
     )
 
 
@@ -111,4 +124,17 @@ def build_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, st
     variables.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if cache_folder:
         variables.setdefault("UV_CACHE_DIR", cache_folder)
+    return variables
+
+
+def conda_variables(agent: Mapping[str, str], cache_folder: str) -> dict[str, str]:
+    """The environment variables of the process that installs conda's packages: what it needs to reach channels.
+
+    `cache_folder`: for downloads, if the user's cache cannot be written; otherwise "".
+    """
+    variables = {
+        name: value for name, value in agent.items() if value and (name in _PASSED or name.startswith(_PASSED_TO_CONDA))
+    }
+    if cache_folder:
+        variables.setdefault("RATTLER_CACHE_DIR", cache_folder)
     return variables

@@ -1,8 +1,9 @@
-"""Why an environment could not be built: whose fault it is, as far as uv's output shows, and what to do."""
+"""Why an environment could not be built: whose fault it is, as far as its builder's output shows, and what to do."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from windrow_agent.outgoing.completions import shortened
 
@@ -21,16 +22,28 @@ _OF_THE_NODE = re.compile(
 )
 _OF_THE_LIST = re.compile(
     r"no solution found|was not found in the package registry|failed to parse|couldn't parse|failed to build"
-    r"|no interpreter found|invalid version|HTTP status client error \(404",
+    r"|no interpreter found|invalid version|HTTP status client error \(404"
+    r"|could not find subdir",
     re.IGNORECASE,
 )
+
+
+class Builder(NamedTuple):
+    """A program that builds environments. `remedy`: what helps if it cannot reach its packages."""
+
+    name: str
+    remedy: str
+
+
+UV = Builder("uv", "give the agent its index (UV_DEFAULT_INDEX)")
+RATTLER = Builder("rattler", "give the agent the credentials for the channels (RATTLER_AUTH_FILE)")
 
 
 class EnvironmentFailed(Exception):
     """An environment could not be provided on this node; the text says why and what to do.
 
     `of_node`: the node is at fault (its network, its disk), and another may do better; otherwise the list is.
-    `detail`: uv's output.
+    `detail`: the builder's output.
     """
 
     def __init__(self, message: str, *, of_node: bool, detail: str = "") -> None:
@@ -39,14 +52,14 @@ class EnvironmentFailed(Exception):
         self.detail = detail
 
 
-def failure_of(what: str, words: str) -> EnvironmentFailed:
-    """The failure of a uv command. `what`: what has failed; `words`: the output of uv."""
+def failure_of(what: str, words: str, builder: Builder = UV) -> EnvironmentFailed:
+    """The failure of a builder's command. `what`: what has failed; `words`: its output."""
     words = _CREDENTIALS.sub(r"\1***@", words).strip()
     of_node = _OF_THE_NODE.search(words) is not None
     if of_node and "no solution found" in words.casefold() and "python-build" not in words:
         # It reached an index which has no such package; the network error is about another index.
         of_node = "error sending request" in words
-    gist = _gist(words)
+    gist = _gist(words) or f"{builder.name} printed nothing"
     if "python-build-standalone" in words or "no interpreter found" in words.casefold():
         advice = (
             "Install that Python on this node, or ask for another version in the conda_file; or run scripts in your "
@@ -54,8 +67,8 @@ def failure_of(what: str, words: str) -> EnvironmentFailed:
         )
     elif of_node:
         advice = (
-            "Check the network and the disk of this node, or give the agent its index (UV_DEFAULT_INDEX); or run "
-            "scripts in your own Python (--python PATH), or in the agent's (--environments own)"
+            f"Check the network and the disk of this node, or {builder.remedy}; or run scripts in your own Python "
+            "(--python PATH), or in the agent's (--environments own)"
         )
     elif _OF_THE_LIST.search(words) is not None:
         advice = (
@@ -83,4 +96,4 @@ def _gist(words: str) -> str:
             told.append(text)
     if len(told) > 3:
         told = [told[0], told[1], told[-1]]
-    return shortened(": ".join(line.rstrip(".:") for line in told), 1000) or "uv printed nothing"
+    return shortened(": ".join(line.rstrip(".:") for line in told), 1000)

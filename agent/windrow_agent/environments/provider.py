@@ -4,11 +4,11 @@ States of an environment, for one step::
 
     WANTED ──complete in the cache──► HELD ──step dropped──► (released)
        └──lock──► BUILDING ──complete──► HELD
-                     ├──uv failed, the node's fault──► BUILDING again, at most TRIES times
-                     └──uv failed, or the step is dropped──► FAILED
+                     ├──a builder failed, the node's fault──► BUILDING again, at most TRIES times
+                     └──a builder failed, or the step is dropped──► FAILED
 
 If several steps of one agent want the same environment, one builds it and the others wait. If that step is dropped, the
-next one starts again; uv has cached its downloads.
+next one starts again; the builders have cached their downloads.
 """
 
 from __future__ import annotations
@@ -22,17 +22,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from windrow.common.conda_builder import INSTALL, has_conda_builder
 from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
 from windrow_agent.environments.cache import Cache, Lock
-from windrow_agent.environments.environment_spec import EnvironmentSpec, build_variables, environment_spec
-from windrow_agent.environments.failures import EnvironmentFailed
+from windrow_agent.environments.environment_spec import (
+    EnvironmentSpec,
+    build_variables,
+    conda_variables,
+    environment_spec,
+)
+from windrow_agent.environments.failures import RATTLER, UV, Builder, EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.workers.capture import CapturedFile
 
+_NO_BUILDER = (
+    "windrow: warning: PyPI does not have all packages of this conda list, and conda's own cannot be installed here: "
+    f"what PyPI has is. To have the whole list from its channels: {INSTALL}, in the agent's Python"
+)
 TRIES = 2
 PAUSE_S = 3.0
 
@@ -80,13 +90,15 @@ class Environments:
     """
 
     def __init__(
-        self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], uv_cache: Path
+        self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], own_folder: Path
     ) -> None:
-        """`folder` finds the cache when it is needed; `uv_cache`: for uv, if the user's cache cannot be written."""
+        """`folder` finds the cache when it is needed; `own_folder`: for downloads, if the user's cache cannot be
+        written.
+        """
         self._folder = folder
         self._python = python
         self._environment = environment
-        self._uv_cache = uv_cache
+        self._own_folder = own_folder
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._builds: set[Build] = set()
 
@@ -100,7 +112,8 @@ class Environments:
         is_wanted: Callable[[], bool],
         on_build: Callable[[], None],
     ) -> Held:
-        """Provides an environment. `log` gets uv's output; `on_build` is called if it has to be built or waited for.
+        """Provides an environment. `log` gets what builders print; `on_build` is called if it has to be built or waited
+        for.
 
         Raises EnvironmentFailed, or Abandoned if `is_wanted` returns False.
         """
@@ -110,7 +123,9 @@ class Environments:
             raise EnvironmentFailed(str(error), of_node=True) from error
         try:
             cache = Cache(await asyncio.to_thread(self._folder))
-            spec = environment_spec(wanted, own)
+            spec = environment_spec(wanted, own, builds_conda=has_conda_builder())
+            if spec.conda is None and wanted.HasField("conda"):
+                _write(log, _NO_BUILDER)
             turn = self._turns.setdefault(spec.digest, asyncio.Lock())
             if turn.locked():
                 on_build()
@@ -238,7 +253,8 @@ class Environments:
         build = Build(
             spec,
             cache.place(spec.digest),
-            variables=build_variables(self._environment, self._cache_of_uv()),
+            variables=build_variables(self._environment, self._cache_of(UV)),
+            conda_variables=conda_variables(self._environment, self._cache_of(RATTLER)),
             lock=lock.descriptor,
             log=log,
             wanted=is_wanted,
@@ -249,12 +265,14 @@ class Environments:
         finally:
             self._builds.discard(build)
         facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
+        if spec.conda is not None:
+            facts |= {"conda": list(spec.conda.specs), "channels": list(spec.conda.channels)}
         await asyncio.to_thread(cache.finish, spec.digest, facts)
 
-    def _cache_of_uv(self) -> str:
-        """A cache folder for uv, if it could not write to its own; otherwise ""."""
+    def _cache_of(self, builder: Builder) -> str:
+        """A cache folder for a builder, if it could not write to its own; otherwise ""."""
         home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
-        return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._uv_cache)
+        return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._own_folder / f"{builder.name}-cache")
 
     @staticmethod
     async def _pause(seconds: float, is_wanted: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from windrow_agent.node.strays import MARK
 
@@ -67,7 +68,12 @@ def passed_variables(
     if built is not None:
         for name in _OF_OWN_PYTHON:
             variables.pop(name, None)
-        variables["VIRTUAL_ENV"] = built
+        if Path(built, "conda-meta").is_dir():
+            variables.pop("VIRTUAL_ENV", None)
+            # Otherwise packages in ~/.local come first; a virtual environment has none of them.
+            variables |= {"CONDA_PREFIX": built, "PYTHONNOUSERSITE": "1"}
+        else:
+            variables["VIRTUAL_ENV"] = built
         variables["PATH"] = os.pathsep.join(filter(None, [f"{built}/bin", variables.get("PATH", "")]))
     return variables
 
@@ -89,10 +95,10 @@ def worker_environment(
 ) -> dict[str, str]:
     """The whole environment of one worker (docs/reference/azure-ml/parallel-job.md#workers, #gpus).
 
-    `passed`: further names that the node's owner allows. `built`: the folder of the virtual environment that was built
-    for the step; variables of the agent's own Python are then left out. `work_folder`: where the worker begins, which
-    holds the step's code. `gpu_device`: the value of CUDA_VISIBLE_DEVICES; None if it is not set. A step's own
-    variables win over ours, except the mark.
+    `passed`: further names that the node's owner allows. `built`: the folder of the virtual or conda environment that
+    was built for the step; variables of the agent's own Python are then left out. `work_folder`: where the worker
+    begins, which holds the step's code. `gpu_device`: the value of CUDA_VISIBLE_DEVICES; None if it is not set. A
+    step's own variables win over ours, except the mark.
     """
     environment = passed_variables(agent, passed=passed, built=built)
     environment |= {

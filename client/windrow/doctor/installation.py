@@ -28,8 +28,11 @@ EXTRAS = (
     Extra("storage", ("obstore", "boto3"), "inputs and outputs in S3, Google Cloud Storage, Azure and on web servers"),
     Extra("partition", ("duckdb",), "partition keys that are columns of the data"),
     Extra("delta", ("deltalake",), "read_delta_lake in MLTable files"),
+    Extra("conda", ("rattler",), "conda lists with packages that PyPI does not have (R, GDAL, cudatoolkit)"),
     Extra("setup", ("cryptography",), "`windrow setup`, which makes certificates and tokens"),
 )
+_DISTRIBUTIONS = {"rattler": "py-rattler"}
+"""Names on PyPI of modules that have another one."""
 
 
 def check() -> Iterator[Finding]:
@@ -57,7 +60,7 @@ def check() -> Iterator[Finding]:
 
 def _version(module: str) -> str:
     try:
-        return importlib.metadata.version(module)
+        return importlib.metadata.version(_DISTRIBUTIONS.get(module, module))
     except importlib.metadata.PackageNotFoundError:
         return "of an unknown version"
 

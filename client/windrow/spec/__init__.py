@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from windrow.spec.effective.job import (
     DEFAULT_ROWS_FILE,
+    CondaList,
     DataInput,
     EffectiveJob,
     EffectiveStep,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_ROWS_FILE",
+    "CondaList",
     "DataInput",
     "DocumentError",
     "EffectiveJob",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective.job import EffectiveStep, LiteralInput, outputs_elsewhere, resolve_arguments
+from windrow.spec.effective.job import EffectiveStep, Environment, LiteralInput, outputs_elsewhere, resolve_arguments
 from windrow.storage.urls import is_remote
 
 from windrow_master.core.ids import step_identity
@@ -89,10 +89,15 @@ def _spec(
         artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
     )
     if effective.environment is not None:
-        spec.environment.CopyFrom(work_pb2.Environment(**effective.environment._asdict()))
+        spec.environment.CopyFrom(_environment(effective.environment))
     spec.run_invocation_timeout.FromMilliseconds(int(effective.run_invocation_timeout_s * 1000))
     spec.task_overhead_timeout.FromMilliseconds(int(effective.task_overhead_timeout_s * 1000))
     return spec
+
+
+def _environment(wanted: Environment) -> work_pb2.Environment:
+    conda = None if wanted.conda is None else work_pb2.CondaList(**wanted.conda._asdict())
+    return work_pb2.Environment(**{**wanted._asdict(), "conda": conda})
 
 
 def _places(effective: EffectiveStep, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:

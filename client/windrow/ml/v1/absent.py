@@ -18,7 +18,10 @@ _PUBLISHED = (
 )
 _ONE_STEP = "runs of a single script are pipelines of one step: PythonScriptStep, and Pipeline(workspace, [step])"
 _CONTAINERS = "workers do not run in containers. Give the Environment its conda_dependencies, and leave this out"
-_R = "scripts are Python. To run R, call Rscript from a Python script, with R installed on the nodes"
+_R = (
+    "scripts are Python. To run R, call Rscript from a Python script, with r-base in its conda file (the nodes need "
+    "windrow[conda])"
+)
 _SEARCH = (
     "Windrow does not search hyperparameters or models. Give a PythonScriptStep the values itself, or make a "
     "ParallelRunStep whose items are the values to try"

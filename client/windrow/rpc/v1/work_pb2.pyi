@@ -335,6 +335,7 @@ class Environment(google.protobuf.message.Message):
     REQUIREMENTS_FIELD_NUMBER: builtins.int
     CONSTRAINTS_FIELD_NUMBER: builtins.int
     OPTIONS_FIELD_NUMBER: builtins.int
+    CONDA_FIELD_NUMBER: builtins.int
     python: builtins.str
     """The Python version to use, as in 3.10 or >=3.9,<3.12; empty: that of the agent's own Python."""
     @property
@@ -349,6 +350,10 @@ class Environment(google.protobuf.message.Message):
     def options(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Options of pip, as in --extra-index-url=https://…"""
 
+    @property
+    def conda(self) -> global___CondaList:
+        """The conda list, if PyPI does not have all of its packages; for nodes that can build it with conda's own packages."""
+
     def __init__(
         self,
         *,
@@ -356,10 +361,44 @@ class Environment(google.protobuf.message.Message):
         requirements: collections.abc.Iterable[builtins.str] | None = ...,
         constraints: collections.abc.Iterable[builtins.str] | None = ...,
         options: collections.abc.Iterable[builtins.str] | None = ...,
+        conda: global___CondaList | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["constraints", b"constraints", "options", b"options", "python", b"python", "requirements", b"requirements"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["conda", b"conda"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["conda", b"conda", "constraints", b"constraints", "options", b"options", "python", b"python", "requirements", b"requirements"]) -> None: ...
 
 global___Environment = Environment
+
+@typing.final
+class CondaList(google.protobuf.message.Message):
+    """A conda list as it is written. Constraints and options of the environment hold for its lines of pip."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPECS_FIELD_NUMBER: builtins.int
+    CHANNELS_FIELD_NUMBER: builtins.int
+    PIP_FIELD_NUMBER: builtins.int
+    @property
+    def specs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Match specs of conda, as in r-base=4.3; that of Python is among them."""
+
+    @property
+    def channels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Where the packages are looked for, in this order, as in conda-forge; none: in conda-forge."""
+
+    @property
+    def pip(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Lines of pip, which are among Environment.requirements, too."""
+
+    def __init__(
+        self,
+        *,
+        specs: collections.abc.Iterable[builtins.str] | None = ...,
+        channels: collections.abc.Iterable[builtins.str] | None = ...,
+        pip: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["channels", b"channels", "pip", b"pip", "specs", b"specs"]) -> None: ...
+
+global___CondaList = CondaList
 
 @typing.final
 class SideInput(google.protobuf.message.Message):

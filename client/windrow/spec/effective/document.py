@@ -67,6 +67,7 @@ _LATER: dict[str, dict[str, Any]] = {
     "rows": {"format": "text"},
     "data": {"asset": None},
     "output": {"asset_name": None, "asset_version": None},
+    "environment": {"conda": None},
 }
 """Fields that the first documents did not have, each with the value that a document without it means. They are written
 only where they differ from that value, so that unfinished jobs of an earlier version stay readable and keep their
@@ -151,7 +152,7 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
         "input_data": _plain_input_data(step.input_data),
         "inputs": {name: _plain_input(given) for name, given in step.inputs.items()},
         "outputs": {name: _written(output._asdict(), "output") for name, output in step.outputs.items()},
-        **({"environment": step.environment._asdict()} if step.environment is not None else {}),
+        **({"environment": _plain_environment(step.environment)} if step.environment is not None else {}),
         **({"rate_limit": step.rate_limit._asdict()} if step.rate_limit is not None else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
@@ -160,6 +161,11 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
 def _plain_input(given: StepInput) -> dict[str, Any]:
     fields = given._asdict()
     return {"kind": _KINDS[type(given)], **(_written(fields, "data") if isinstance(given, DataInput) else fields)}
+
+
+def _plain_environment(environment: Environment) -> dict[str, Any]:
+    fields = _written(environment._asdict(), "environment")
+    return fields if environment.conda is None else {**fields, "conda": environment.conda._asdict()}
 
 
 def _plain_input_data(names: tuple[str, ...]) -> str | list[str] | None:
@@ -350,7 +356,7 @@ class _Reader(ValueReader):
         # Most jobs have none.
         from windrow.spec.effective.environment_document import environment_of
 
-        return environment_of(self, value, key)
+        return environment_of(self, _with_later(value, "environment"), key)
 
     def _rows(self, value: object, key: str) -> Rows | None:
         readers: dict[str, Callable[[object, str], Any]] = {

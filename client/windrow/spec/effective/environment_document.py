@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from windrow.spec.effective.document_values import ValueReader
-from windrow.spec.effective.job import Environment
+from windrow.spec.effective.job import CondaList, Environment
 
 _PYTHON = re.compile(r"[0-9<>=!~,.*a-z]+")
 _OPTION = re.compile(
@@ -34,6 +34,17 @@ def environment_of(reader: ValueReader, value: object, key: str) -> Environment 
             reader.problems.append(f"{at}: {found[:80]!r} is not an option of an environment")
         return found
 
+    def one_line(text: object, at: str) -> str:
+        found = reader.text(text, at)
+        if not found.strip() or "\n" in found or "\r" in found:
+            reader.problems.append(f"{at}: {found[:80]!r} is not one line of text")
+        return found
+
+    def conda(given: object, at: str) -> CondaList | None:
+        lines = reader.list_of(one_line, _LINES_MAX)
+        fields = reader.fields(given, at, {"specs": lines, "channels": lines, "pip": reader.list_of(line, _LINES_MAX)})
+        return CondaList(**fields) if fields else None
+
     fields = reader.fields(
         value,
         key,
@@ -44,6 +55,7 @@ def environment_of(reader: ValueReader, value: object, key: str) -> Environment 
             "requirements": reader.list_of(line, _LINES_MAX),
             "constraints": reader.list_of(line, _LINES_MAX),
             "options": reader.list_of(option, _LINES_MAX),
+            "conda": reader.optional(conda),
         },
     )
     return Environment(**fields) if fields else None

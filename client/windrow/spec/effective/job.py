@@ -92,13 +92,26 @@ class Rows(NamedTuple):
     format: str = "text"
 
 
+class CondaList(NamedTuple):
+    """A conda list as it is written, for nodes that can build it with conda's own packages.
+
+    `specs`: conda's match specs, with that of Python; `channels`: where they are looked for, in this order; `pip`: the
+    lines for pip, which are among `Environment.requirements`, too.
+    """
+
+    specs: tuple[str, ...]
+    channels: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+
+
 class Environment(NamedTuple):
     """The Python and packages that a step's scripts need, from a conda or pip list.
 
     Not the `Environment` classes of `windrow.ml`, which users construct.
 
     `python`: a version, such as 3.10 or >=3.9,<3.12; None for that of the agent's own Python. `requirements` and
-    `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`.
+    `constraints`: pip's lines; `options`: pip's options, such as `--extra-index-url=https://…`. `conda`: the list as it
+    is written, if PyPI does not have all of its packages; nodes that cannot build it so take the rest from PyPI.
     Reference: docs/reference/azure-ml/parallel-job.md#tasks.
     """
 
@@ -106,6 +119,7 @@ class Environment(NamedTuple):
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    conda: CondaList | None = None
 
 
 class EffectiveStep(NamedTuple):

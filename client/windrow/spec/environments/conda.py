@@ -1,6 +1,7 @@
 """The conda file of an environment: its dependencies as a version of Python and requirement lines for PyPI.
 
-Nodes have no conda: packages come from PyPI, under their names there, and warnings say what differs. Reference:
+Packages come from PyPI, under their names there, and warnings say what differs. If PyPI does not have all of them, the
+list is kept as it is written, too: nodes that have the extra `conda` build it with conda's own packages. Reference:
 docs/reference/azure-ml/parallel-job.md#tasks; docs/reference/azure-ml/client.md#dumped-jobs (`conda_file` as a
 mapping); conda's match specs.
 """
@@ -10,8 +11,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from windrow.spec.effective.job import Environment
-from windrow.spec.environments.requirement_lines import Requirements, read_requirement
+from windrow.spec.effective.job import CondaList, Environment
+from windrow.spec.environments.requirement_lines import (
+    CREDENTIALS,
+    Requirements,
+    read_requirement,
+    warn_of_credentials,
+)
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Sequence, is_null, shown
@@ -30,6 +36,8 @@ _SPEC = re.compile(
     r"(?:[\w./:-]+::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<version>[^\[\s]?[^\[]*?)\s*(?:\[(?P<inner>[^\]]*)\])?"
 )
 _INNER_VERSION = re.compile(r"""\bversion\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,\s]+))""")
+_TOKEN = re.compile(r"/t/[^/$]+/")
+"""In the address of a channel: what it is opened with, as in https://conda.anaconda.org/t/<token>/mine."""
 _CLAUSE = re.compile(r"(===?|~=|!=|<=|>=|=|<|>)?\s*([0-9A-Za-z][\w.!+-]*(?:\.?\*)?)", re.ASCII)
 
 # Most packages have the same name on PyPI. These have another one.
@@ -81,6 +89,9 @@ readline s2n snappy sqlite tbb tesseract thrift-cpp tini tk tzdata ucx unixodbc 
 yaml zlib zlib-ng zstd
 """
 
+# PyPI has only the source of these, which needs conda's library of the same version to compile.
+_SOURCE_ALONE = frozenset(("gdal",))
+
 _LIBRARIES_OF_PYTHON = frozenset(
     ("aws-cdk-lib", "cuda-python", "libclang", "libcst", "libpysal", "librosa", "libsass", "libtmux", "libusb1")
 )
@@ -99,7 +110,6 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
         context.problems.warn(
             variables, key, '"variables" has no effect; write them as environment_variables of the step.'
         )
-    _check_channels(node.entries.get("channels"), key, context)
     dependencies = node.entries.get("dependencies")
     if dependencies is None or is_null(dependencies):
         context.problems.error(node, key, 'has no "dependencies"; a conda file needs a list of them.')
@@ -111,25 +121,37 @@ def read_conda(node: Mapping, key: str, context: Context) -> Environment | None:
     for item in dependencies.items:
         reader.read(item)
     python = reader.python()
-    reader.warn(node.place)
+    channels = _read_channels(node.entries.get("channels"), key, context, reader)
+    reader.tell(node.place)
     if len(context.problems.errors) > before:
         return None
     lines = reader.found
-    return Environment(python, tuple(lines.requirements), tuple(lines.constraints), tuple(lines.options))
+    return Environment(
+        python,
+        tuple(lines.requirements),
+        tuple(lines.constraints),
+        tuple(lines.options),
+        None if reader.conda is None else reader.conda._replace(channels=channels),
+    )
 
 
-def _check_channels(node: Node | None, key: str, context: Context) -> None:
+def _read_channels(node: Node | None, key: str, context: Context, reader: _Reader) -> tuple[str, ...]:
     if not isinstance(node, Sequence):
-        return
-    names = [item.text for item in node.items if isinstance(item, Scalar)]
+        return ()
+    names = [item.text.strip() for item in node.items if isinstance(item, Scalar) and item.text.strip()]
     others = [name for name in names if name.rstrip("/").rpartition("/")[2].casefold() not in _USUAL_CHANNELS]
-    if others:
+    if others and not reader.is_built_with_conda:
         context.problems.warn(
             node,
             key,
             f"channels have no effect: packages come from PyPI (named here: {listed(others)}). Put a package that only "
             "a channel has on an index, and name the index with --extra-index-url among the pip lines.",
         )
+    if reader.conda is not None:
+        for item in node.items:
+            if isinstance(item, Scalar) and (CREDENTIALS.search(item.text) or _TOKEN.search(item.text)):
+                warn_of_credentials(item.place, key, context, "~/.netrc, or in the file that RATTLER_AUTH_FILE names")
+    return tuple(names)
 
 
 class _Reader:
@@ -141,7 +163,10 @@ class _Reader:
         self._context = context
         self._renamed: list[str] = []
         self._left_out: list[str] = []
+        self._source_alone: list[str] = []
         self._pythons: list[_PythonClause] = []
+        self._specs: list[str] = []
+        self._pip_lines: list[str] = []
 
     def read(self, item: Node) -> None:
         problems = self._context.problems
@@ -158,15 +183,48 @@ class _Reader:
                 item, self._key, f"is {shown(item)}; a dependency is text, such as numpy=1.26, or a list for pip."
             )
 
-    def warn(self, place: Place) -> None:
-        """Warns of packages that are renamed or left out."""
+    @property
+    def conda(self) -> CondaList | None:
+        """The list as it is written, if PyPI does not have all of its packages."""
+        if not self._left_out and not self._source_alone:
+            return None
+        return CondaList(tuple(self._specs), pip=tuple(self._pip_lines))
+
+    @property
+    def is_built_with_conda(self) -> bool:
+        """Whether this machine is the one that builds the list, and does so with conda's own packages."""
+        if self.conda is None or not self._context.embedded:
+            return False
+        # Not at the top: few lists need it, and the first run() waits for imports.
+        from windrow.common.conda_builder import has_conda_builder
+
+        return has_conda_builder()
+
+    def tell(self, place: Place) -> None:
+        """Tells of packages that are renamed or left out, or that the list is built with conda's own."""
+        problems = self._context.problems
+        if self.is_built_with_conda:
+            lacking = listed([*self._left_out, *self._source_alone])
+            problems.note(
+                place, self._key, f"the whole list is built from conda's channels, since PyPI does not have {lacking}."
+            )
+            return
         told = []
         if self._renamed:
             told.append(f"{listed(self._renamed)}, by their names there")
+        if self._source_alone:
+            told.append(f"{listed(self._source_alone)}, of which PyPI has only the source")
         if self._left_out:
             told.append(f"without {listed(self._left_out)}, which PyPI does not have (wheels bring their libraries)")
-        if told:
-            self._context.problems.warn(place, self._key, f"conda packages are installed from PyPI: {'; '.join(told)}.")
+        if not told:
+            return
+        message = f"conda packages are installed from PyPI: {'; '.join(told)}."
+        if self.conda is not None:
+            from windrow.common.conda_builder import INSTALL
+
+            where = "here" if self._context.embedded else "on the nodes"
+            message += f" To have the whole list built from its channels, install the builder {where}: {INSTALL}."
+        problems.warn(place, self._key, message)
 
     def _pip(self, lines: Node) -> None:
         if is_null(lines):
@@ -176,11 +234,13 @@ class _Reader:
         if not isinstance(lines, Sequence):
             self._context.problems.error(lines, self._key, f'"pip" is {shown(lines)}; it must be a list of lines.')
             return
+        before = len(self.found.requirements)
         for line in lines.items:
             if isinstance(line, Scalar) and line.value is not None:
                 read_requirement(line.text, line.place, self._key, self.found, self._context)
             else:
                 self._context.problems.error(line, self._key, f"is {shown(line)}; a line for pip is text.")
+        self._pip_lines += self.found.requirements[before:]
 
     def _conda(self, text: str, place: Place) -> None:
         spec = _SPEC.fullmatch(text)
@@ -194,6 +254,7 @@ class _Reader:
             )
             return
         name = spec["name"]
+        self._specs.append(text)
         if name.casefold() == "python":
             self._python(text, versions, place)
             return
@@ -201,6 +262,8 @@ class _Reader:
         if found is None:
             self._left_out.append(name)
             return
+        if found in _SOURCE_ALONE:
+            self._source_alone.append(name)
         if found != name.casefold():
             self._renamed.append(f"{name} as {found}")
         self.found.requirements.append(found + ",".join(_pep440(*version) for version in versions))
@@ -237,6 +300,8 @@ class _Reader:
                 f'"{too_old.text}" asks for a Python that is too old: scripts need '
                 f"{'.'.join(map(str, OLDEST_PYTHON))} or newer. The version that the agents have is used instead.",
             )
+            asking = [clause.text for clause in self._pythons]
+            self._specs = [text for text in self._specs if text not in asking]
         return asked
 
 

@@ -26,7 +26,8 @@ _AT_URL = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*@\s*\S+.*")
 _URL = re.compile(r"(?:git|hg|bzr|svn)\+\S+.*|https?://\S+.*", re.IGNORECASE)
 _CONDA_PIN = re.compile(rf"({_NAME})\s*=\s*({_VERSION})(?:=\S+)?")
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
-_CREDENTIALS = re.compile(r"://[^/@\s]*[^/@\s$}]@|://[^/@\s]+:[^/@\s$]+@")
+CREDENTIALS = re.compile(r"://[^/@\s]*[^/@\s$}]@|://[^/@\s]+:[^/@\s$]+@")
+_FOR_UV = "~/.netrc, or as UV_EXTRA_INDEX_URL in their environment"
 
 _VALUED = {
     "-i": "index-url",
@@ -72,7 +73,8 @@ def read_requirement(line: str, place: Place, key: str, found: Requirements, con
     if why:
         context.problems.error(place, key, f'"{text[:120]}" {why}')
         return
-    _warn_of_credentials(text, place, key, context)
+    if CREDENTIALS.search(text):
+        warn_of_credentials(place, key, context, _FOR_UV)
     found.requirements.append(text)
 
 
@@ -186,7 +188,8 @@ def _read_option(text: str, place: Place, key: str, found: Requirements, context
             "https://.",
         )
         return
-    _warn_of_credentials(text, place, key, context)
+    if CREDENTIALS.search(text):
+        warn_of_credentials(place, key, context, _FOR_UV)
     found.options.append(option)
 
 
@@ -208,11 +211,11 @@ def _why_not(text: str) -> str:
     return "is not a requirement that pip can read; write a name and versions, as in numpy or numpy>=1.24,<2."
 
 
-def _warn_of_credentials(text: str, place: Place, key: str, context: Context) -> None:
-    if _CREDENTIALS.search(text):
-        context.problems.warn(
-            place,
-            key,
-            "contains a name or password, which everyone who can see the job can read. Write the address without it, "
-            "and give it to the agents: in ~/.netrc, or as UV_EXTRA_INDEX_URL in their environment.",
-        )
+def warn_of_credentials(place: Place, key: str, context: Context, where: str) -> None:
+    """Warns of an address that contains credentials. `where` they belong instead."""
+    context.problems.warn(
+        place,
+        key,
+        "contains a name or password, which everyone who can see the job can read. Write the address without it, "
+        f"and give it to the agents: in {where}.",
+    )

@@ -112,9 +112,12 @@ class _Names:
             file = _local(node) if isinstance(node, Scalar) else None
             root = node if file is None else read_yaml(file, "environment", context.problems)
             return None if root is None else plain_of(root)
-        pip: list[Any] = [*found.requirements, *found.options]
+        conda = found.conda
+        pip: list[Any] = [*(found.requirements if conda is None else conda.pip), *found.options]
         if found.constraints:
             pip.append(f"-c {self._top}/{self._writer.constraints_of(found.constraints)}")
+        if conda is not None:
+            return {"conda_file": {"channels": [*conda.channels], "dependencies": [*conda.specs, {"pip": pip}]}}
         python = found.python
         dependencies: list[Any] = []
         if python is not None:
