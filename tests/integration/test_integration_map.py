@@ -251,6 +251,38 @@ def test_failing_items_with_other_columns_and_those_of_a_job_without_any_result(
     assert said[6].startswith("[Failed(index=0, error='NoResult', message='The worker process was killed by SIGABRT")
 
 
+def test_failed_items_count_as_failed(folder: Path) -> None:
+    said = python(
+        folder,
+        """
+        import windrow
+        def bad(x):
+            if x % 10 == 3:
+                raise ValueError(f"not {x}")
+            return x if x % 10 != 4 else lambda: x
+        moments = []
+        try:
+            windrow.map(bad, range(50), max_retries=0, on_progress=moments.append)
+        except windrow.ItemsFailed as error:
+            print(len(error.failed), error.job.items.ok, error.job.items.failed, error.job.state.label)
+        print("40 of 50 items ok, 10 failed" in moments[-1]._repr_html_())
+        # Also where all do, and each mini-batch has many.
+        found = windrow.map(bad, [3] * 50_000, max_retries=0, workers=1, check=False, on_progress=moments.append)
+        print(moments[-1].items.failed, len(found), {str(one) for one in found})
+        try:
+            windrow.map(bad, [3, 13], "rows.txt", max_retries=0)
+        except windrow.ItemsFailed as error:
+            print(str(error).splitlines()[0])
+        """,
+    )
+    assert said.splitlines() == [
+        "10 40 10 CompletedWithFailures",
+        "True",
+        "50000 50000 {'ValueError: not 3'}",
+        "2 of 2 items failed; first, item 0: ValueError: not 3",
+    ]
+
+
 @pytest.mark.parametrize("kind", ["paths", "rows"])
 def test_of_files_and_rows_exactly_those_that_fail_have_no_result(folder: Path, kind: str) -> None:
     (folder / "data").mkdir()

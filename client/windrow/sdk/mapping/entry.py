@@ -33,8 +33,6 @@ made: dict[str, Any] = {}
 spaces: dict[str, dict[str, Any]] = {}
 """The global variables of functions that were sent by their code, by module."""
 
-MARKS_MAX = 5_000
-"""How many items of one mini-batch may be marked as failed: as of `windrow_worker.script.context`."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -64,14 +62,15 @@ def run(mini_batch: Any, mini_batch_context: Any) -> list[Any]:
     for at, (index, packed) in enumerate(items_of(mini_batch, mini_batch_context.global_row_index_lower_bound)):
         value, failure = call(packed)
         if not told["rows"]:
-            rows.append(line(index, value, failure))
+            row, failure = line(index, value, failure)
+            rows.append(row)
         elif failure is None:
             rows.append(value)
-        else:
+        if failure is not None:
             note(index, failure)
             failed += 1
             # One more fails the whole mini-batch.
-            if failed <= MARKS_MAX:
+            if failed <= told["marks_max"]:
                 mini_batch_context.fail(at, words_of(index, failure))
     return rows
 
@@ -135,8 +134,8 @@ def misfit_of(value: Any) -> dict[str, str] | None:
     return {"error": "TypeError", "message": message, "traceback": ""}
 
 
-def line(index: int, value: Any, failure: Any) -> str:
-    """A result as a line of text."""
+def line(index: int, value: Any, failure: Any) -> tuple[str, Any]:
+    """A result as a line of text, and why there is none (or None)."""
     if failure is None:
         try:
             data = pickle.dumps((True, value), 4)
@@ -145,7 +144,7 @@ def line(index: int, value: Any, failure: Any) -> str:
             failure["message"] = f"the result, of type {type(value).__name__}, cannot be pickled: {error}"
     if failure is not None:
         data = pickle.dumps((False, failure), 4)
-    return f"{index} {base64.b64encode(data).decode()}"
+    return f"{index} {base64.b64encode(data).decode()}", failure
 
 
 def words_of(index: int, failure: dict[str, str]) -> str:

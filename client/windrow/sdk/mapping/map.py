@@ -36,6 +36,8 @@ FOLDER = "map"
 """In the state folder: what the calls of `windrow.map` send, by function and output."""
 
 TIMEOUT_S = 3600
+MARKS_MAX = 5_000
+"""So many items of a mini-batch can be marked as failed."""
 _ROWS_OF_FRAMES = {"iterrows": 'to_dict("records")', "to_dicts": "to_dicts()", "to_pylist": "to_pylist()"}
 """By a method that shows whose DataFrame or table it is (of pandas, Polars, Arrow): how to get its rows."""
 ENTRY = "windrow_map_entry.py"
@@ -164,8 +166,8 @@ def map(
             raise UsageError(f"There are no items, so {os.fspath(output or '')} is not written.")
         typed, count, kind = call.write_items(packed), len(packed), "pickled"
         wanted = MINI_BATCHES_PER_WORKER * slots
-        total = sum(map_length(line) for line in packed)
-        size = mini_batch_size or min(BYTES_MAX, max(1, total // wanted))
+        lengths = [map_length(line) for line in packed]
+        size = mini_batch_size or max(1, min(BYTES_MAX, sum(lengths) // wanted, MARKS_MAX * min(lengths)))
     call.write_code(sender, sent, kind, max_retries + 1)
     # So that each row has its number among all.
     arguments = ("--exact_row_index", "True") if kind != "paths" else ()
@@ -248,6 +250,7 @@ class _Call:
             "items": kind,
             "rows": not self._is_list,
             "dicts": not self._is_list and not self.rows.endswith(".txt"),
+            "marks_max": MARKS_MAX,
             "tries": tries,
             "failures": self._failures,
             "function": function,
@@ -270,7 +273,7 @@ class _Call:
 
     def results(self, ended: Run, count: int | None, check: bool) -> list[Any]:
         """The results of all items, in their order."""
-        by_index: dict[int, Any] = {}
+        by_index: dict[int, Any] = {} if ended.succeeded else dict(self._noted(ended.job))
         for text in ended.results() if ended.succeeded else ():
             index, _, data = text.partition(" ")
             number = int(index)
