@@ -154,6 +154,8 @@ IN_A_PROJECT = [
     (PUBLISH, 'windrow pipeline publish job.yml --name nightly --description "Scores the new images"'),
     (WATCH, "windrow job list --only running"),
     (WATCH, "windrow top"),
+    (WATCH, "from pathlib import Path"),
+    (WATCH, "windrow job show JOB --metrics"),
     (WHY_FAILED, "windrow mb list JOB --only failed"),
     (WHY_FAILED, "windrow mb bundle JOB 17 --item 0 -o bug.zip"),
     ("docs/job-file.md", "windrow data create --name flowers --path ./flowers"),

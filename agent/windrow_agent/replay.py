@@ -26,6 +26,7 @@ from time import monotonic_ns
 from typing import Any, NoReturn
 
 from windrow.common.interpreter import NoInterpreter, check_interpreter, find_interpreter
+from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.recipe_files import local_files
@@ -258,14 +259,16 @@ def _become(
     scratch = step.scratch / "process000"
     scratch.mkdir(parents=True, exist_ok=True)
     logs = step.log_folder / "user" / "entry_script_log" / step.node_id
-    logs.mkdir(parents=True, exist_ok=True)
+    metrics = step.log_folder / worker_place(rpc.LOG_KIND_METRICS, step.node_id, 0)
+    for folder in (logs, metrics.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     work_near, work_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     result_near, result_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     # Everything that it will ever be sent; after that it finds the channel closed.
     work_near.send(packet_of(_lease(step, assignment, recipe), scratch))
     work_near.send(frames.shutdown_packet())
     document = {
-        **hosting(step, 0, step.node_id, 0, scratch, logs),
+        **hosting(step, 0, step.node_id, 0, scratch, logs, metrics),
         "code_folder": str(code),
         "work_fd": work_far.fileno(),
         "result_fd": result_far.fileno(),

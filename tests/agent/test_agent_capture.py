@@ -143,3 +143,41 @@ def test_the_agents_own_words_respect_the_bound(tmp_path: Path) -> None:
     for _ in range(100):
         file.write(b"x" * 100)
     assert file.path.stat().st_size <= 1000
+
+
+def test_a_table_is_pushed_row_by_row(tmp_path: Path) -> None:
+    """Wherever worker or agent dies, the master's copy ends with a whole row."""
+    file = CapturedFile(tmp_path / "metrics.csv", LIMIT, of_rows=True)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    os.write(fd, b"Utc Time,Name\n1,loss\n2,lo")
+    assert file.increment(17) == b"Utc Time,Name\n"
+    pushed(file, copy)
+    assert (bytes(copy), file.pushed) == (b"Utc Time,Name\n1,loss\n", True)
+    os.write(fd, b"ss\n" + b"3,%b\n" % (b"x" * 60_000) + b"4,lo")
+    pushed(file, copy)
+    assert copy.endswith(b"\n2,loss\n3," + b"x" * 60_000 + b"\n")
+    os.close(fd)
+    file.end()
+    pushed(file, copy)
+    assert copy.endswith(b"x\n")
+    assert file.settled
+
+
+def test_a_table_that_was_cut_still_gets_its_end(tmp_path: Path) -> None:
+    file = CapturedFile(tmp_path / "metrics.csv", LIMIT, of_rows=True)
+    fd = file.open_for_writing()
+    copy = bytearray()
+    for number in range(40_000):
+        os.write(fd, b"%06d,loss,0.1\n" % number)
+        if number % 1000 == 0:
+            file.bound()
+            pushed(file, copy)
+    os.close(fd)
+    file.bound()
+    file.end()
+    pushed(file, copy)
+    assert file.settled
+    assert copy.startswith(b"000000,loss,0.1\n000001,loss,0.1\n")
+    assert copy.endswith(b"\n039999,loss,0.1\n")
+    assert b"bytes of output are left out here" in copy

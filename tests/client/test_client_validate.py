@@ -104,6 +104,8 @@ def test_a_script_that_cannot_serve_is_an_error(workspace: Workspace, source: st
         "def run(a):\n    import no_such_package\n    return a\n",
         "if True:\n    def run(a):\n        return a\n",
         "from azureml_user.parallel_run import EntryScript\ndef run(*batches):\n    return batches\n",
+        "import azureml.core.run\nfrom azureml.core import Run\ndef run(a):\n    return a",
+        "from azureml.core.run import Run\ndef run(a):\n    return a",
         "def run(a, *, b=1):\n    return a\n",
         "exec('def run(a): return a')\n",
     ],
@@ -113,6 +115,17 @@ def test_a_script_that_may_serve_is_left_alone(workspace: Workspace, source: str
     (workspace.folder / "code" / "beside.py").write_text("def run(a):\n    return a\n")
     write_script(workspace, source)
     assert told(workspace, "job.yml", code=0)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["from azureml.core import Run, Workspace", "import azureml.core.model", "from azureml.data import X"]
+)
+def test_what_workers_do_not_offer_of_azureml_is_lacking(workspace: Workspace, line: str) -> None:
+    workspace.write(["a"])
+    write_script(workspace, f"{line}\ndef run(a):\n    return a\n")
+    (warning,) = told(workspace, "job.yml", code=0)["warnings"]
+    assert "imports azureml, which is neither in the code folder nor in the Python" in warning["message"]
+    assert "pip install azureml-core" in warning["message"]
 
 
 def test_packages_that_the_scripts_python_lacks_are_warnings_also_of_modules_beside(workspace: Workspace) -> None:

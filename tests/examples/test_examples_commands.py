@@ -177,6 +177,14 @@ def test_seeing_everything_at_once(project: Project) -> None:
     assert "No node is connected." in workers
 
 
+def test_what_scripts_log(project: Project) -> None:
+    (project.folder / "code" / "sizes.py").write_text("\n".join(block(WATCH, "from pathlib import Path").lines))
+    project.run("windrow run job.yml")
+    table, as_json = map(project.run, block(WATCH, "windrow job show JOB --metrics").lines)
+    assert re.search(r"sizes +characters +\d+ +3 +225 +1225 ", table)
+    assert [(one["name"], one["count"]) for one in json.loads(as_json)] == [("characters", 3)]
+
+
 def test_looking_closer(project: Project) -> None:
     project.fail(17)
     project.run("windrow run job.yml", 1)

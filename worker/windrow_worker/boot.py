@@ -1,8 +1,8 @@
 """The main file of a worker: `<python> boot.py <config.json>`, or for a replay `boot.py --replay <config.json>`.
 
-It enters our package into `sys.modules` by its folder. Of our folders, only `children` stays on `sys.path`, in last
-place. So a script's own `worker.py`, `host.py` or `loading.py` is imported as the script's, whatever our modules are
-called.
+It enters our package into `sys.modules` by its folder. Of our folders, only `children` and `offered` stay on
+`sys.path`, in last place. So a script's own `worker.py`, `host.py` or `loading.py` is imported as the script's,
+whatever our modules are called.
 
 A child that `multiprocessing` spawns (not forks) inside `run()` runs this file again, under the name `__mp_main__`. It
 then starts no second host, but makes everything importable that the script could import.

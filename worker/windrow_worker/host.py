@@ -29,7 +29,7 @@ from windrow_worker.protocol import exits, frames, page
 from windrow_worker.protocol.channels import AgentGone, ChannelClosed, ResultChannel, WaitInterrupted, WorkChannel
 from windrow_worker.protocol.configuration import BadConfiguration, read_configuration
 from windrow_worker.rows.writer import NO_ROWS, RowWriter
-from windrow_worker.script import checked_imports, entry_point, entry_script, spawned_children
+from windrow_worker.script import checked_imports, entry_point, entry_script, offered_run, spawned_children
 from windrow_worker.script.context import MiniBatch, MiniBatchContext
 from windrow_worker.usage import Usage
 
@@ -150,6 +150,7 @@ class Host:
         environment.setdefault("HostName", configuration.node_id)
         if configuration.output_path:
             environment.setdefault("AZUREML_BI_OUTPUT_PATH", configuration.output_path)
+        offered_run.announce(configuration)
         code = None
         if configuration.code_sums:
             sums = configuration.code_sums, configuration.code_sums_crc32

@@ -209,17 +209,17 @@ class ReplayHost(Host):
             _say(f"  In the job run() is stopped after {limit:g} s: it would have been a timeout.")
 
     def _show_log(self) -> None:
-        """Shows what the script wrote with EntryScript().logger."""
+        """Shows what the script wrote with EntryScript().logger and Run.log."""
         configuration = self._configuration
-        path = os.path.join(configuration.log_folder, configuration.process_name + ".log.txt")
-        try:
-            with open(path, "rb") as file:
-                lines = file.read().decode("utf-8", "replace").splitlines()
-        except OSError:
-            return
-        if lines:
+        own = os.path.join(configuration.log_folder, configuration.process_name + ".log.txt")
+        for what, path in (("EntryScript().logger wrote", own), ("Run.log kept", configuration.metrics_path)):
+            try:
+                with open(path, "rb") as file:
+                    lines = file.read().decode("utf-8", "replace").splitlines()
+            except OSError:
+                continue
             left = len(lines) - LOG_LINES_SHOWN
-            _say("EntryScript().logger wrote:" + (f" (the last {LOG_LINES_SHOWN} lines)" if left > 0 else ""))
+            _say(f"{what}:" + (f" (the last {LOG_LINES_SHOWN} lines)" if left > 0 else ""))
             for line in lines[-LOG_LINES_SHOWN:]:
                 _say(f"  {line}")
 

@@ -263,7 +263,8 @@ class Step:
                 return log.file
         earlier = self.lineage.node_logs.get(kind)
         follows = earlier.file if earlier is not None and earlier.process_number == number else None
-        file = CapturedFile(path, _ERROR_FILE_BYTES if kind in _ERRORS else LIMIT_BYTES, follows)
+        limit = _ERROR_FILE_BYTES if kind in _ERRORS else LIMIT_BYTES
+        file = CapturedFile(path, limit, follows, of_rows=kind == rpc.LOG_KIND_METRICS)
         log = LogFile(kind, number, file)
         self.logs.append(log)
         if kind not in _WORKER_LOGS:

@@ -22,7 +22,7 @@ def boot_path() -> Path:
 
 
 def hosting(
-    step: Step, number: int, node_id: str, node_rank: int, scratch: Path, log_folder: Path
+    step: Step, number: int, node_id: str, node_rank: int, scratch: Path, log_folder: Path, metrics: Path
 ) -> dict[str, object]:
     """The part of a worker's configuration that says what it hosts, not how it is reached."""
     spec = step.spec
@@ -40,6 +40,7 @@ def hosting(
         "process_name": f"process{number:03d}",
         "process_number": number,
         "log_folder": str(log_folder),
+        "metrics_path": str(metrics),
         "scratch_folder": str(scratch),
         "reader": local_reader(step.reader) if step.needs_fetching else step.reader,
         "rows": step.rows,

@@ -109,7 +109,9 @@ class Workforce:
         try:
             scratch.mkdir(parents=True, exist_ok=True)
             script_log = step.log_file(rpc.LOG_KIND_ENTRY_SCRIPT, number).path
-            script_log.parent.mkdir(parents=True, exist_ok=True)
+            metrics = step.log_file(rpc.LOG_KIND_METRICS, number).path
+            for file in (script_log, metrics):
+                file.parent.mkdir(parents=True, exist_ok=True)
             outputs = OutputFolder(step.outputs / name, step.spec.stored_outputs) if step.saves_outputs else None
             places = outputs.places if outputs is not None else {}
             output_path = step.localised(step.spec.output_path, places)
@@ -119,7 +121,7 @@ class Workforce:
             channels = Channels.open()
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
-            document = self._worker_config(step, number, channels, page, scratch, script_log.parent)
+            document = self._worker_config(step, number, channels, page, scratch, script_log.parent, metrics)
             document |= {**script_config(step, places), "output_path": output_path}
             config.write_bytes(as_config(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
@@ -184,7 +186,14 @@ class Workforce:
         )
 
     def _worker_config(
-        self, step: Step, number: int, channels: Channels, page: Page, scratch: Path, log_folder: Path
+        self,
+        step: Step,
+        number: int,
+        channels: Channels,
+        page: Page,
+        scratch: Path,
+        log_folder: Path,
+        metrics: Path,
     ) -> dict[str, object]:
         return {
             "work_fd": channels.work_far.fileno(),
@@ -192,7 +201,7 @@ class Workforce:
             "page_path": str(page.path),
             "inline_rows_bytes_max": self.inline_rows_bytes_max,
             "install_hint": self._environment.get("WINDROW_INSTALL_HINT", ""),
-            **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder),
+            **hosting(step, number, self.node.node_id, self._config.node_rank, scratch, log_folder, metrics),
             "profiling_module": step.spec.profiling_module,
             "profile_path": str(step.log_folder / worker_place(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }

@@ -22,6 +22,8 @@ LIMIT_BYTES = 64 << 20
 TAIL_PUSH_BYTES = 1 << 20
 """How much of the end of a cut file goes to the master."""
 
+_ROW_BYTES_MAX = 64 << 10
+"""The longest row of a file that a script appends rows to, as in the worker's `azureml.core.run`."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _BLOCK = 4096
 
@@ -42,10 +44,16 @@ class CapturedFile:
 
     `follows`: an earlier file, which the master has under the same name. This file's stream continues it from `begin`
     on, once the master has all of the earlier one.
+
+    `of_rows`: it is a table, and the stream ends with a whole row at any time, so that the death of the worker or of
+    this agent leaves no torn one.
     """
 
-    def __init__(self, path: Path, limit: int = LIMIT_BYTES, follows: CapturedFile | None = None) -> None:
+    def __init__(
+        self, path: Path, limit: int = LIMIT_BYTES, follows: CapturedFile | None = None, *, of_rows: bool = False
+    ) -> None:
         self.path = path
+        self._of_rows = of_rows
         self.sent = 0
         self.begin = 0
         self._follows = follows
@@ -112,11 +120,12 @@ class CapturedFile:
         if self._waits:
             return b""
         if self._ending is None:
-            size = self._size()
+            size = self._size_of_rows() if self._of_rows else self._size()
             whole = not self._hole_end and not self._cut
             stop = size if whole else self._head
             if self.sent < stop:
-                return self._read(self.sent, min(limit, stop - self.sent))
+                piece = self._read(self.sent, min(limit, stop - self.sent))
+                return piece[: piece.rfind(b"\n") + 1] or piece if self._of_rows else piece
             if whole or not self._ended:
                 return b""
             # From here on the copy differs from the file: a notice if something is left out, then the end.
@@ -160,6 +169,12 @@ class CapturedFile:
             return self.path.stat().st_size
         except OSError:
             return 0
+
+    def _size_of_rows(self) -> int:
+        """Without a row at the end that is not whole: it is being written, or its process was killed."""
+        size = self._size()
+        begin = max(min(self.sent, size), size - 2 * _ROW_BYTES_MAX)
+        return begin + self._read(begin, size - begin).rfind(b"\n") + 1
 
     def _read(self, offset: int, length: int) -> bytes:
         try:

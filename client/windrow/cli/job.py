@@ -14,6 +14,7 @@ from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.job_list import list_jobs
+from windrow.cli.job_metrics import print_metrics
 from windrow.cli.job_query import query
 from windrow.cli.job_rows import rows
 from windrow.cli.job_stream import stream_job
@@ -167,12 +168,23 @@ app.command("list", epilog="Example: windrow job list --since 2d --only failed")
 
 @app.command("show", epilog="Example: windrow job show digits-20260501-101500-ab12 --format json")
 @guarded
-def show(job: JobName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+def show(
+    job: JobName,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Show what its scripts have logged by Run.log: the newest value of each.")
+    ] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
     """Show one job: its state, failures and outputs."""
     from windrow.cli.display.summary import print_summary
 
     with open_client(master, state) as client:
         found = client.find(only_job(job))
+        if metrics:
+            warn_read_only(client)
+            return print_metrics(found, client.metrics(found.job_id), as_json=output is OutputForm.JSON)
         document = client.document(found.job_id)
         waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(found.job_id)
         warn_read_only(client)

@@ -42,13 +42,14 @@ def report(
     with open_client(master, state) as client:
         job = client.find(only_job(job)).job_id
         figures = client.report(job)
+        metrics = client.metrics(job)
         warn_read_only(client)
     if output is OutputForm.JSON:
-        print_json(figures)
+        print_json({**figures, "metrics": [metric.to_dict() for metric in metrics]})
         return exit_codes.DONE
     from windrow.job_page import job_page
 
-    page = job_page(figures, options=master_options(master, state))
+    page = job_page(figures, metrics, options=master_options(master, state))
     if to_stdout:
         sys.stdout.write(page)
         sys.stdout.flush()

@@ -67,3 +67,10 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     raise AssertionError("unreachable")
+
+
+def shown_value(value: object) -> str:
+    """A value that a script has logged: a number in few digits, a text, or a row of a table."""
+    if isinstance(value, dict):
+        return ", ".join(f"{column}={shown_value(one)}" for column, one in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

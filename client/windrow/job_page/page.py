@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import resources
@@ -12,6 +13,7 @@ import windrow
 from windrow.common.quantities import counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
+from windrow.job_page.metrics import ShownMetric, metrics_table
 from windrow.job_page.verdict import parts_of, starts_of, verdict
 
 _STATES = {
@@ -25,17 +27,20 @@ _STATES = {
 _FAILED_ONLY_STEP = ("failed", "cancelled")
 
 
-def job_page(report: dict[str, Any], *, options: str = "") -> str:
-    """The page as HTML. `report`: what `Client.report` gives; `options`: what commands need to reach the same master,
-    beginning with a space."""
+def job_page(report: dict[str, Any], metrics: Sequence[ShownMetric] = (), *, options: str = "") -> str:
+    """The page as HTML. `report`, `metrics`: what `Client.report` and `Client.metrics` give; `options`: what commands
+    need to reach the same master, beginning with a space."""
     job, steps = report["job"], report["steps"]
     several = len(steps) > 1
     name = job["display_name"] or job["job_id"]
     body = [_header(job, steps), _verdict(report)]
     if several:
         body.append(f"<section><h2>Steps</h2>{_steps(job, steps)}</section>")
+    if of_job := [metric for metric in metrics if not metric.step]:
+        body.append(f"<section><h2>Metrics of the job</h2>{metrics_table(of_job)}</section>")
     for number, step in enumerate(steps):
-        body.append(_step(job, step, number, several=several, options=options))
+        of_step = [metric for metric in metrics if metric.step == step["name"]]
+        body.append(_step(job, step, number, of_step, several=several, options=options))
     style = resources.files("windrow.job_page").joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files("windrow.job_page").joinpath("page.js").read_text(encoding="utf-8")
     made = datetime.fromtimestamp(job["now_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -186,7 +191,15 @@ def _steps(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     )
 
 
-def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bool, options: str) -> str:
+def _step(
+    job: dict[str, Any],
+    step: dict[str, Any],
+    number: int,
+    metrics: Sequence[ShownMetric],
+    *,
+    several: bool,
+    options: str,
+) -> str:
     figures = step["figures"]
 
     def command(words: str) -> str:
@@ -209,6 +222,7 @@ def _step(job: dict[str, Any], step: dict[str, Any], number: int, *, several: bo
     ran = figures["worker_us"]["total"] > 0
     parts = [
         title,
+        f"<h3>Metrics</h3>{metrics_table(metrics)}" if metrics else "",
         "<h3>Where the workers' time went</h3>",
         timeline.worker_seconds(figures, starts_of(step), ended=step["end_s"] is not None),
         _when(figures) if ran else "",

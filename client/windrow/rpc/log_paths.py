@@ -17,6 +17,7 @@ WORKER_LOGS = {
     pb.LOG_KIND_RUNTIME_ERROR: ("sys/error", ".txt"),
     pb.LOG_KIND_PROFILE: ("sys/node", ".profile"),
     pb.LOG_KIND_ENVIRONMENT: ("user/environment", ".build.txt"),
+    pb.LOG_KIND_METRICS: ("user/metrics", ".csv"),
 }
 _NODE_LOGS = {
     pb.LOG_KIND_NODE_RESOURCES: "node_resource_usage.csv",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from windrow.sdk.asset import Asset, Registry
     from windrow.sdk.committed_rows import CommittedRows
+    from windrow.sdk.metrics import Metric
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
     from windrow.spec import EffectiveJob, LoadedJob
@@ -621,6 +622,14 @@ class Client:
         answer = self.connection.call(self._stub.GetJobReport, request, timeout_s=REPORT_TIMEOUT_S)
         document: dict[str, Any] = json.loads(answer.document)
         return document
+
+    def metrics(self, job_id: str) -> list[Metric]:
+        """What the job's scripts have logged so far by `Run.log`: the newest value of each name, and figures. Raises
+        NotFound.
+        """
+        from windrow.sdk.metrics import metrics_of
+
+        return metrics_of(self, job_id)
 
     def download_code(self, digest: str, target: Path) -> None:
         """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
-PROVIDED = ("azureml_user", "windrow_entry")
-"""Modules that every worker can import, whatever its Python has.
+PROVIDED = ("azureml_user", "azureml.core.Run", "azureml.core.run.Run", "windrow_entry")
+"""Modules and names that every worker can import, whatever its Python has.
 
 Reference: docs/reference/azure-ml/parallel-job.md#workers.
 """
 
 DISTRIBUTIONS = {
     "attr": "attrs",
+    "azureml": "azureml-core",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",

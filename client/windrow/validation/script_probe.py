@@ -3,7 +3,7 @@ entry script, and the modules beside it that it imports, without importing anyth
 
 Prints one line, `windrow: ` and JSON: `{"findings": [[kind, file, line, column, text], ...]}`. Kinds: `syntax`
 and `entry` (the script cannot serve), `missing` (text: the name of a package that this Python lacks).
-`PROVIDED`: modules that are there when the script runs, though not in this Python.
+`PROVIDED`: modules, and names of modules, that are there when the script runs, though not in this Python.
 
 Python 3.8 or newer, standard library only.
 """
@@ -143,13 +143,18 @@ class Look:
         top = name.split(".")[0]
         beside = os.path.join(self.folder, top)
         if os.path.isfile(beside + ".py") or os.path.isdir(beside):
-            for wanted in [name] + [f"{name}.{member}" for member in members]:
-                self._module(wanted)
+            for module in [name] + [f"{name}.{member}" for member in members]:
+                self._module(module)
             return
-        if top in self._provided or top in self._missing or not _lacks(top):
+        wanted = [f"{name}.{member}" for member in members] or [name]
+        if all(map(self._is_provided, wanted)) or top in self._missing or not _lacks(top):
             return
         self._missing.add(top)
         self._note("missing", path, node.lineno, node.col_offset + 1, top)
+
+    def _is_provided(self, name: str) -> bool:
+        """Whether a module or a name of one is there: it, one above it, or a part of it is provided."""
+        return any((name + ".").startswith(one + ".") or one.startswith(name + ".") for one in self._provided)
 
     def _module(self, name: str) -> None:
         """Examine a module of the user's, and the packages that contain it: all of them are imported with it."""

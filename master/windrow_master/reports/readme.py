@@ -13,6 +13,8 @@ _STEP = """\
     error/<node>/processNNN.txt  full traces of init(), run() and shutdown()
     stdout/<node>/, stderr/<node>/, entry_script_log/<node>/
                                  what it printed, and what it logged by EntryScript().logger
+    metrics/<node>/processNNN.csv
+                                 the values that it logged by Run.log: windrow job show JOB --metrics
     environment/<node>/          the output of uv while the step's environment was built (if it has one)
   sys/                           from Windrow
     master_role.*.txt            the scheduler's view; one file for each master that has run the step

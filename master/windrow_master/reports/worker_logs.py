@@ -3,6 +3,7 @@
     logs/<step>/user/stdout/<node>/processNNN.stdout.txt      and likewise stderr
     logs/<step>/user/error/<node>/processNNN.txt              tracebacks of init and run
     logs/<step>/user/entry_script_log/<node>/processNNN.log.txt
+    logs/<step>/user/metrics/<node>/processNNN.csv            what the script logged by Run.log
     logs/<step>/user/environment/<node>/process000.build.txt  building the step's environment
     logs/<step>/sys/node/<node>/processNNN.txt                what the worker did; processNNN.profile
     logs/<step>/sys/error/<node>/processNNN.txt               its failed attempts, as JSON

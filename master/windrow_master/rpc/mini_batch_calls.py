@@ -278,7 +278,7 @@ class MiniBatchCalls:
         items = describe_items(reader, recipe)
         literal = {name for name, given in effective.inputs.items() if isinstance(given, LiteralInput)}
         return pb.GetReplayResponse(
-            step=replayed_step_spec(job, step, effective, paths),
+            step=replayed_step_spec(job, step, effective, paths, document.experiment_name),
             assignment=work_pb2.Assignment(
                 mini_batch_index=row.mini_batch,
                 item_first=row.item_first,

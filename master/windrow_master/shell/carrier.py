@@ -212,7 +212,8 @@ class Carrier:
         step = self._core.state.steps[effect.step_id]
         if session is not None:
             job = self._core.state.jobs[step.job_key]
-            session.send_step(step_spec(job, step, self._jobs.effective(step), StepPaths.from_json(step.paths)))
+            paths, experiment = StepPaths.from_json(step.paths), self._jobs.document(step).experiment_name
+            session.send_step(step_spec(job, step, self._jobs.effective(step), paths, experiment))
 
     def _revoke_leases(self, effect: fx.RevokeLeases) -> None:
         session = self._session(effect.node_id, effect.stream)

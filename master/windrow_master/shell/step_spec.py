@@ -16,17 +16,20 @@ from windrow_master.core.state import Job, Step
 from windrow_master.step_paths import StepPaths
 
 
-def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
-    """The message for a step whose paths are resolved and whose reader is pinned."""
+def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths, experiment: str) -> work_pb2.StepSpec:
+    """The message for a step whose paths are resolved and whose reader is pinned. `experiment`: its name."""
     stored = stored_outputs(effective, paths)
-    spec = _spec(job, step, step.plan.reader, effective, paths, stored, _output_path(effective, paths, stored))
+    output_path = _output_path(effective, paths, stored)
+    spec = _spec(job, step, step.plan.reader, effective, paths, experiment, stored, output_path)
     spec.identity = step_identity(
         job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal
     )
     return spec
 
 
-def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths) -> work_pb2.StepSpec:
+def replayed_step_spec(
+    job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths, experiment: str
+) -> work_pb2.StepSpec:
     """The message for a replay of one mini-batch beside the job.
 
     All outputs are `stored_outputs` with their paths or addresses in the job, so that the script can be given another
@@ -39,7 +42,7 @@ def replayed_step_spec(job: JobRow, step: StepRow, effective: EffectiveStep, pat
     ]
     own = effective.append_row_to or next((output.name for output in stored), None)
     output_path = f"\0outputs/{own}\0" if own is not None else ""
-    return _spec(job, step, step.reader, effective, paths, stored, output_path)
+    return _spec(job, step, step.reader, effective, paths, experiment, stored, output_path)
 
 
 def _spec(
@@ -48,6 +51,7 @@ def _spec(
     reader: bytes | None,
     effective: EffectiveStep,
     paths: StepPaths,
+    experiment: str,
     stored: list[work_pb2.StoredOutput],
     output_path: str,
 ) -> work_pb2.StepSpec:
@@ -64,7 +68,11 @@ def _spec(
         entry_script=effective.entry_script,
         arguments=words if effective.command is None else (),
         command="" if effective.command is None else words[0],
-        environment_variables={**_places(effective, inputs, outputs), **effective.environment_variables},
+        environment_variables={
+            "AZUREML_ARM_PROJECT_NAME": experiment,
+            **_places(effective, inputs, outputs),
+            **effective.environment_variables,
+        },
         reader=reader or b"{}",
         rows=json.dumps(
             {

@@ -31,6 +31,7 @@ class Configuration:
         "job_id",
         "log_folder",
         "logging_level",
+        "metrics_path",
         "node_id",
         "node_rank",
         "output_files",
@@ -68,6 +69,7 @@ class Configuration:
         self.process_name: str = take("process_name", str)
         self.process_number: int = take("process_number", int)
         self.log_folder: str = take("log_folder", str)
+        self.metrics_path: str = take("metrics_path", str, "")
         self.artifacts: str = take("artifacts", str, "")
         self.output_files: Dict[str, str] = take("output_files", dict, {})
         self.output_path: str = take("output_path", str, "")

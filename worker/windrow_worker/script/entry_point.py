@@ -12,6 +12,7 @@ import sys
 from types import FunctionType
 
 from windrow_worker.script import checked_imports
+from windrow_worker.script.offered_run import OFFERED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _CO_VARARGS = 0x04
 PACKAGE = "windrow_entry"
 """The package of the script's private name, in `children`."""
 CHILDREN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "children")
-"""The last folder on `sys.path`, also in processes that the script starts."""
+"""The last folder on `sys.path` but one, also in processes that the script starts."""
 _CO_COROUTINE = 0x80
 _CO_ASYNC_GENERATOR = 0x200
 
@@ -157,8 +158,9 @@ def make_importable(code_folder: str, entry: EntryPoint) -> None:
     """Makes the script and its neighbours importable in this process."""
     if code_folder not in sys.path[:1]:
         sys.path.insert(0, code_folder)
-    if CHILDREN not in sys.path:
-        sys.path.append(CHILDREN)
+    for folder in (CHILDREN, OFFERED):
+        if folder not in sys.path:
+            sys.path.append(folder)
     sys.meta_path.append(EntryFinder(entry))
 
 

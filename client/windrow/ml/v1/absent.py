@@ -34,7 +34,16 @@ _TABLE_OUTPUT = (
     "table is read"
 )
 
+_FILES = (
+    "a run keeps no files of the notebook: they stay where the notebook writes them. A step keeps what its script "
+    "writes into its outputs"
+)
+_NO_CHILDREN = "a run has no further runs below it. experiment.start_logging() starts one of its own"
+
 _INSTEAD: dict[str, str] = {
+    **dict.fromkeys(("upload_file", "upload_files", "upload_folder"), _FILES),
+    **dict.fromkeys(("child_run", "create_children", "submit_child"), _NO_CHILDREN),
+    "register_model": "the file is a model under a name after Model.register(workspace, model_path, model_name)",
     "PipelineDraft": _DRAFTS,
     **dict.fromkeys(("archive", "disable", "enable", "reactivate", "set_default", "set_default_version"), _PUBLISHED),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),

@@ -13,6 +13,7 @@ from windrow.ml.places import calling_file, calling_place
 from windrow.ml.v1.absent import Refusing, refuse_unknown, tell_no_effect
 from windrow.ml.v1.bindings import Output
 from windrow.ml.v1.graph import Graph, free_name
+from windrow.ml.v1.interactive import InteractiveRun
 from windrow.ml.v1.published import PipelineEndpoint, PublishedPipeline, publish_tree
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
 from windrow.ml.v1.steps import BINDABLE, PipelineStep, bound_settings, step_key
@@ -374,6 +375,15 @@ class Experiment:
                 "Pipeline(workspace, [step])."
             )
         return config.submit(self.name, given, tags=tags, **more)
+
+    def start_logging(self, outputs: Any = None, snapshot_directory: Any = None, **more: Any) -> InteractiveRun:
+        """Return a run for values of the notebook itself. It keeps them in memory: neither files nor a job.
+        `more`: `display_name`. Warns (JobWarning) about folders, which are not kept.
+        """
+        for name, given in (("outputs", outputs), ("snapshot_directory", snapshot_directory)):
+            if given:
+                tell_no_effect(f"start_logging({name}={given!r})", "files stay where the notebook writes them")
+        return InteractiveRun(self, more.get("display_name"))
 
     @staticmethod
     def list(workspace: Any, experiment_name: str | None = None, **more: Any) -> Sequence[Experiment]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from windrow.errors import NotFound
+from windrow.errors import NotFound, UsageError
 from windrow.ml.operations.logs import fetch_log
+from windrow.sdk.metrics import Logged, as_dictionary, logged
 from windrow.spec.reading.problems import did_you_mean
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _WHOLE = 1 << 20
 
 class RunFiles:
     """The files of a run of a pipeline or step. A step's files are those in its folder of the job's logs."""
+
+    id: str
 
     def _owner(self) -> tuple[Client, str, str]:
         """The client, the job, and the step's folder in the job's logs (empty for the job itself)."""
@@ -71,15 +74,43 @@ class RunFiles:
         for path, place in zip(paths.values(), places, strict=bool(output_paths)):
             self._fetch(path, place)
 
-    def get_metrics(self, name: str | None = None, **more: Any) -> dict[str, float]:
-        """Return the newest value of each metric (`Processed Items`, `Failed Items`, …), or of one, as in
-        `metrics.csv`. A step has its own metrics; a run has those that its steps push to it
-        (`--push_metrics_to_parent`).
+    def get_metrics(self, name: str | None = None, recursive: bool = False, **more: Any) -> dict[str, Any]:
+        """Return the metrics, or the one of that name.
+
+        Those that scripts have logged: a value, a list if a name was logged several times, a dictionary of columns for
+        a table. Of `Processed Items`, `Failed Items`, … the newest values, as in `metrics.csv`. A step has its own
+        metrics; a run has those that its scripts log by `run.parent`, and that its steps push to it
+        (`--push_metrics_to_parent`). `recursive`: of the run and its steps, by id.
         """
+        client, job_id, _ = self._owner()
+        calls = sorted(logged(client, job_id), key=lambda one: one.time)
+        if not recursive:
+            return self._metrics(calls, name)
+        return {run.id: run._metrics(calls, name) for run in (self, *self.get_children())}
+
+    def get_children(self) -> Iterable[RunFiles]:
+        """Return nothing: a step has none."""
+        return ()
+
+    def _metrics(self, calls: Iterable[Logged], name: str | None) -> dict[str, Any]:
         known = self._files().get(f"{LOGS}metrics.csv")
         rows = csv.DictReader(self._text(known[0]).splitlines()) if known else ()
-        values = {row["Name"]: float(row["Value"]) for row in rows}
+        values: dict[str, Any] = {row["Name"]: float(row["Value"]) for row in rows}
+        values |= as_dictionary((one.name, one.kind, one.value) for one in calls if self._is_own(one))
         return {key: value for key, value in values.items() if name in (None, key)}
+
+    def _is_own(self, one: Logged) -> bool:
+        """Whether it was logged by this run."""
+        raise NotImplementedError
+
+    def log(self, name: str, *value: Any, **more: Any) -> NoReturn:
+        """Raises UsageError: only scripts log values of this run."""
+        raise UsageError(
+            f"{name!r} cannot be logged from here: a run of a pipeline has what its scripts log, by "
+            "Run.get_context().log(name, value). For values of the notebook: run = experiment.start_logging()."
+        )
+
+    log_list = log_row = log_table = log_image = log
 
     def get_details_with_logs(self) -> dict[str, Any]:
         """Return everything known about the run, and under `logFiles` the text of each log; of a log over 1 MiB, only

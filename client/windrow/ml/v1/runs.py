@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from windrow.ml.client import MLClient
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, Step
+    from windrow.sdk.metrics import Logged
 
 _STATUS = {
     "queued": "NotStarted",
@@ -45,6 +46,14 @@ class PipelineRun(RunFiles, Refusing):
         self.id = run_id
         self.pipeline: Any = None
         """The pipeline, if this notebook has submitted it."""
+
+    @staticmethod
+    def get_context(allow_offline: bool = True, **more: Any) -> NoReturn:
+        """Raises UsageError: it is for scripts."""
+        raise UsageError(
+            "Run.get_context() is for the scripts of a step, which import it from azureml.core. A notebook has a run "
+            "of its own after run = experiment.start_logging()."
+        )
 
     @staticmethod
     def get(workspace: RunWorkspace, run_id: str) -> PipelineRun:
@@ -129,6 +138,9 @@ class PipelineRun(RunFiles, Refusing):
     def _owner(self) -> tuple[Client, str, str]:
         return self.workspace.ml_client.windrow, self.id, ""
 
+    def _is_own(self, one: Logged) -> bool:
+        return one.of_job
+
     def get_portal_url(self) -> str:
         """Return an empty text, since there is no portal. `windrow job show` shows the run."""
         return ""
@@ -177,6 +189,9 @@ class StepRun(RunFiles):
     def _owner(self) -> tuple[Client, str, str]:
         client, job_id, _ = self.run._owner()
         return client, job_id, f"{self.name}/"
+
+    def _is_own(self, one: Logged) -> bool:
+        return one.step == self.name and not one.of_job
 
     def __repr__(self) -> str:
         """Show the id."""

@@ -57,6 +57,8 @@ class _LogKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
     LOG_KIND_ENVIRONMENT: _LogKind.ValueType  # 12
     """The output of building the step's environment; the process number is 0."""
+    LOG_KIND_METRICS: _LogKind.ValueType  # 13
+    """The values that the script logged by Run.log, a row for each call: user/metrics/<node>/processNNN.csv."""
 
 class LogKind(_LogKind, metaclass=_LogKindEnumTypeWrapper):
     """The logs of a worker, or of a node."""
@@ -89,6 +91,8 @@ LOG_KIND_PROCESS_LIST: LogKind.ValueType  # 11
 """A list of its processes at one minute: sys/perf/<node>/os/<yyyymmddhh>/processes_<mm>."""
 LOG_KIND_ENVIRONMENT: LogKind.ValueType  # 12
 """The output of building the step's environment; the process number is 0."""
+LOG_KIND_METRICS: LogKind.ValueType  # 13
+"""The values that the script logged by Run.log, a row for each call: user/metrics/<node>/processNNN.csv."""
 global___LogKind = LogKind
 
 @typing.final

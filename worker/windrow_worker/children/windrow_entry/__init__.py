@@ -1,8 +1,8 @@
 """A package with one module: the entry script, under the private name that it has in a worker.
 
-This folder is the last one on `sys.path`, and every process that the script starts inherits that path. So processes
-that do not run the parent's main file (joblib's) can import the entry script by name as well, when they unpickle its
-functions.
+The folder above is one of the last on `sys.path`, and every process that the script starts inherits that path. So
+processes that do not run the parent's main file (joblib's) can import the entry script by name as well, when they
+unpickle its functions.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+"""The run of a notebook itself: what it logs stays in its memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from windrow.errors import UsageError
+from windrow.ml.v1.absent import Refusing, tell_no_effect
+from windrow.sdk.metrics import as_dictionary
+
+
+class InteractiveRun(Refusing):
+    """What `Experiment.start_logging` returns. It is no job, and no master knows it."""
+
+    parent = None
+
+    def __init__(self, experiment: Any, name: str | None = None) -> None:
+        """`name`: what the run is called."""
+        self.experiment = experiment
+        self.id = str(uuid.uuid4())
+        self.name = self.display_name = name or self.id
+        self.tags: dict[str, Any] = {}
+        self.status = "Running"
+        self._calls: list[tuple[str, str, Any]] = []
+
+    # Values ----------------------------------------------------------------------------------------------------------
+
+    def log(self, name: str, value: Any, description: str = "", step: int | None = None) -> None:
+        """Keep one number or text. Values are in the order of the calls: `step` and `description` are not kept.
+
+        Raises UsageError for a list or dictionary.
+        """
+        if isinstance(value, (list, tuple, dict, range)):
+            raise UsageError(
+                f"run.log({name!r}) takes one number or text, not a {type(value).__name__}. Use run.log_list for a "
+                "list, run.log_row or run.log_table for a dictionary."
+            )
+        self._calls.append((name, "value", value))
+
+    def log_list(self, name: str, value: Iterable[Any], description: str = "") -> None:
+        """Keep the values of a list."""
+        self._calls.append((name, "list", list(value)))
+
+    def log_row(self, name: str, description: str | None = None, **columns: Any) -> None:
+        """Add a row to a table."""
+        self._calls.append((name, "row", columns))
+
+    def log_table(self, name: str, value: Mapping[str, Any], description: str = "") -> None:
+        """Add rows to a table. `value`: a list for each column, all of the same length; or a value for each. Raises
+        UsageError for columns of several lengths.
+        """
+        columns = {
+            column: [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+            for column, given in value.items()
+        }
+        if len({len(values) for values in columns.values()}) != 1:
+            lengths = ", ".join(f"{column}: {len(values)}" for column, values in columns.items()) or "none"
+            raise UsageError(f"run.log_table({name!r}) needs columns of one length. Their lengths: {lengths}.")
+        self._calls.append((name, "table", columns))
+
+    def log_image(self, name: str, path: str | None = None, plot: Any = None, description: str = "") -> None:
+        """Warn (JobWarning) that it has no effect."""
+        tell_no_effect("run.log_image", "the notebook shows the image itself, and plot.savefig(path) keeps it")
+
+    def get_metrics(self, name: str | None = None, **more: Any) -> dict[str, Any]:
+        """Return what was logged, or what was logged under one name: a value, a list if there were several, a
+        dictionary of columns for a table.
+        """
+        return as_dictionary(call for call in self._calls if name in (None, call[0]))
+
+    # The rest --------------------------------------------------------------------------------------------------------
+
+    def tag(self, key: str, value: str | None = None) -> None:
+        """Keep a tag, in `tags`."""
+        self.tags[key] = value
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Keep tags, in `tags`."""
+        self.tags.update(tags)
+
+    def get_tags(self) -> dict[str, Any]:
+        """Return `tags`."""
+        return self.tags
+
+    def flush(self, timeout_seconds: int = 300) -> None:
+        """Do nothing: what was logged is there at once."""
+
+    def complete(self) -> None:
+        """End the run. What was logged stays until the notebook ends."""
+        self.status = "Completed"
+
+    def fail(self, error_details: Any = None, error_code: str | None = None) -> None:
+        """End the run as failed."""
+        self.status = "Failed"
+
+    def cancel(self) -> None:
+        """End the run as cancelled."""
+        self.status = "Canceled"
+
+    def get_status(self) -> str:
+        """Return Running, Completed, Failed or Canceled."""
+        return self.status
+
+    def wait_for_completion(self, *arguments: object, **more: object) -> dict[str, Any]:
+        """Return `get_details()`: there is nothing to wait for."""
+        return self.get_details()
+
+    def get_details(self) -> dict[str, Any]:
+        """Return id, status and tags."""
+        return {"runId": self.id, "status": self.status, "tags": self.tags}
+
+    def get_portal_url(self) -> str:
+        """Return an empty text, since there is no portal. `get_metrics()` has what was logged."""
+        return ""
+
+    def __enter__(self) -> InteractiveRun:
+        """The run itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """End the run, as failed if there is an exception."""
+        if kind is None:
+            self.complete()
+        else:
+            self.fail()
+
+    def __repr__(self) -> str:
+        """Show id and state."""
+        return f"InteractiveRun(id={self.id!r}, status={self.status!r})"

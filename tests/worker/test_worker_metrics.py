@@ -1,0 +1,218 @@
+"""What scripts log by `azureml.core.Run`, where the real package is not installed: a row for each call.
+
+Reference: docs/reference/azure-ml/parallel-job.md#metrics.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from known_pythons import minors
+from test_worker_script import ECHO, code_of
+from worker_driver import BOOT, INIT_FAILED, Start, Worker
+
+if TYPE_CHECKING:
+    from typing import Any
+
+INTERPRETERS = minors()
+GET = "from azureml.core import Run\nrun_ = Run.get_context()\n"
+
+
+def begin(start: Start, tmp_path: Path, script: str | None, **more: Any) -> tuple[Worker, Path]:
+    """A worker, and its file."""
+    path = tmp_path / "process007.csv"
+    worker = start(script, metrics_path=str(path), **more)
+    worker.ready()
+    return worker, path
+
+
+def rows_of(path: Path) -> list[tuple[str, Any, str, str]]:
+    """Name, value, kind and run of each row."""
+    with path.open(newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["Utc Time", "Name", "Value", "Kind", "Run"]
+    assert all(len(row[0]) == len("2026-01-01T00:00:00.000000Z") for row in rows)
+    return [(name, json.loads(value), kind, run) for _, name, value, kind, run in rows]
+
+
+@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())
+def test_values_become_rows(start: Start, tmp_path: Path, python: str) -> None:
+    script = GET + (
+        "import azureml.core.run\n"
+        "class Number:\n    def item(self): return 2.5\n"
+        "def run(b):\n"
+        "    assert run_ is Run.get_context(allow_offline=True) is azureml.core.run.Run.get_context()\n"
+        "    run_.log('loss', 0.1, description='of the epoch', step=3)\n"
+        "    run_.log('a, \"b\"', 'text\\nof two lines')\n"
+        "    run_.log('number', Number())\n"
+        "    run_.log_list('ids', [1, None, True])\n"
+        "    run_.log_row('citrus', fruit='lemon', size=7)\n"
+        "    run_.log_table('both', {'x': [1, 2], 'y': ['é', 'z']})\n"
+        "    run_.log_table('one', {'x': 1})\n"
+        "    run_.parent.log('share', 0.5)\n"
+        "    run_.flush(); run_.complete()\n"
+        "    with run_ as same:\n        assert same is run_ and run_.get_tags() == run_.tags == {}\n"
+        "    return [run_.id, run_.parent.id, run_.name, run_.experiment.name]\n"
+    )
+    environment = {"PYTHONWARNINGS": "error", "AZUREML_ARM_PROJECT_NAME": "iris"}
+    worker, path = begin(start, tmp_path, script, python=python, environment=environment)
+    assert worker.run(["a"]).rows == b"job-1/score\njob-1\nscore\niris\n"
+    assert rows_of(path) == [
+        ("loss", 0.1, "value", "step"),
+        ('a, "b"', "text\nof two lines", "value", "step"),
+        ("number", 2.5, "value", "step"),
+        ("ids", [1, None, True], "list", "step"),
+        ("citrus", {"fruit": "lemon", "size": 7}, "row", "step"),
+        ("both", {"x": [1, 2], "y": ["é", "z"]}, "table", "step"),
+        ("one", {"x": [1]}, "table", "step"),
+        ("share", 0.5, "value", "job"),
+    ]
+    assert path.read_bytes().count(b"\n") == 9
+    assert worker.errors() == ""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_that_the_script_starts_log_into_the_same_file(start: Start, tmp_path: Path, method: str) -> None:
+    script = GET + (
+        "import multiprocessing, subprocess, sys\n"
+        "def tell(n):\n"
+        "    for k in range(200):\n        Run.get_context().log('n%d' % n, k)\n"
+        "def run(b):\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(4) as pool:\n        pool.map(tell, range(4), 1)\n"
+        "    alone = 'from azureml.core import Run; Run.get_context().log(\"p\", 1)'\n"
+        "    subprocess.check_call([sys.executable, '-c', alone])\n"
+        "    return b\n"
+    )
+    worker, path = begin(start, tmp_path, script)
+    worker.run(["a"])
+    rows = rows_of(path)
+    assert [value for name, value, _, _ in rows if name == "n2"] == list(range(200))
+    assert (len(rows), rows[-1][0]) == (801, "p")
+
+
+def test_a_command_logs_and_its_own_path_stays(start: Start, tmp_path: Path) -> None:
+    files = {
+        "train.py": "import beside\n" + GET + "run_.log('loss', beside.LOSS)\nprint(run_.id)\n",
+        "elsewhere/beside.py": "LOSS = 0.25\n",
+    }
+    folder = code_of(tmp_path, files)
+    more = {"PYTHONPATH": str(folder / "code" / "elsewhere")}
+    worker, path = begin(
+        start, tmp_path, None, folder=folder, command="python train.py", entry_script="", environment=more
+    )
+    worker.run(["a"])
+    assert rows_of(path) == [("loss", 0.25, "value", "step")]
+    assert worker.output() == "job-1/score\n"
+
+
+@pytest.mark.parametrize("command", ["", "python score.py"])
+def test_the_real_package_wins(start: Start, tmp_path: Path, command: str) -> None:
+    real = {
+        "azureml/__init__.py": "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n",
+        "azureml/core/__init__.py": "from azureml.core.run import Run\nWorkspace = 'the real one'\n",
+        "azureml/core/run.py": "class Run:\n    name = 'the real one'\n",
+    }
+    for name, text in real.items():
+        (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / name).write_text(text)
+    script = "from azureml.core import Run, Workspace\nprint(Run.name, Workspace)\n" + ECHO
+    settings = {"command": command, "environment": {"PYTHONPATH": str(tmp_path / "site")}}
+    worker, path = begin(start, tmp_path, None, folder=code_of(tmp_path, {"score.py": script}), **settings)
+    worker.run(["a"])
+    assert worker.output() == "the real one the real one\n"
+    assert not path.exists()
+
+
+def test_parts_of_the_real_package_are_there_without_its_core(start: Start, tmp_path: Path) -> None:
+    files = {
+        "azureml/__init__.py": "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n",
+        "azureml/tables/__init__.py": "",
+        "score.py": "import azureml.tables\n" + GET + "run_.log('loss', 1)\n" + ECHO,
+    }
+    _, path = begin(start, tmp_path, None, folder=code_of(tmp_path, files))
+    assert rows_of(path) == [("loss", 1, "value", "step")]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from azureml.core import Run, Workspace", "azureml.core.Workspace"),
+        ("from azureml.core.run import _OfflineRun", "azureml.core.run._OfflineRun"),
+        ("from azureml.core.model import Model", "azureml.core.model"),
+        ("import azureml.core.dataset", "azureml.core.dataset"),
+    ],
+)
+def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str, name: str) -> None:
+    worker = start(f"import azureml.core\nassert not hasattr(azureml.core, '__wrapped__')\n{line}\n{ECHO}")
+    frame = worker.frame()
+    assert frame.type == INIT_FAILED
+    assert f"ModuleNotFoundError: No module named 'azureml' that has {name}: the package azureml-core" in frame.message
+    assert "Install it for " in frame.message
+    optional = f"import azureml.core\ntry:\n    {line}\nexcept ImportError:\n    pass\n{ECHO}"
+    start(optional).ready()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("run_.upload_file('a', 'b')", "Run.upload_file is not there in Windrow: the files that a step keeps"),
+        ("run_.input_datasets['a']", "the places of its inputs and outputs as arguments"),
+        ("run_.experiment.workspace", "Experiment.workspace is not there in Windrow: there is no workspace"),
+        ("run_.child_run('a')", "a step is one run"),
+        ("run_.get_metrics()", "windrow job show JOB --metrics"),
+        ("run_.number", "has no number in Windrow"),
+        ("run_.log('a', [1])", "TypeError: run.log('a') takes one number or text, not a list. Use run.log_list"),
+        ("run_.log('a\\nb', 1)", "ValueError: The name of a metric is one line"),
+        ("run_.log_row('a')", "needs columns"),
+        ("run_.log_table('a', {'x': [1], 'y': []})", "of one length. Their lengths: x: 1, y: 0"),
+        ("run_.log_list('a', range(99999))", "and 65,536 are the most. Log it in several calls"),
+        ("Run(None, 'other')", "Run.get_context() gives its own"),
+    ],
+)
+def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: str, said: str) -> None:
+    worker = start(f"{GET}def run(b):\n    {call}\n")
+    worker.ready()
+    worker.send(1, ["a"])
+    assert said in worker.failed().message
+
+
+def test_what_is_not_kept_is_told_once(start: Start, tmp_path: Path) -> None:
+    calls = "run_.log_image('a', plot=1); run_.log_confusion_matrix('a', {}); run_.tag('a'); run_.set_tags({'b': 1})"
+    worker, path = begin(start, tmp_path, f"{GET}def run(b):\n    for _ in b:\n        {calls}\n    return b\n")
+    worker.run(["a", "b"])
+    images, matrix, tags = worker.errors().splitlines()
+    assert images == (
+        "windrow: run.log_image keeps no images. Write it into an output of the step, as a file: plot.savefig(...)."
+    )
+    assert "log_confusion_matrix keeps nothing" in matrix
+    assert "a step has no tags, so 'a' is not kept" in tags
+    assert not path.exists()
+
+
+def test_a_row_after_one_that_was_cut_off_begins_its_own_line(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "process007.csv").write_text("Utc Time,Name,Value,Kind,Run\n2026-01-01T00:00")
+    _, path = begin(start, tmp_path, GET + "run_.log('loss', 1)\n" + ECHO)
+    _, cut, row = path.read_text().splitlines()
+    assert cut == "2026-01-01T00:00"
+    assert row.endswith(",loss,1,value,step")
+
+
+def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(start: Start, tmp_path: Path) -> None:
+    worker = start(GET + "run_.log('loss', 1)\nrun_.log('loss', 2)\n" + ECHO, metrics_path=str(tmp_path / "no" / "f"))
+    worker.ready()
+    (line,) = worker.errors().splitlines()
+    assert "windrow: the metric 'loss' could not be kept, as others may not: " in line
+    worker = start(GET + "run_.log('loss', 1)\n" + ECHO)
+    worker.ready()
+    assert "windrow: what run.log is given is not kept" in worker.errors()
+
+
+def test_agent_and_worker_agree_on_the_longest_row() -> None:
+    offered = (BOOT.parent / "offered" / "azureml" / "core" / "run.py").read_text()
+    agent = (BOOT.parents[2] / "agent" / "windrow_agent" / "workers" / "capture.py").read_text()
+    assert "\nROW_BYTES_MAX = 64 << 10\n" in offered
+    assert "\n_ROW_BYTES_MAX = 64 << 10\n" in agent
