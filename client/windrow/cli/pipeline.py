@@ -63,9 +63,9 @@ def publish(
     state: State = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Keep a job file under a name and a version, with its code, components and environments.
+    """Keep a job file under a name and a version.
 
-    The inputs of the job file are the parameters of the pipeline. Its data stays where it is, and is read there by each
+    Its code, components and environments are kept with it. The inputs of the job file are the parameters of the pipeline. Its data stays where it is, and is read there by each
     run. A version never changes; publishing the same again is harmless.
     """
     from windrow.sdk import pipelines
@@ -121,7 +121,7 @@ def list_pipelines(
 def show(
     name: Name, version: Version = None, master: Master = None, state: State = None, output: Output = OutputForm.TEXT
 ) -> int:
-    """Show one version of a pipeline with its parameters and their values."""
+    """Show a version of a pipeline, with its parameters."""
     from windrow.sdk import pipelines
 
     with open_client(master, state) as client:
