@@ -65,8 +65,9 @@ def publish(
 ) -> int:
     """Keep a job file under a name and a version.
 
-    Its code, components and environments are kept with it. The inputs of the job file are the parameters of the pipeline. Its data stays where it is, and is read there by each
-    run. A version never changes; publishing the same again is harmless.
+    Its code, components and environments are kept with it. The inputs of the job file are the parameters of the
+    pipeline. Its data stays where it is, and is read there by each run. A version never changes; publishing the same
+    again is harmless.
     """
     from windrow.sdk import pipelines
     from windrow.spec.reading.problems import grouped
