@@ -198,7 +198,7 @@ def test_a_run_from_python_takes_over_results_too(run: SinceRun) -> None:
     with pytest.raises(RequestRefused, match=r"changed since: the code: entry\.py") as refused:
         own()
     assert refused.value.reason == "CODE_CHANGED" and run.take_ran() == {}
-    with pytest.raises(UsageError, match="must be one of ask, rerun, mix"):
+    with pytest.raises(UsageError, match="must be one of 'ask', 'rerun', 'mix'"):
         own(code_change="maybe")
     assert own(code_change="mix").succeeded
     assert run.take_ran().keys() == {"f00004", "f00005"}
