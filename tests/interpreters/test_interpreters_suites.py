@@ -23,7 +23,6 @@ OF_THE_MACHINE = ("with a limit this high", "the limit cannot be set", "needs ro
 OTHERS = others()
 OF_WINDROW = [version for version in OTHERS if tuple(map(int, version.split("."))) >= (3, 11)]
 PACKAGES = ("client", "master", "agent", "worker")
-TABLES = ("tests/planning", "tests/tables")
 READING = (
     "tests/tables",
     "tests/planning/test_planning_cutting.py",
@@ -85,7 +84,7 @@ def run(version: str, tests: list[str], tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("version", OF_WINDROW)
 def test_tables_are_cut_and_read_alike(version: str, tmp_path: Path) -> None:
-    run(version, list(TABLES if version in ends(OF_WINDROW) else READING), tmp_path)
+    run(version, list(READING), tmp_path)
 
 
 @pytest.mark.timeout(1200)

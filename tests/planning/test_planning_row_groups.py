@@ -190,10 +190,10 @@ def test_by_paths_alone_but_with_steps_that_count_rows(tmp_path: Path) -> None:
 
 
 def test_values_that_do_not_fit_are_told_while_planning(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("k,v\n" + "x,1\n" * 200 + "x,oops\n")
+    (tmp_path / "a.csv").write_text("k,v\n" + "x,1\n" * 2_000 + "x,oops\n")
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable", partition_keys=["k"])
     (warning,) = found.warnings
-    assert '"v"' in warning and "out): 1." in warning and "line 202" in warning
+    assert '"v"' in warning and "out): 1." in warning and "line 2002" in warning
 
 
 @pytest.mark.parametrize(

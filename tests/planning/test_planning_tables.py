@@ -126,7 +126,7 @@ def test_different_headers_are_joined_by_name(tmp_path: Path) -> None:
     assert rows(found) == [[7, "x", None, "extra"], [8, None, 2.5, None]] and misfits == []
 
 
-@pytest.mark.parametrize("first_rows", [1, 300])
+@pytest.mark.parametrize("first_rows", [1, 2_100])
 @pytest.mark.parametrize("size", [5, None])
 def test_plain_files_with_the_same_columns_are_read_by_name(tmp_path: Path, first_rows: int, size: int | None) -> None:
     """Whether types are inferred from such a file as well, or not."""
@@ -151,7 +151,7 @@ def test_plain_files_with_the_same_columns_are_read_by_name(tmp_path: Path, firs
         assert rest.recipes == found.recipes[checkpoint["mini_batches"] :]
 
 
-@pytest.mark.parametrize("first_rows", [1, 300])
+@pytest.mark.parametrize("first_rows", [1, 2_100])
 @pytest.mark.parametrize("other", ["k,v\n2,3\n", "id,price,tax\n2,3,4\n", "id\n2\n", "2,3\n4,5\n"])
 def test_plain_files_with_other_columns_are_refused(tmp_path: Path, first_rows: int, other: str) -> None:
     data = tmp_path / "data"
@@ -165,7 +165,7 @@ def test_plain_files_with_other_columns_are_refused(tmp_path: Path, first_rows: 
     assert "header: all_files_different_headers" in message and "no_header" in message
 
 
-@pytest.mark.parametrize("first_rows", [1, 300])
+@pytest.mark.parametrize("first_rows", [1, 2_100])
 def test_of_an_mltable_file_the_first_header_counts_with_a_warning(tmp_path: Path, first_rows: int) -> None:
     folder = mltable(tmp_path / "t", "pattern: '*.csv'", "read_delimited")
     (folder / "a.csv").write_text("id,price\n" + "5,2\n" * first_rows)
@@ -329,7 +329,7 @@ def test_plain_json_lines_keep_their_values(
     found = plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable", size)
     frames, misfits = load(found)
     got = [row[0] for row in rows(found)] if kind == "float64" else [v for frame in frames for v in frame.v.tolist()]
-    got = [None if value != value else value for value in got]
+    got = [None if value is pandas.NA or value != value else value for value in got]
     assert got == expected and [type(value) for value in got] == [type(value) for value in expected] and not misfits
     assert kind is None or {str(frame.v.dtype) for frame in frames} == {kind}
 
@@ -354,19 +354,57 @@ def test_whole_numbers_of_plain_text_are_never_rounded(tmp_path: Path, fast: boo
     accounts = [str(12345678901234567000 + at) for at in range(100)]
     ids = [2**53 + 1 + at for at in range(100)]
     lines = [f"{account},{'' if at == 7 else ids[at]},5" for at, account in enumerate(accounts)]
-    lines += ["1,2,5"] * 100 + ["1,2,12345678901234567890", "1,2,6.5"]
+    lines += ["1,2,5"] * 1_900 + ["1,2,12345678901234567890", "1,2,6.5"]
     (tmp_path / "a.csv").write_text("account,id,n\n" + "\n".join(lines) + "\n")
     found = plan(tmp_path / "step", tmp_path / "a.csv", "mltable")
     (recipe,) = found.recipes
     loaded = DelimitedLoader(found.reader, fast=fast).load(recipe)
     assert loaded.value.account.tolist()[:100] == accounts
-    assert loaded.value.id.tolist()[:100] == [None if at == 7 else one for at, one in enumerate(ids)]
-    assert loaded.value.n.isna().tolist() == [False] * 200 + [True, True]
+    assert loaded.value.id.tolist()[:100] == [pandas.NA if at == 7 else one for at, one in enumerate(ids)]
+    assert loaded.value.n.isna().tolist() == [False] * 2_000 + [True, True]
     assert loaded.misfits[0][:2] == ("n", 2) and "12345678901234567890' is not of type int" in loaded.misfits[0][2]
     assert not found.warnings
     folder = mltable(tmp_path / "t", "file: ../a.csv", "read_delimited")
     (warning,) = plan(tmp_path / "step", folder, "mltable").warnings
     assert '"account" has whole numbers of more than 64 bits' in warning and "string" in warning
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("steps", [False, True])
+def test_whole_numbers_beside_nulls_do_not_depend_on_the_cut(tmp_path: Path, kind: str, steps: bool) -> None:
+    """`early` has a null in the sample, `late` after it (Parquet says of all rows), `large` numbers beyond 2^53."""
+    count = 10_100
+    late_at, large_at = count - 40, count - 60
+    frame = pandas.DataFrame(
+        {
+            "early": pandas.array([None if at == 3 else at for at in range(count)], dtype="Int64"),
+            "late": pandas.array([None if at == late_at else at for at in range(count)], dtype="Int64"),
+            "large": pandas.array([None if at in (5, large_at) else 2**60 + at for at in range(count)], dtype="Int64"),
+        }
+    )
+    file = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        frame.to_csv(file, index=False)
+    elif kind == "jsonl":
+        frame.to_json(file, orient="records", lines=True)
+    else:
+        frame.to_parquet(file, row_group_size=100)
+    if steps:
+        read = {"csv": "read_delimited", "jsonl": "read_json_lines", "parquet": "read_parquet"}[kind]
+        folder = mltable(tmp_path / "t", f"file: ../{file.name}", f"{read}\n  - drop_columns: nothing")
+        (folder / "MLTable").write_text((folder / "MLTable").read_text() + "metadata: {windrow: plain_files}\n")
+    found = plan(tmp_path / "step", folder if steps else file, "mltable", 5_000)
+    ways = [{"fast": True}, {"fast": False}] if kind == "csv" and not steps else [{}]
+    for way in ways:
+        loader = DelimitedLoader(found.reader, **way) if way else make_loader(found.reader)
+        frames = [loader.load(recipe).value for recipe in found.recipes]
+        assert len(frames) > 10
+        kinds = {name: {str(frame[name].dtype) for frame in frames} for name in frame}
+        assert kinds["early"] == {"float64"}
+        assert kinds["late"] == ({"float64"} if kind == "parquet" else {"int64", "Int64"})
+        assert kinds["large"] == {"int64", "Int64"}
+        whole = frame.astype({name: "float64" for name in kinds if kinds[name] == {"float64"}}).to_csv(index=False)
+        assert "".join(part.to_csv(index=False, header=not at) for at, part in enumerate(frames)) == whole
 
 
 @pytest.mark.parametrize("content", ["a,b\r1,2\r3,4\r", "a,b\r1,2", '"a",b\r1,2\r'])

@@ -400,4 +400,4 @@ def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 
     assert isinstance(read, ReadParquet), "a Delta table is listed by its log"
-    return ParquetPinning(read)
+    return ParquetPinning(read, plain=plain)

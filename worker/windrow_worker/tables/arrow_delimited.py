@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.compute
 from pyarrow import csv
 
-from windrow_worker.tables.columns import FLOAT_EXACT, Column, Misfits, convert
+from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import Text, records
 
 TYPES = {
@@ -213,14 +213,6 @@ def _complete(table: Any, text: Text, columns: Sequence[Column], odd: List[Any])
         arrays.append(array)
     wide = [at for at, parsed in zip(at_odd, odd_records) if len(parsed[0]) > len(columns)]
     return FastTable(arrays, rows, misfits, len(wide), wide[0] if wide else -1)
-
-
-def loses_digits_as_floats(array: Any) -> bool:
-    """Whether integers beside nulls would change as floats."""
-    if not array.null_count:
-        return False
-    ends = pyarrow.compute.min_max(array).as_py().values()
-    return any(end is not None and abs(end) > FLOAT_EXACT for end in ends)
 
 
 def _one_chunk(column: Any) -> Any:

@@ -32,7 +32,9 @@ class Column(NamedTuple):
     `dates`: date formats of `windrow_worker.tables.dates`; `formats`: `%` formats of the user, and `date_constant`, a
     prefix that is added to each text. `true_words` and `false_words` are the texts of a bool; `mismatch`: what any
     other text becomes (if None, null and a misfit). `exact`: of an int; a number that is not whole, or has more than 64
-    bits, is null, not another number; and with nulls, numbers that floats do not have stay what they are.
+    bits, is null, not another number; and no number is rounded for the nulls beside it. `as_floats`: of an exact int
+    whose sample has nulls, and no number that floats do not have: all mini-batches have floats, as far as these are
+    the same numbers.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Column(NamedTuple):
     mismatch: Optional[bool] = None
     date_constant: str = ""
     exact: bool = False
+    as_floats: bool = False
 
     def to_json(self) -> Dict[str, Any]:
         """The JSON form: the fields that differ from their defaults."""
@@ -90,7 +93,8 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
         return Column(name, "bool", true_words=true_words, false_words=false_words), False
     if are_whole(sample):
         if all(INT_MIN <= int(value[:40]) <= INT_MAX for value in values):
-            return Column(name, "int", exact=plain), False
+            in_floats = all(abs(int(value)) <= FLOAT_EXACT for value in values)
+            return Column(name, "int", exact=plain, as_floats=plain and None in sample and in_floats), False
         return Column(name, "text" if plain else "float"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False

@@ -14,7 +14,7 @@ from windrow_worker.tables.columns import Column, Misfits, convert
 from windrow_worker.tables.delimited_text import OpenQuote, Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import PATH, check_records, misread, printable, read_slice
-from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, frame, loses_digits, series
+from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS, WHOLE, WHOLE_AS_FLOATS, frame
 from windrow_worker.tables.positions import record_positions
 
 try:
@@ -22,7 +22,8 @@ try:
 
     if int(pyarrow.__version__.split(".")[0]) < 10:
         raise ImportError
-    from windrow_worker.tables.arrow_delimited import TYPES, loses_digits_as_floats, read_fast
+    from windrow_worker.tables.arrow_delimited import TYPES, read_fast
+    from windrow_worker.tables.arrow_integers import whole_numbers_of
 except ImportError:
     # No pyarrow in the user's environment, or too old a version: only the exact way.
     read_fast = None  # type: ignore[assignment]
@@ -63,11 +64,16 @@ class DelimitedLoader:
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """The types that integer and boolean columns have without nulls
-        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """The types that integer and boolean columns have without nulls, as `windrow_worker.tables.frames.settled`
+        takes them.
         """
         known = TYPES_WITHOUT_NULLS
         return {column.name: known[column.type] for column in self._columns if column.type in known}
+
+    @property
+    def whole(self) -> Dict[str, bool]:
+        """The columns that hold integers of plain files, and of each whether it holds floats."""
+        return {column.name: column.as_floats for column in self._columns if column.exact}
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for bytes that are not
@@ -103,7 +109,8 @@ class DelimitedLoader:
         return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
-        names, arrays, objects = [], [], []
+        names, arrays = [], []
+        whole: Dict[str, pandas.Series] = {}
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(file), table.rows))
@@ -112,13 +119,13 @@ class DelimitedLoader:
             arrays.append(
                 table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
             )
-            if column.exact and not self._exact_integers and loses_digits_as_floats(arrays[-1]):
-                objects.append(len(arrays) - 1)
+            if column.exact and not self._exact_integers and (column.as_floats or arrays[-1].null_count):
+                whole[column.name] = whole_numbers_of(arrays[-1], column.as_floats)
+                # Not converted twice.
+                arrays[-1] = pyarrow.nulls(table.rows, pyarrow.float64())
         made = pyarrow.Table.from_arrays(arrays, names=names)
         value = made.to_pandas(integer_object_nulls=self._exact_integers)
-        for at in objects:
-            value[names[at]] = series("any", arrays[at].to_pylist())
-        return value
+        return value.assign(**whole) if whole else value
 
     def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         made: List[Tuple[str, str, List[Any]]] = []
@@ -126,7 +133,9 @@ class DelimitedLoader:
             made.append((PATH, "text", [printable(file)] * table.rows))
         for index, column in enumerate(self._columns):
             values = table.arrays[positions[index]] if index in positions else [None] * table.rows
-            kind = "any" if column.exact and loses_digits(values) else column.type
+            kind = column.type
+            if column.exact and not self._exact_integers:
+                kind = WHOLE_AS_FLOATS if column.as_floats else WHOLE
             made.append((column.name, kind, values))
         return frame(made, table.rows, self._exact_integers)
 

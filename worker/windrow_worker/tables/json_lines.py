@@ -182,7 +182,8 @@ class JsonLinesLoader:
     `encoding`, `drop_invalid`, `path_column`;
     `mixed_types`: a value of a different kind than its column's is kept, and makes the column one of objects there (not
     with `exact_integers`: steps on rows, and their sorting, need the kinds that were pinned). `plain`: the same, and
-    whole numbers in a column of floats are floats, if these are the same numbers.
+    whole numbers in a column of floats are floats, if these are the same numbers; `as_floats`, of a column of whole
+    numbers, as in `windrow_worker.tables.columns.Column`.
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
@@ -195,13 +196,19 @@ class JsonLinesLoader:
         self._drop_invalid: bool = reader["drop_invalid"]
         self._path_column: bool = reader["path_column"]
         self._plain: bool = reader.get("plain", False)
+        self.whole: Dict[str, bool] = {
+            column["name"]: column.get("as_floats", False)
+            for column in reader["columns"]
+            if self._plain and column["type"] == "int"
+        }
+        """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._mixed_types: bool = (self._plain or reader.get("mixed_types", False)) and not exact_integers
         self._converted = _converted_first(reader.get("steps") or ())
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """The types that integer and boolean columns have without nulls
-        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """The types that integer and boolean columns have without nulls, as `windrow_worker.tables.frames.settled`
+        takes them.
         """
         from windrow_worker.tables.frames import TYPES_WITHOUT_NULLS as KNOWN
 
@@ -209,7 +216,7 @@ class JsonLinesLoader:
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for invalid text or JSON."""
-        from windrow_worker.tables.frames import frame, loses_digits
+        from windrow_worker.tables.frames import WHOLE, WHOLE_AS_FLOATS, frame
         from windrow_worker.tables.positions import line_positions
 
         where = json.loads(recipe)
@@ -238,8 +245,9 @@ class JsonLinesLoader:
             may_be_mixed = self._mixed_types or name in self._converted
             kind = pinned if not may_be_mixed or all(map(_fits(pinned), given)) else "any"
             values, count, first = _pinned(given, kind, wraps=not self._plain)
-            exact = self._plain and kind == "int" and loses_digits(values)
-            made.append((name, "any" if exact else kind, values))
+            if kind == "int" and name in self.whole and not self._exact_integers:
+                kind = WHOLE_AS_FLOATS if self.whole[name] else WHOLE
+            made.append((name, kind, values))
             if count:
                 example = "%s: %.200r is not of type %s" % (place % (first + 1), rows[first][name], kind)
                 if values[first] is not None:

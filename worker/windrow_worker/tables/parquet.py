@@ -14,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from windrow_worker.loaded import Loaded
+from windrow_worker.tables.arrow_integers import whole_numbers_of
 from windrow_worker.tables.files import PATH, check_records, check_unchanged, open_listed, printable
 
 
@@ -31,23 +32,27 @@ class ParquetLoader:
     """Reads row groups by the schema that the planner pinned: the union of all files' columns by name.
 
     `reader`: `schema` (see `pack_schema`), `mixed` (names of columns that no one type takes, such as
-    numbers in some files and text in others: objects, as stored), `path_column`. A recipe: file, size, mtime_ns,
-    row_group, and for a file of a Delta table with partitions `constants`: the values of columns that it lacks, an
-    Arrow stream of one row in base64.
+    numbers in some files and text in others: objects, as stored), `path_column`; `whole`, of plain files: of each
+    column of integers, whether it holds floats (`as_floats` of `windrow_worker.tables.columns.Column`).
+
+    A recipe: file, size, mtime_ns, row_group, and for a file of a Delta table with partitions `constants`: the values
+    of columns that it lacks, an Arrow stream of one row in base64.
     """
 
     def __init__(self, reader: Dict[str, Any], exact_integers: bool = False) -> None:
         self._exact_integers = exact_integers
         self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
+        self.whole: Dict[str, bool] = reader.get("whole", {})
+        """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._path_column: bool = reader["path_column"]
         # A footer describes all row groups. If there are many, reading it for each would cost more than they do.
         self._footer: Tuple[Any, Any] = (None, None)
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
-        """The types that integer and boolean columns have without nulls
-        (`windrow_worker.tables.frames.TYPES_WITHOUT_NULLS`).
+        """The types that integer and boolean columns have without nulls, as `windrow_worker.tables.frames.settled`
+        takes them.
         """
         types = pyarrow.types
         fields = [field for field in self._schema if types.is_integer(field.type) or types.is_boolean(field.type)]
@@ -99,7 +104,15 @@ class ParquetLoader:
                     value = table.column(at)[first]
                     misfits.append((field.name, count, "%s: %.200s is not of type %s" % (place, value, field.type)))
         # Without the metadata of pandas: an index that was stored is a column like the others.
-        value = pyarrow.Table.from_arrays(arrays, names=names).to_pandas(integer_object_nulls=self._exact_integers)
+        whole: Dict[str, Any] = {}
+        for at, column in enumerate(names):
+            as_floats = self.whole.get(column, False)
+            if column in self.whole and not self._exact_integers and (as_floats or arrays[at].null_count):
+                whole[column] = whole_numbers_of(arrays[at], as_floats)
+                # Not converted twice.
+                arrays[at] = pyarrow.nulls(table.num_rows, pyarrow.float64())
+        made = pyarrow.Table.from_arrays(arrays, names=names)
+        value = made.to_pandas(integer_object_nulls=self._exact_integers).assign(**whole)
         for column in self._mixed:
             value[column] = value[column].astype(object)
 

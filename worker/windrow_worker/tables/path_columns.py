@@ -20,6 +20,7 @@ class PathColumnsLoader:
         self._loader = loader
         self._plan = PathColumnsPlan(plan)
         self.types_without_nulls: Dict[str, str] = loader.types_without_nulls
+        self.whole: Dict[str, bool] = loader.whole
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises what the other loader raises."""

@@ -18,9 +18,11 @@ class SteppedLoader:
         self._loader = loader
         self._steps = steps
         self._types: Dict[str, str] = dict(loader.types_without_nulls)
+        self._whole: Dict[str, bool] = dict(loader.whole)
         for step in steps:
             for column in step["columns"] if step["step"] in ("convert_column_types", "extract_columns") else ():
                 self._types.pop(column["name"], None)
+                self._whole.pop(column["name"], None)
                 kind = column.get("type")
                 if kind in TYPES_WITHOUT_NULLS:
                     self._types[column["name"]] = TYPES_WITHOUT_NULLS[kind]
@@ -38,6 +40,6 @@ class SteppedLoader:
             return loaded.positions()[kept[0].to_numpy()]
 
         if not self._exact_integers:
-            rows = settled(rows, self._types)
+            rows = settled(rows, self._types, self._whole)
         found = [*loaded.misfits, *misfits]
         return Loaded(rows, len(rows), found, loaded.partition_key_value, places, is_void=not len(rows))

@@ -24,11 +24,6 @@ FILE_NAME = "MLTable"
 PLAIN_KEY, PLAIN_VALUE = "windrow", "plain_files"
 """In `metadata`: the files are read as they would be without an MLTable file. `windrow run` writes it where a command
 line names plain files that need one."""
-SAMPLE_ROWS = 200
-"""Rows from which types are inferred; `sample_size` overrides it.
-
-Reference: docs/reference/azure-ml/mltable.md#types.
-"""
 
 ENCODINGS = {
     "utf8": "utf-8",
@@ -66,8 +61,8 @@ class PathEntry(NamedTuple):
 
 
 class ReadDelimited(NamedTuple):
-    """`read_delimited`. `encoding` is a value of `ENCODINGS`; `sample_rows` rows decide the types, unless `infer` is
-    False."""
+    """`read_delimited`. `encoding` is a value of `ENCODINGS`; `sample_rows` rows decide the types (None: as many as the
+    reader finds right), unless `infer` is False."""
 
     delimiter: str = ","
     header: str = "all_files_same_headers"
@@ -76,7 +71,7 @@ class ReadDelimited(NamedTuple):
     empty_as_string: bool = False
     include_path_column: bool = False
     infer: bool = True
-    sample_rows: int = SAMPLE_ROWS
+    sample_rows: int | None = None
     overrides: tuple[Override, ...] = ()
     partition_size: int | None = None
 
@@ -361,17 +356,17 @@ def _delimiter(checks: ValueChecks, node: Node | None, key: str) -> str:
     return text[0]
 
 
-def _infer(checks: ValueChecks, node: Node | None, key: str) -> tuple[bool, int, tuple[Override, ...]]:
+def _infer(checks: ValueChecks, node: Node | None, key: str) -> tuple[bool, int | None, tuple[Override, ...]]:
     if node is None or is_null(node):
-        return True, SAMPLE_ROWS, ()
+        return True, None, ()
     if isinstance(node, Scalar):
-        return checks.boolean(node, key), SAMPLE_ROWS, ()
+        return checks.boolean(node, key), None, ()
     values = checks.mapping(node, key, ("sample_size", "column_type_overrides"), "must be true, false, or a mapping")
     rows, overrides = None, values.get("column_type_overrides")
     if "sample_size" in values:
         rows = checks.whole(values["sample_size"], f"{key}.sample_size", 1, "a number of rows")
     found = () if overrides is None else read_overrides(checks, overrides, f"{key}.column_type_overrides")
-    return True, rows or SAMPLE_ROWS, found
+    return True, rows, found
 
 
 def _partition_size(checks: ValueChecks, values: dict[str, Node], key: str) -> int | None:

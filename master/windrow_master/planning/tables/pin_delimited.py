@@ -24,6 +24,12 @@ from windrow_master.planning.tables.delimited_files import Format, Head, read_he
 from windrow_master.planning.tables.files import TableFile, opened
 from windrow_master.planning.tables.pin_paths import check_names, check_path_column, path_columns_json
 
+SAMPLE_ROWS = 200
+"""Rows from which types are inferred; `sample_size` overrides it. Reference: docs/reference/azure-ml/mltable.md#types.
+"""
+PLAIN_SAMPLE_ROWS = 2_000
+"""Of plain files: their types need not be those of the vendor's reader, so fewer mini-batches meet a surprise."""
+
 
 class PinnedDelimited(NamedTuple):
     """The reader document, and what cutting has to know: which files begin with a header (`header_at`: that of one
@@ -116,7 +122,7 @@ class DelimitedPinning:
         """The offset of the file whose header counts (-1 if none does), and the first records of the input with their
         layouts."""
         header_at, sample = -1, list[tuple[int, Record]]()
-        wanted = self._read.sample_rows
+        wanted = self._read.sample_rows or (PLAIN_SAMPLE_ROWS if self._plain else SAMPLE_ROWS)
         for offset, file in files:
             with opened(file) as window:
                 head = read_head(window, file, self.how, header=self._begins_with_header(header_at))

@@ -7,10 +7,12 @@ a key that appears later is left out, counted and warned of. Reference: docs/ref
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from windrow.spec.tables.mltable import ReadJsonLines
+from windrow_worker.tables.columns import FLOAT_EXACT
 from windrow_worker.tables.delimited_text import Text
 from windrow_worker.tables.encodings import ENCODINGS, to_text
 from windrow_worker.tables.json_lines import (
@@ -57,6 +59,9 @@ class JsonLinesPinning:
         """Read the sample; return the reader document. Raises PlanningError for lines that are not objects."""
         kinds: dict[str, str | None] = {}
         shapes: dict[str, Any] = {}
+        values = Counter[str]()
+        """How many values of each key are not null."""
+        beyond_floats = set[str]()
         rows, budget = 0, SAMPLE_BYTES
         for _, file in files:
             with opened(file) as window:
@@ -67,23 +72,27 @@ class JsonLinesPinning:
                 budget -= len(data)
                 for value in self._objects(data, file, window, begin):
                     rows += 1
+                    values.update(key for key, item in value.items() if item is not None)
                     for key, item in value.items():
                         kind = kind_of(item)
                         if not self._as_records and kind in ("object", "array"):
                             shapes[key] = merged(shapes.get(key), item)
-                        if self._plain and kind == "int" and not fits_int(item):
-                            kind = "any"
+                        if self._plain and kind == "int" and abs(item) > FLOAT_EXACT:
+                            beyond_floats.add(key)
+                            kind = "int" if fits_int(item) else "any"
                         kinds[key] = self._joined(kinds.get(key), kind)
                     if rows >= SAMPLE_ROWS:
                         break
             if rows >= SAMPLE_ROWS or budget <= 0:
                 break
         check_path_column(self._read.include_path_column, kinds)
+        as_floats = {name for name, number in values.items() if self._plain and number < rows} - beyond_floats
         return {
             "kind": "table",
             "format": "json_lines",
             "columns": [
                 {"name": name, "type": kind or "any"}
+                | ({"as_floats": True} if kind == "int" and name in as_floats else {})
                 | ({"shape": shape_to_json(shapes[name])} if 0 < key_count(shapes.get(name)) <= KEYS_MAX else {})
                 for name, kind in kinds.items()
             ],

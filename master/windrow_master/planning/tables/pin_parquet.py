@@ -17,6 +17,7 @@ import pyarrow.parquet
 from windrow.spec.tables.mltable import ReadParquet
 from windrow.storage.objects import ObjectFile
 from windrow.storage.urls import parse_url
+from windrow_worker.tables.columns import FLOAT_EXACT
 from windrow_worker.tables.parquet import converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
@@ -37,19 +38,24 @@ def with_row_groups(file: TableFile) -> TableFile:
 
 
 class _Footer(NamedTuple):
-    """A file's rows by row group, its schema, and (in a store) the bytes of row groups and footer."""
+    """A file's rows by row group, its schema, (in a store) the bytes of row groups and footer, and as `_integers`
+    finds them, if nulls were looked for, the columns with nulls and those beyond floats."""
 
     rows: tuple[int, ...]
     schema: pyarrow.Schema
     spans: tuple[tuple[int, int], ...]
+    with_nulls: set[str]
+    beyond_floats: set[str]
 
 
-def _footer(file: TableFile) -> _Footer:
+def _footer(file: TableFile, *, looks_for_nulls: bool = False) -> _Footer:
     try:
         with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
             metadata = parquet.metadata
             rows = tuple(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
-            return _Footer(rows, parquet.schema_arrow, _spans(metadata, file.size) if file.is_remote else ())
+            spans = _spans(metadata, file.size) if file.is_remote else ()
+            with_nulls, beyond_floats = _integers(metadata) if looks_for_nulls else (set(), set())
+            return _Footer(rows, parquet.schema_arrow, spans, with_nulls, beyond_floats)
     except (OSError, pyarrow.ArrowException) as error:
         raise PlanningError(
             f"{shown(file.name)} cannot be read as Parquet: {' '.join(str(error).split()).rstrip('.')}. "
@@ -60,8 +66,14 @@ def _footer(file: TableFile) -> _Footer:
 class ParquetPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
-    def __init__(self, read: ReadParquet) -> None:
+    def __init__(self, read: ReadParquet, *, plain: bool) -> None:
         self._read = read
+        self._plain = plain
+        self._file_count = 0
+        self._files = Counter[str]()
+        """The number of files that have each column."""
+        self._with_nulls: set[str] = set()
+        self._beyond_floats: set[str] = set()
         self._fields: dict[str, pyarrow.Field] = {}
         self._types: dict[str, set[pyarrow.DataType]] = {}
         """The types that files have for each column, which is read as the type of its field."""
@@ -77,9 +89,9 @@ class ParquetPinning:
             for file in files:
                 if not file.is_remote:
                     yield from self._taken(waiting, 0)
-                    yield self._with(file, _footer(file))
+                    yield self._with(file, _footer(file, looks_for_nulls=self._plain))
                     continue
-                waiting.append((file, pool.submit(_footer, file)))
+                waiting.append((file, pool.submit(_footer, file, looks_for_nulls=self._plain)))
                 yield from self._taken(waiting, LOOKS_MAX)
             yield from self._taken(waiting, 0)
 
@@ -92,6 +104,10 @@ class ParquetPinning:
         repeated = [name for name, number in Counter(footer.schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')
+        self._file_count += 1
+        self._files.update(footer.schema.names)
+        self._with_nulls |= footer.with_nulls
+        self._beyond_floats |= footer.beyond_floats
         for field in footer.schema:
             self._join(field)
         return file._replace(rows=footer.rows, spans=footer.spans)
@@ -121,6 +137,16 @@ class ParquetPinning:
             "schema": pack_schema(pyarrow.schema(list(self._fields.values()))),
             "mixed": sorted(self._mixed),
             "path_column": self._read.include_path_column,
+            **({"whole": self._whole()} if self._plain else {}),
+        }
+
+    def _whole(self) -> dict[str, bool]:
+        """The columns of integers, and of each whether it holds floats, since somewhere it has nulls."""
+        integers = (name for name, field in self._fields.items() if pyarrow.types.is_integer(field.type))
+        return {
+            name: (name in self._with_nulls or self._files[name] < self._file_count) and name not in self._beyond_floats
+            for name in integers
+            if name not in self._mixed
         }
 
 
@@ -145,6 +171,26 @@ def _open(file: TableFile) -> IO[bytes]:
             ObjectFile(parse_url(os.fsdecode(file.name)), file.size, file.etag), buffer_size=64 * 1024
         )
     return open(file.name, "rb")
+
+
+def _integers(metadata: Any) -> tuple[set[str], set[str]]:
+    """The columns of integers of which the file says that they have nulls, and those that have numbers which floats do
+    not have."""
+    with_nulls, beyond_floats = set[str](), set[str]()
+    for at in range(metadata.num_row_groups):
+        group = metadata.row_group(at)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            if chunk.physical_type not in ("INT32", "INT64") or not chunk.is_stats_set:
+                continue
+            statistics = chunk.statistics
+            if statistics.null_count:
+                with_nulls.add(chunk.path_in_schema)
+            ends = (statistics.min, statistics.max) if statistics.has_min_max else ()
+            # Of times and decimals they are no integers.
+            if any(isinstance(end, int) and abs(end) > FLOAT_EXACT for end in ends):
+                beyond_floats.add(chunk.path_in_schema)
+    return with_nulls, beyond_floats
 
 
 def _spans(metadata: Any, size: int) -> tuple[tuple[int, int], ...]:
