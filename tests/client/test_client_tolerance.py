@@ -54,6 +54,18 @@ def test_only_what_a_threshold_allows_ends_with_0(
     assert ("Step score sets no threshold" in done.stderr) == said
 
 
+def test_values_that_do_not_fit_are_failures_only_if_strict(tmp_path: Path) -> None:
+    """Whether workers meet them, or planning does, as it sorts the rows."""
+    (tmp_path / "same.py").write_text("def run(rows):\n    return rows\n")
+    (tmp_path / "t.csv").write_text("k,v\n" + "x,1\n" * 2_000 + "x,oops\ny,2.5\n")
+    command = [WINDROW, "run", "same.py", "t.csv", "--no-progress", "-o"]
+    for number, (options, code) in enumerate([([], 0), (["--strict"], 3), (["--strict", "--partition-keys", "k"], 3)]):
+        line = [*command, f"o{number}.csv", *options]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ": 2 values did not fit: null, cut or left out." in done.stdout
+
+
 def test_of_hundreds_of_steps_a_few_are_named() -> None:
     steps = [{"name": f"s{number}"} for number in range(300)]
     assert tolerance_note({"steps": steps}, tolerate=False).startswith(

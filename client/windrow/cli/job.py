@@ -72,7 +72,8 @@ def create(
     code_change: CodeChange = CodeChangeChoice.ASK,
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="With --stream: exit with code 3 if failures were tolerated.")
+        bool,
+        typer.Option("--strict", help=f"With --stream. {exit_codes.STRICT_HELP}"),
     ] = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
@@ -213,7 +214,7 @@ app.command("explain", epilog="Example: windrow job explain digits-20260501-1015
 @guarded
 def stream(
     job: JobName,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
     master: Master = None,

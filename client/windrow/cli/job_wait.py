@@ -46,7 +46,7 @@ def wait(
             "--timeout", min=0, metavar="S", help="Give up after this many seconds, with exit code 124. Jobs continue."
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
     master: Master = None,

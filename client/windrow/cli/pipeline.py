@@ -175,7 +175,7 @@ def run(
         int | None,
         typer.Option(min=1, max=4096, metavar="N", help="Here: number of workers [default: one per processor]."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
     tolerate: Tolerate = False,
     notify: Notify = None,
     master: Master = None,

@@ -46,7 +46,7 @@ def retry(
     ] = None,
     sets: Sets = None,
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if failures were tolerated.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
     tolerate: Tolerate = False,
     python: Annotated[
         str | None,

@@ -232,6 +232,9 @@ class Step(NamedTuple):
     """Its number, never used again within one state folder."""
     reused_from: str = ""
     """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
+    misfits: int = 0
+    """Values of its tables that did not fit their column: they are null, cut or left out. `Job.warnings` says which,
+    once the step has ended."""
 
     @property
     def shown_state(self) -> str:
@@ -396,6 +399,7 @@ def _step(message: job_pb2.Step) -> Step:
         ),
         error_category=message.error_category,
         is_command=message.is_command,
+        misfits=message.misfits,
         step_id=message.step_id,
         reused_from=message.reused_from,
     )

@@ -247,6 +247,8 @@ class PlanGroup(NamedTuple):
     """Ascending; of the group's mini-batches, those that have an outcome already."""
     header: bytes | None = None
     """What the rows of those taken over agree on."""
+    misfits: int = 0
+    """How many values planning met that did not fit their column."""
 
 
 class FailStep(NamedTuple):

@@ -68,6 +68,8 @@ class Counters:
     kinds_left_out: list[int] = field(default_factory=lambda: [0, 0])
     """Failed attempts, and given-up mini-batches, of the kinds that exceed `KINDS_MAX`."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
+    misfits_planned: int = 0
+    """Those that planning met, as it sorted the rows; it has warned of them."""
     """Column -> [count, example]."""
     failed_uncounted: int = 0
     taken_over: int = 0
@@ -297,6 +299,12 @@ class Counters:
             entry[0] += count
         elif len(self.misfits) < MISFIT_COLUMNS_MAX:
             self.misfits[column] = [count, example]
+
+    @property
+    def misfit_count(self) -> int:
+        """How many values did not fit; of more than `MISFIT_COLUMNS_MAX` columns, those of the first ones."""
+        counts: list[int] = [count for count, _ in self.misfits.values()]
+        return self.misfits_planned + sum(counts)
 
     def misfit_warnings(self) -> list[str]:
         """A line for each column, for people: how many values did not fit, and the first of them."""

@@ -96,6 +96,7 @@ class Emitter:
         self._since = time.monotonic()
         self._warnings: list[str] = []
         self._warnings_left_out = 0
+        self._misfits = 0
 
     def set_reader(self, reader: dict[str, Any]) -> None:
         """Set what all recipes of the step have in common; it is sent with the first group."""
@@ -116,6 +117,13 @@ class Emitter:
             self._warnings.append(self.subject + text)
         else:
             self._warnings_left_out += 1
+
+    def count_misfits(self, number: int) -> None:
+        """Count values that did not fit their column, before the first mini-batch of an input. If some of those are
+        sent already, so is the number.
+        """
+        if not self._input_mini_batches:
+            self._misfits += number
 
     def begin_input(self, number: int) -> Any:
         """Begin one of several inputs. Return the position in it to continue from, or None for its beginning."""
@@ -229,6 +237,8 @@ class Emitter:
         }
         if self._sent is None:
             message["reader"] = self._reader
+        if self._misfits:
+            message["misfits"], self._misfits = self._misfits, 0
         if self._ranks:
             message["ranked"] = True
         taken = b""

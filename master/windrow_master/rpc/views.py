@@ -118,6 +118,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
         end_time=timestamp(step.end_time),
         error_category=step.error_category,
         is_command=is_command,
+        misfits=counters.misfit_count,
         reused_from=paths.reused_from,
         failure_examples=[
             job_pb2.FailureExample(

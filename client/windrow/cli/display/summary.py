@@ -31,11 +31,12 @@ def exit_code(job: Job, document: Mapping[str, Any], *, strict: bool, tolerate: 
     """The exit code for a job that has ended or is paused.
 
     Failures within a threshold of the job file end with 0, unless `strict`. Those of a step without any threshold end
-    with 3, unless `tolerate`.
+    with 3, unless `tolerate`. Values that did not fit the columns of a table end with 0, unless `strict`.
     """
     match job.state:
         case JobState.COMPLETED:
-            return exit_codes.DONE
+            misfits = any(step.misfits for step in job.steps)
+            return exit_codes.TOLERATED_FAILURES if strict and misfits else exit_codes.DONE
         case JobState.COMPLETED_WITH_FAILURES:
             unsaid = set(without_threshold(document))
             failed = any(step.name in unsaid and (step.items.failed or step.mini_batches.failed) for step in job.steps)
@@ -115,6 +116,7 @@ def print_summary(
     for step in job.steps:
         _print_failures(step)
         _print_second_attempts(step)
+        _print_misfits(step)
     _print_reused(job)
     work = job.parallel
     items, batches = work.items, work.mini_batches
@@ -212,6 +214,13 @@ def _print_second_attempts(step: Step) -> None:
     if batches.speculated:
         times = counted(batches.speculated, "second attempt")
         _out(f"{step.name}: {times} of slow mini-batches; {batches.speculated_won:,} succeeded first")
+
+
+def _print_misfits(step: Step) -> None:
+    if step.misfits:
+        what = counted(step.misfits, "value")
+        told = f"{step.name}: {what} did not fit: null, cut or left out. A warning says which."
+        _out(coloured(f"{told} With --strict, this is exit code 3.", YELLOW, sys.stdout))
 
 
 def _print_reused(job: Job) -> None:

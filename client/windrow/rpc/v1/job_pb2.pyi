@@ -205,6 +205,7 @@ class Step(google.protobuf.message.Message):
     IS_COMMAND_FIELD_NUMBER: builtins.int
     REUSED_FROM_FIELD_NUMBER: builtins.int
     FAILURE_KINDS_FIELD_NUMBER: builtins.int
+    MISFITS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     name: builtins.str
@@ -227,6 +228,8 @@ class Step(google.protobuf.message.Message):
     """It runs a command, once: its one mini-batch has no items."""
     reused_from: builtins.str
     """The earlier job that made the same outputs, so that nothing of this step ran; empty if there is none."""
+    misfits: builtins.int
+    """Values of its tables that did not fit their column: they are null, cut or left out. Job.warnings says which."""
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""
@@ -281,9 +284,10 @@ class Step(google.protobuf.message.Message):
         is_command: builtins.bool = ...,
         reused_from: builtins.str = ...,
         failure_kinds: collections.abc.Iterable[global___FailureKind] | None = ...,
+        misfits: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["end_time", b"end_time", "items", b"items", "mini_batches", b"mini_batches", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "failure_kinds", b"failure_kinds", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_category", b"error_category", "failed_attempts", b"failed_attempts", "failure_examples", b"failure_examples", "failure_kinds", b"failure_kinds", "is_command", b"is_command", "items", b"items", "message", b"message", "mini_batches", b"mini_batches", "misfits", b"misfits", "name", b"name", "output_bytes", b"output_bytes", "outputs", b"outputs", "planned", b"planned", "retries", b"retries", "reused_from", b"reused_from", "rows", b"rows", "start_time", b"start_time", "state", b"state", "step_id", b"step_id"]) -> None: ...
 
 global___Step = Step
 

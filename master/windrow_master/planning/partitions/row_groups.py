@@ -168,6 +168,7 @@ def _shuffle(
     sync_folder(folder)
     sync_folder(folder.parent)
     for column, number, example in rows.misfits:
+        emitter.count_misfits(number)
         emitter.warn(
             f'In the column "{column}", values that do not fit (they are null, cut or left out): {number:,}. '
             f"For example {example}."
