@@ -369,6 +369,38 @@ def test_whole_numbers_of_plain_text_are_never_rounded(tmp_path: Path, fast: boo
     assert '"account" has whole numbers of more than 64 bits' in warning and "string" in warning
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "read_delimited",
+        "read_json_lines",
+        "read_json_lines\n  - convert_column_types: [{columns: t, column_type: float}]",
+        "",
+    ],
+)
+def test_columns_that_are_null_all_through_a_mini_batch_are_objects(tmp_path: Path, read: str) -> None:
+    """As in Azure ML's reader, 2.26.1; not in plain files."""
+    data = tmp_path / "t"
+    data.mkdir()
+    values = {"f": 1.5, "i": 2, "d": "2020-01-02", "b": True, "t": "x"}
+    name = "{}.jsonl" if "json" in read else "{}.csv"
+    for number, row in enumerate([values, dict.fromkeys(values)]):
+        frame = pandas.DataFrame([row, row])
+        if "json" in read:
+            frame.to_json(data / name.format(number), orient="records", lines=True)
+        else:
+            frame.to_csv(data / name.format(number), index=False)
+    if read:
+        mltable(data, f"pattern: ./{name.format('*')}", read)
+    (there, nothing), _ = load(plan(tmp_path / "step", data, "mltable"))
+    assert str(there.f.dtype) == "float64" and str(there.i.dtype) == ("int64" if read else "float64")
+    kinds = {str(nothing[column].dtype) for column in ("fi" if "json" in read else "fid")}
+    assert kinds == ({"object"} if read else {"float64", "datetime64[ns]"})
+    assert nothing.isna().all().all()
+    if "convert" in read:
+        assert str(there.t.dtype) == "object"
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("steps", [False, True])
 def test_whole_numbers_beside_nulls_do_not_depend_on_the_cut(tmp_path: Path, kind: str, steps: bool) -> None:

@@ -32,7 +32,7 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
             from windrow_worker.tables.sorted_rows import SortedRowsLoader
         except ModuleNotFoundError as error:
             raise MissingLibrary("A table that is divided by columns of its data", "pyarrow", error) from error
-        return SortedRowsLoader(reader)
+        return _with_null_columns(SortedRowsLoader(reader), reader)
     loader: Loader = _make_reading_loader(reader, exact_integers or bool(reader.get("steps")))
     if "path_columns" in reader:
         from windrow_worker.tables.path_columns import PathColumnsLoader
@@ -45,8 +45,17 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
     if "partition" in reader:
         from windrow_worker.tables.partitions import FileGroupTableLoader
 
-        return FileGroupTableLoader(loader, reader["partition"]["keys"])
-    return loader
+        loader = FileGroupTableLoader(loader, reader["partition"]["keys"])
+    return loader if exact_integers else _with_null_columns(loader, reader)
+
+
+def _with_null_columns(loader: Loader, reader: Dict[str, Any]) -> Loader:
+    """The loader; if `null_objects` in the reader, columns without values are objects."""
+    if not reader.get("null_objects"):
+        return loader
+    from windrow_worker.tables.null_columns import NullColumnsLoader
+
+    return NullColumnsLoader(loader)
 
 
 def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:

@@ -177,6 +177,7 @@ def _shuffle(
     return {
         "kind": "table",
         "format": "sorted_rows",
+        "null_objects": pinned["reader"].get("null_objects", False),
         "file": str(path),
         "size": now.st_size,
         "mtime_ns": now.st_mtime_ns,

@@ -107,6 +107,7 @@ class DelimitedPinning:
             "layouts": self._layouts,
             **self.how.to_json(),
             "path_column": self._read.include_path_column,
+            "null_objects": not self._plain,
         }
         if self._paths.names:
             # Behind `Path`, before the data.

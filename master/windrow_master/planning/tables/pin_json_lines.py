@@ -101,6 +101,7 @@ class JsonLinesPinning:
             "path_column": self._read.include_path_column,
             "mixed_types": self._mixed_types,
             "plain": self._plain,
+            "null_objects": not self._plain,
         }
 
     def _joined(self, known: str | None, kind: str | None) -> str | None:
