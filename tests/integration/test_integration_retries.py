@@ -116,6 +116,7 @@ def test_repaired_code_is_taken_from_the_job_file(make: Make) -> None:
     script.write_text(script.read_text().replace('raise ValueError("bad item " + name)', "name = name.upper()"))
     code, text = retry(run, "--file", "job.yml")
     assert code == 0, text
+    check_words(text, ["mini-batches stay as they are, although this has changed since: the code: entry.py (changed)"])
     assert " since it was submitted" in text and "items/" not in text, "a pace would count the time between"
     rows = run.output.read_text().splitlines()
     assert [row for row in rows if row.isupper()] == ["F00003", "F00013"]

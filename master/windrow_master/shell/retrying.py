@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from windrow.common.quantities import counted
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core import commands
@@ -90,7 +91,8 @@ class Retries:
         _check_same(old, new, steps, again)
         # Otherwise agents might hear of the old end of a step after they have heard of its new beginning.
         await self._writer.submit(commands.Settle())
-        wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again)
+        told = await in_thread(self._kept_of_other_code, old, new, steps, again)
+        wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again, told)
         opening = asyncio.create_task(self._open_again(wanted, row))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
@@ -105,6 +107,21 @@ class Retries:
             return _not_ended(row)
         adopted: JobKey = await self._writer.submit(commands.AdoptJob(snapshot, settings_of(wanted.document)))
         return adopted
+
+    def _kept_of_other_code(
+        self, old: EffectiveJob, new: EffectiveJob, steps: list[StepRow], again: dict[StepId, Reopening]
+    ) -> list[str]:
+        """What to tell of results that stay, though the step would not make them now. Raises OSError."""
+        told = []
+        for step in steps:
+            kept = again[step.step_id] != Reopening.ANEW and Counters.from_json(step.counters).succeeded
+            changed = self._submissions.changed(old.steps[step.ordinal], new.steps[step.ordinal]) if kept else []
+            if changed:
+                told.append(
+                    f"Step {step.name!r}: the results of {counted(int(kept), 'mini-batch')} stay as they are, although "
+                    f"this has changed since: {'; '.join(changed)}. To make all of them anew, run the job again."
+                )
+        return told
 
     def _reopenings(self, row: JobRow, steps: list[StepRow], job: EffectiveJob) -> dict[StepId, Reopening]:
         """What happens to each step. A step that reads what another one writes again starts from scratch."""

@@ -31,6 +31,7 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
+from windrow_master.shell.changes import changes
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import in_thread
@@ -110,6 +111,10 @@ class Submissions:
             warnings=(*job.warnings, *changed),
             continue_on_step_failure=job.continue_on_step_failure,
         )
+
+    def changed(self, before: EffectiveStep, step: EffectiveStep) -> list[str]:
+        """What has changed of a step, so that its results may now be others. Raises OSError."""
+        return changes(before, step, self._artifacts.path)
 
     def _check_earlier(self, job: EffectiveJob) -> list[str]:
         """Check that the results that steps take over are there, and are what the steps would make now. Return what is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -224,10 +224,11 @@ class Reopening(IntEnum):
 
 class ReopenedJob(NamedTuple):
     """A job to open again. `generation`: the one under which it ended. `document`, `run_digest`: what it is from now
-    on."""
+    on. `warnings`: more of them."""
 
     job_key: JobKey
     generation: int
     document: bytes
     run_digest: str
     steps: Mapping[StepId, Reopening]
+    warnings: Sequence[str] = ()

@@ -5,6 +5,7 @@ It is one transaction. The job is then like an unfinished job that a killed mast
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 from windrow_master.core.counters import Counters
@@ -67,9 +68,10 @@ def reopen(connection: sqlite3.Connection, job: ReopenedJob) -> None:
     if found is None or found.state < JobState.COMPLETED or found.generation != job.generation:
         raise NotReopened(f"job {job.job_key}: {None if found is None else (found.state, found.generation)}")
     generation = job.generation + 1
+    warnings = dict.fromkeys([*json.loads(found.warnings or b"[]"), *job.warnings])
     opened = found._replace(
         state=JobState.RUNNING, generation=generation, seq=found.seq + 1, message="", end_time=None,
-        run_digest=job.run_digest, document=job.document,
+        run_digest=job.run_digest, document=job.document, warnings=json.dumps(list(warnings)).encode(),
     )  # fmt: skip
     sql.JOBS.execute(connection, [with_crc(job_values(opened))])
     sql.JOB_DOCUMENTS.execute(connection, [with_crc((opened.job_key, opened.document))])
