@@ -29,6 +29,8 @@ SAMPLE_ROWS = 200
 """
 PLAIN_SAMPLE_ROWS = 2_000
 """Of plain files: their types need not be those of the vendor's reader, so fewer mini-batches meet a surprise."""
+PLAIN_SAMPLE_VALUES = 100_000
+"""About as many values: of a wide table, fewer rows."""
 
 
 class PinnedDelimited(NamedTuple):
@@ -124,11 +126,15 @@ class DelimitedPinning:
         layouts."""
         header_at, sample = -1, list[tuple[int, Record]]()
         wanted = self._read.sample_rows or (PLAIN_SAMPLE_ROWS if self._plain else SAMPLE_ROWS)
+        bounded = self._plain and self._read.sample_rows is None
         for offset, file in files:
             with opened(file) as window:
                 head = read_head(window, file, self.how, header=self._begins_with_header(header_at))
                 if head.names is not None and header_at < 0:
                     header_at = offset
+                    if bounded:
+                        # Nobody shall wait longer for the types of a wide table than for those of a narrow one.
+                        wanted = max(SAMPLE_ROWS, min(wanted, PLAIN_SAMPLE_VALUES // len(head.names)))
                     if self._read.header != "all_files_different_headers":
                         self._columns = head.names
                     if self._read.header == "all_files_same_headers":
