@@ -114,20 +114,6 @@ def test_one_object(job: StorageJob, kind: str) -> None:
     assert job.run_well() == (b"one.csv=number\n1\n\n" if kind == "uri_file" else b"1 2\n")
 
 
-def test_more_objects_than_a_page_holds(job: StorageJob) -> None:
-    """Order across pages, and every object once; folders whose name begins another name stand in the middle."""
-    names = [f"f-{number:04d}" for number in range(1100)] + [f"f/{number:03d}" for number in range(60)]
-    for name in names:
-        job.put(f"data/{name}", "")
-    job.write(
-        "def run(m):\n    return [p.split('/f')[-1] for p in m]\n",
-        LOCAL.format(type="uri_folder", path=f"{job.url}/data"),
-        size=50,
-    )
-    want = [f"/{number:03d}" for number in range(60)] + [f"-{number:04d}" for number in range(1100)]
-    assert job.run_well().decode().splitlines() == want
-
-
 def test_marks_of_empty_folders_are_no_data(job: StorageJob) -> None:
     """Wherever they stand: beside a folder of a name that goes on, or an object of the same name."""
     for name in ("", "sub/", "sub/deep/", "sub-old/", "both/", "empty/"):
