@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from windrow.spec.effective.job import EffectiveJob, EffectiveStep, LiteralInput, OutputInput
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep, Iteration, LiteralInput, OutputInput, RunIf
 from windrow.spec.naming.expressions import references
 from windrow.spec.settings.fields import TIMEOUT_S_MAX
+from windrow.spec.settings.schema import LITERAL_TYPES
 
 STEPS_MAX = 1000
 """The most steps that a job may have."""
@@ -21,16 +22,24 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
         yield "steps: two have the same name"
     for index, step in enumerate(job.steps):
         key = f"steps[{index}]"
-        needed = {given.step for given in step.inputs.values() if isinstance(given, OutputInput)}
+        needed = set(step.awaits)
         for given in step.inputs.values():
             if isinstance(given, OutputInput) and (
                 given.step not in steps or given.output not in steps[given.step].outputs
             ):
                 yield f"{key}.inputs: there is no output {given.output} of a step {given.step}"
+            elif (
+                isinstance(given, OutputInput)
+                and given.type in LITERAL_TYPES
+                and steps[given.step].outputs[given.output].value is None
+            ):
+                yield f"{key}.inputs: output {given.output} of step {given.step} is data, not a value"
+        conditions: list[RunIf | Iteration] = [*step.run_if, *step.iterations]
+        for condition in conditions:
+            yield from _condition(condition, steps, key)
         if not needed <= set(step.depends_on) <= steps.keys():
             yield (
-                f"{key}.depends_on: must name the steps whose outputs are read, and no others than the job's: "
-                f"{sorted(needed)}"
+                f"{key}.depends_on: must name the steps that it awaits, and no others than the job's: {sorted(needed)}"
             )
         yield from _input_data(step, key)
         yield from _kind(step, key)
@@ -45,6 +54,20 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
             yield f"outputs.{name}: there is no output {output.output} of a step {output.step}"
 
 
+def _condition(condition: RunIf | Iteration, steps: Mapping[str, EffectiveStep], key: str) -> Iterator[str]:
+    place = f"{key}.{'run_if' if isinstance(condition, RunIf) else 'iterations'}"
+    if (condition.step is None) != (condition.output is None):
+        yield f"{place}: needs a step and an output, or neither"
+    elif condition.step is not None and condition.output is not None:
+        source = steps.get(condition.step)
+        if source is None or condition.output not in source.outputs:
+            yield f"{place}: there is no output {condition.output} of a step {condition.step}"
+        elif source.outputs[condition.output].value != "boolean":
+            yield f"{place}: output {condition.output} of step {condition.step} is not a boolean"
+    if isinstance(condition, Iteration) and condition.follows not in steps:
+        yield f"{place}: there is no step {condition.follows}"
+
+
 def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
     if step.rank_mini_batch_count:
         if step.input_data:
@@ -56,7 +79,7 @@ def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
         yield f"{key}.input_data: names an input twice"
     for name in step.input_data:
         given = step.inputs.get(name)
-        if isinstance(given, LiteralInput | None):
+        if isinstance(given, LiteralInput | None) or given.type in LITERAL_TYPES:
             yield f"{key}.input_data: {name!r} names no data input"
         elif step.file_format is not None and given.type == "mltable":
             yield f"{key}.file_format: is for inputs of type uri_file and uri_folder"

@@ -17,10 +17,12 @@ from windrow.spec.effective.job import (
     EffectiveJob,
     EffectiveStep,
     Environment,
+    Iteration,
     LiteralInput,
     OutputInput,
     PipelineOutput,
     Rows,
+    RunIf,
     StepInput,
     StepOutput,
 )
@@ -28,9 +30,18 @@ from windrow.spec.effective.to_csv import TO_CSV_REFUSED
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
+from windrow.spec.reading.nodes import DEPTH_MAX
 from windrow.spec.settings.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.settings.pace import DELAY_S_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN, Rate
-from windrow.spec.settings.schema import DATA_TYPES, INPUT_MODES, OUTPUT_MODES, RETURNS, ROW_FORMATS
+from windrow.spec.settings.schema import (
+    DATA_TYPES,
+    INPUT_MODES,
+    ITERATIONS_MAX,
+    LITERAL_TYPES,
+    OUTPUT_MODES,
+    RETURNS,
+    ROW_FORMATS,
+)
 from windrow.storage.urls import BadUrl
 
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
@@ -63,10 +74,12 @@ _LATER: dict[str, dict[str, Any]] = {
         "retry_delay_s": 0.0,
         "rate_limit": None,
         "speculate": False,
+        "run_if": (),
+        "iterations": (),
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
-    "output": {"asset_name": None, "asset_version": None},
+    "output": {"asset_name": None, "asset_version": None, "value": None},
     "environment": {"conda": None},
 }
 """Fields that the first documents did not have, each with the value that a document without it means. They are written
@@ -154,6 +167,8 @@ def _plain_step(step: EffectiveStep) -> dict[str, Any]:
         "outputs": {name: _written(output._asdict(), "output") for name, output in step.outputs.items()},
         **({"environment": _plain_environment(step.environment)} if step.environment is not None else {}),
         **({"rate_limit": step.rate_limit._asdict()} if step.rate_limit is not None else {}),
+        **({"run_if": [condition._asdict() for condition in step.run_if]} if step.run_if else {}),
+        **({"iterations": [iteration._asdict() for iteration in step.iterations]} if step.iterations else {}),
         "rows": _written(step.rows._asdict(), "rows"),
     }
 
@@ -291,6 +306,8 @@ class _Reader(ValueReader):
                 "resume_from": self.optional(self.text),
                 "reuse": self.flag,
                 "tolerates_all": self.flag,
+                "run_if": self.list_of(self._run_if),
+                "iterations": self.list_of(self._iteration, DEPTH_MAX),
                 "rows": self._rows,
             },
         )
@@ -319,7 +336,13 @@ class _Reader(ValueReader):
                 fields = self.fields(
                     value,
                     key,
-                    {"kind": _unread, "step": self.text, "output": self.text, "type": data_type, "mode": mode},
+                    {
+                        "kind": _unread,
+                        "step": self.text,
+                        "output": self.text,
+                        "type": self.one_of(*DATA_TYPES, *LITERAL_TYPES),
+                        "mode": mode,
+                    },
                 )
                 return OutputInput(fields["step"], fields["output"], fields["type"], fields["mode"]) if fields else None
         self.problems.append(f"{key}.kind: is {kind!r}; it must be literal, data or output")
@@ -338,9 +361,25 @@ class _Reader(ValueReader):
                     lambda name, at: self.matching(name, at, ASSET_NAME, "a name of a data asset")
                 ),
                 "asset_version": self.optional(self._asset_version),
+                "value": self.optional(self.one_of(*LITERAL_TYPES)),
             },
         )
         return StepOutput(**fields) if fields else None
+
+    def _run_if(self, value: object, key: str) -> RunIf | None:
+        named = self.optional(self.text)
+        fields = self.fields(value, key, {"node": self.text, "wanted": self.flag, "step": named, "output": named})
+        return RunIf(**fields) if fields else None
+
+    def _iteration(self, value: object, key: str) -> Iteration | None:
+        named = self.optional(self.text)
+        number = self.whole(2, ITERATIONS_MAX)
+        fields = self.fields(
+            value,
+            key,
+            {"node": self.text, "number": number, "follows": self.text, "step": named, "output": named},
+        )
+        return Iteration(**fields) if fields else None
 
     def _asset_version(self, value: object, key: str) -> str:
         version = self.text(value, key)

@@ -42,7 +42,7 @@ class ValueReader:
         """Returns a reader of lists; `read` reads each item."""
 
         def read_list(value: object, key: str) -> tuple[_T, ...]:
-            if not isinstance(value, list) or len(value) > count_max:
+            if not isinstance(value, list | tuple) or len(value) > count_max:
                 self.problems.append(f"{key}: is not a list of at most {count_max}")
                 return ()
             return tuple(read(item, f"{key}[{index}]") for index, item in enumerate(value))

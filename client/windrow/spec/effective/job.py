@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from windrow.spec.naming.expressions import references, substitute
 from windrow.spec.naming.locations import is_elsewhere
 from windrow.spec.settings.pace import Rate
+from windrow.spec.settings.schema import LITERAL_TYPES
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
@@ -46,7 +47,11 @@ class DataInput(NamedTuple):
 
 
 class OutputInput(NamedTuple):
-    """An input that is the output of another step."""
+    """An input that is the output of another step.
+
+    `type` is one of data, or one of LITERAL_TYPES: then the script gets the value that the output holds
+    (`StepOutput.value`), as text.
+    """
 
     step: str
     output: str
@@ -65,7 +70,8 @@ class StepOutput(NamedTuple):
     `path` is absolute, or None for the master's default place (a folder of the output's own). `file_name` names the
     file of rows inside it when the place is a folder (DEFAULT_ROWS_FILE if None). Both may hold `${{name}}`, for which
     the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
-    the next number.
+    the next number. `value`: one of LITERAL_TYPES where the output is a file that holds one value of that type; None
+    for data.
     """
 
     type: str
@@ -74,6 +80,35 @@ class StepOutput(NamedTuple):
     file_name: str | None = None
     asset_name: str | None = None
     asset_version: str | None = None
+    value: str | None = None
+
+
+class RunIf(NamedTuple):
+    """A step runs only if a condition is met; otherwise it is skipped.
+
+    `node`: the `if_else` node that says so. The condition is the boolean that an output of a step holds, and has to be
+    `wanted`. `step` and `output` None: the condition is known, and is not what is wanted, so the step never runs.
+    """
+
+    node: str
+    wanted: bool
+    step: str | None = None
+    output: str | None = None
+
+
+class Iteration(NamedTuple):
+    """That a step is the same step of a `do_while` loop once more.
+
+    `node`: the loop. `number`: which iteration this is, from 2; `follows`: the step of the iteration before. The
+    iteration runs if the boolean in `output` of `step` (of the iteration before) is true; always if they are None.
+    Where the loop has ended, the step is skipped, and its outputs are those of `follows`.
+    """
+
+    node: str
+    number: int
+    follows: str
+    step: str | None = None
+    output: str | None = None
 
 
 class Rows(NamedTuple):
@@ -145,6 +180,7 @@ class EffectiveStep(NamedTuple):
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None for the node's own Python.
+    `run_if`: what must be true for the step to run. `iterations`: the loops that it repeats, the outermost first.
     Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps, #tasks, #program-arguments,
     #undocumented-arguments.
     """
@@ -195,7 +231,18 @@ class EffectiveStep(NamedTuple):
     reuse: bool = False
     split: int | None = None
     returns: str | None = None
+    run_if: tuple[RunIf, ...] = ()
+    iterations: tuple[Iteration, ...] = ()
     rows: Rows = Rows()
+
+    @property
+    def awaits(self) -> list[str]:
+        """The steps whose outputs it reads, or whose outputs decide whether it runs."""
+        named = [given.step for given in self.inputs.values() if isinstance(given, OutputInput)]
+        named += [condition.step for condition in self.run_if if condition.step is not None]
+        for iteration in self.iterations:
+            named += [iteration.follows] if iteration.step is None else [iteration.follows, iteration.step]
+        return list(dict.fromkeys(named))
 
     @property
     def rows_stand_for(self) -> str:
@@ -223,6 +270,32 @@ class EffectiveStep(NamedTuple):
     def words(self) -> tuple[str, ...]:
         """The texts that may name the step's inputs and outputs: its arguments, or its command."""
         return self.arguments if self.command is None else (self.command,)
+
+
+def values_needed(job: EffectiveJob) -> dict[tuple[str, str], bool]:
+    """The outputs, by step and name, whose value another step needs. True: it is a condition, so it is a boolean."""
+    needed: dict[tuple[str, str], bool] = {}
+    for step in job.steps:
+        for given in step.inputs.values():
+            if isinstance(given, OutputInput) and given.type in LITERAL_TYPES:
+                needed.setdefault((given.step, given.output), False)
+        conditions: list[RunIf | Iteration] = [*step.run_if, *step.iterations]
+        for condition in conditions:
+            if condition.step is not None and condition.output is not None:
+                needed[condition.step, condition.output] = True
+    return needed
+
+
+def with_values(step: EffectiveStep, values: Mapping[str, str]) -> EffectiveStep:
+    """The step with its inputs that are values of other steps as literals. `values`: what is known of its inputs, by
+    name."""
+    inputs = {
+        name: LiteralInput(values[name])
+        if isinstance(given, OutputInput) and given.type in LITERAL_TYPES and name in values
+        else given
+        for name, given in step.inputs.items()
+    }
+    return step if inputs == step.inputs else step._replace(inputs=inputs)
 
 
 def outputs_elsewhere(step: EffectiveStep) -> list[str]:

@@ -10,14 +10,17 @@ from typing import NamedTuple
 
 from windrow.spec.effective.job import LiteralInput, OutputInput, PipelineOutput, StepInput, StepOutput
 from windrow.spec.job.components import StepNodes
+from windrow.spec.job.control import Choice, Loop
 from windrow.spec.job.graph import Graph
 from windrow.spec.job.inputs import InputSpec, Resolved, read_input, resolve_input
 from windrow.spec.job.outputs import OutputSpec, make_output, read_output
-from windrow.spec.naming.expressions import AlreadyReported, Reference, written
+from windrow.spec.naming.expressions import AlreadyReported, Reference, whole_reference, written
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import check_name, unknown_name
-from windrow.spec.reading.nodes import Mapping, Node, Place, is_null
+from windrow.spec.reading.nodes import Mapping, Node, Place, is_null, shown
 from windrow.spec.reading.problems import did_you_mean
+from windrow.spec.settings.fields import Field, parse_value
+from windrow.spec.settings.schema import LITERAL_TYPES
 
 LITERALS_ONLY = "a setting can refer to literal inputs only; data reaches the script by task.program_arguments"
 
@@ -252,9 +255,67 @@ class Bindings:
             raise AlreadyReported
         if resolved.value is None:
             raise ValueError(f"{written(reference)} has no value; give that input one, or remove this setting")
+        if isinstance(resolved.value, OutputInput) and resolved.value.type in LITERAL_TYPES:
+            raise ValueError(
+                f"{written(reference)} is known only when step {resolved.value.step} has ended; settings are fixed "
+                "before. Pass it to the script, as an argument"
+            )
         if not isinstance(resolved.value, LiteralInput):
             raise ValueError(f"{written(reference)} is data; {LITERALS_ONLY}")
         return resolved.value.value
+
+    def condition(self, choice: Choice) -> bool | tuple[str, str] | None:
+        """What decides an `if_else` node: a value that is known, or an output of a step. None, with an error, if it is
+        neither.
+        """
+        node, key, problems = choice.condition, f"jobs.{choice.name}.condition", self._context.problems
+        try:
+            reference = whole_reference(node.text)
+            found = Resolved(LiteralInput(node.text), node.place) if reference is None else None
+            if reference is not None:
+                found = self._lookup(choice.name, reference)
+            value = found.value if found is not None else None
+            if found is None or found.broken:
+                return None
+            if isinstance(value, LiteralInput):
+                try:
+                    return bool(parse_value(Field("bool"), value.value))
+                except ValueError:
+                    raise ValueError(
+                        f'its value is "{value.value}", but a condition is true or false'
+                        if reference is not None
+                        else "a condition is true, false, or a binding as in ${{parent.jobs.check.outputs.go}}"
+                    ) from None
+            if isinstance(value, OutputInput):
+                return self._boolean(value.step, value.output)
+            raise ValueError("it has no value" if value is None else "it is data; a condition is true or false")
+        except ValueError as error:
+            problems.error(node, key, f"is {shown(node)}; {error}.")
+        return None
+
+    def loop_condition(self, loop: Loop, iteration: str) -> tuple[str, str] | None:
+        """The output of an iteration that says whether the loop goes on. None if it has none, or, with an error, if it
+        is not a condition.
+        """
+        if loop.condition is None:
+            return None
+        try:
+            found = self._output_of(iteration, loop.condition_output, loop.body).value
+            return self._boolean(found.step, found.output) if isinstance(found, OutputInput) else None
+        except ValueError as error:
+            self._context.problems.error(
+                loop.condition, f"jobs.{loop.name}.condition", f"is {shown(loop.condition)}; {error}."
+            )
+        return None
+
+    def _boolean(self, step: str, output: str) -> tuple[str, str]:
+        """An output of a step as a condition. Raises ValueError if it does not hold a boolean."""
+        if self._outputs[step][output].value != "boolean":
+            raise ValueError(
+                f"output {output} of step {self._graph.own_name(step)} is no condition; declare it with type: boolean, "
+                "and let the step write true or false into that file"
+            )
+        return step, output
 
     def resolved(self, step: str, name: str) -> Resolved | None:
         """The value of a step's input, resolved; None if the step has no such input."""
@@ -358,7 +419,8 @@ class Bindings:
             if bound is None:
                 return self._unknown()
             owner, name = bound
-        kind = self._outputs[owner][name].type
+        output = self._outputs[owner][name]
+        kind = output.value or output.type
         return Resolved(OutputInput(owner, name, kind, "ro_mount"), Place(self._context.source))
 
     def _sibling(self, step: str, reference: Reference) -> str:

@@ -319,9 +319,14 @@ def _with_code_in_task(component: Mapping) -> Mapping:
 
 
 def _other_type(step_type: str, key: str) -> str:
+    if step_type == "parallel_for":
+        return (
+            'nodes of type "parallel_for" are not supported; a parallel step runs a script over many items at once, or '
+            f"write a step for each item. Leave it out with --set {key}=null."
+        )
     if step_type in ("sweep", "automl", "spark", "import", "data_transfer", "finetuning"):
         return (
             f'steps of type "{step_type}" are not supported, only "parallel", "command" and "pipeline"; do its work '
             f"by hand, leave it out with --set {key}=null, and give steps that read its outputs a path of their own."
         )
-    return f'"{step_type}" is not a step type; use "parallel", "command" or "pipeline".'
+    return f'"{step_type}" is not a step type; use "parallel", "command", "pipeline", "if_else" or "do_while".'

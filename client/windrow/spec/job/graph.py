@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from windrow.spec.effective.checks import STEPS_MAX
 from windrow.spec.job.components import Components, StepNodes, is_left_out
+from windrow.spec.job.control import (
+    Choice,
+    Loop,
+    control_type,
+    iteration_name,
+    iteration_of,
+    ports_of,
+    read_choice,
+    read_loop,
+)
 from windrow.spec.naming.names import STEP_NAME_MAX
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_name, unknown_name
@@ -33,12 +43,23 @@ class Graph:
         self.members: dict[str, list[str]] = {"": []}
         """By pipeline ("" is the job): the names that its steps have in it."""
         self.homes: dict[str, str] = {}
-        """By step: the pipeline that it is in ("" is the job)."""
+        """By step or control node: the pipeline that it is in ("" is the job)."""
+        self.choices: list[Choice] = []
+        """The `if_else` nodes, by their names in the job."""
+        self.loops: dict[str, Loop] = {}
+        """The `do_while` nodes, by the step that they repeat."""
+        self.iterations: dict[str, tuple[str, int]] = {}
+        """By step that is an iteration of a loop: the loop's body, and the number of the iteration, from 1."""
+        self._is_broken = False
 
     @property
     def is_whole(self) -> bool:
         """Whether all steps could be read."""
-        return all(self.nodes.values())
+        return all(self.nodes.values()) and not self._is_broken
+
+    def note_broken(self) -> None:
+        """Note that a control node could not be read."""
+        self._is_broken = True
 
     def steps(self) -> dict[str, StepNodes]:
         """The steps that do work (not pipelines) and could be read."""
@@ -49,8 +70,23 @@ class Graph:
         return step.removeprefix(full_name(self.homes[step], ""))
 
     def sibling(self, step: str, name: str) -> str:
-        """The name in the job of the step that `step` calls `name`."""
-        return full_name(self.homes[step], name)
+        """The name in the job of the step that `step` calls `name`. The body of a loop is its last iteration, except
+        for other iterations.
+        """
+        found = full_name(self.homes[step], name)
+        is_inside = step in self.iterations and self.iterations[step][0] == found
+        return found if is_inside else self.last_iteration(found)
+
+    def last_iteration(self, step: str) -> str:
+        """The last iteration of a loop's body; any other step itself."""
+        return iteration_name(step, self.loops[step].most) if step in self.loops else step
+
+    def around(self, step: str) -> list[str]:
+        """The step and the pipelines that it is in, the outermost first."""
+        found = [step]
+        while self.homes[found[0]]:
+            found.insert(0, self.homes[found[0]])
+        return found
 
 
 def full_name(pipeline: str, step: str) -> str:
@@ -87,14 +123,97 @@ class _Reader:
                     '"type: parallel", "type: command" or "type: pipeline".',
                 )
             return
+        loops = self._controls(jobs, home)
         for name, step in jobs.entries.items():
-            if not (home and is_left_out(step)):
+            if (home and is_left_out(step)) or control_type(step):
+                continue
+            if name not in loops:
                 self._step(name, step, jobs, home, around)
+            elif isinstance(step, Mapping):
+                self._iterations(name, step, loops.pop(name), jobs, home, around)
+        for loop in loops.values():
+            known = [name for name, step in jobs.entries.items() if not control_type(step)]
+            self._refuse(loop.body_place, loop, "body", unknown_name("step", loop.body, known))
 
-    def _step(self, name: str, node: Node, jobs: Mapping, home: str, around: tuple[Mapping, ...]) -> None:
+    def _controls(self, jobs: Mapping, home: str) -> dict[str, Loop]:
+        """Reads the control nodes of a pipeline. Returns its loops, by the name of the step that they repeat."""
+        context, graph = self._context, self.graph
+        loops: dict[str, Loop] = {}
+        for name, node in jobs.entries.items():
+            kind = control_type(node)
+            if not kind or not isinstance(node, Mapping):
+                continue
+            name_in_job = full_name(home, name)
+            key = f"jobs.{name_in_job}"
+            if home:
+                context.problems.spelled.setdefault(key, context.problems.as_spelled(f"jobs.{home}.jobs.{name}"))
+            check_name(name, "a node", jobs.key_places[name], key, context)
+            graph.homes[name_in_job] = home
+            if kind == "if_else":
+                choice = read_choice(name_in_job, home, node, key, context)
+                if choice is not None:
+                    graph.choices.append(choice)
+                else:
+                    graph.note_broken()
+                continue
+            loop = read_loop(name_in_job, home, node, key, context)
+            if loop is None:
+                graph.note_broken()
+            elif loop.body in loops:
+                other = loops[loop.body].name
+                self._refuse(loop.body_place, loop, "body", f"the step {loop.body} is already repeated by {other}.")
+            else:
+                loops[loop.body] = loop
+        return loops
+
+    def _iterations(
+        self, name: str, step: Mapping, loop: Loop, jobs: Mapping, home: str, around: tuple[Mapping, ...]
+    ) -> None:
+        """Reads the body of a loop once for each iteration."""
+        graph, body = self.graph, full_name(home, name)
+        before = len(graph.nodes)
+        self._step(name, iteration_of(step, loop, 1), jobs, home, around)
+        nodes = graph.nodes.get(body)
+        if nodes is None:
+            return
+        size = len(graph.nodes) - before
+        if before + size * loop.most > STEPS_MAX:
+            why = (
+                f"{loop.most} iterations of {size} steps are more than the {STEPS_MAX} steps that a job may have; "
+                "lower the number of iterations."
+            )
+            self._refuse(loop.most_place, loop, "limits.max_iteration_count", why)
+            return
+        outputs, inputs = ports_of(nodes.declared_outputs, nodes.outputs), ports_of(nodes.declared_inputs, nodes.inputs)
+        for wanted, (output, place) in loop.feeds.items():
+            if output not in outputs:
+                self._refuse(place, loop, "mapping", f"step {name}: {unknown_name('output', output, outputs)}")
+            elif wanted not in inputs:
+                self._refuse(place, loop, "mapping", f"step {name}: {unknown_name('input', wanted, inputs)}")
+        if loop.condition is not None and loop.condition_output not in outputs:
+            why = f"step {name}: {unknown_name('output', loop.condition_output, outputs)}"
+            self._refuse(loop.condition, loop, "condition", why)
+        if graph.is_whole:
+            graph.loops[body] = loop
+            graph.iterations[body] = (body, 1)
+            for number in range(2, loop.most + 1):
+                again = iteration_name(name, number)
+                graph.iterations[full_name(home, again)] = (body, number)
+                self._step(again, iteration_of(step, loop, number), jobs, home, around, spelled=name)
+
+    def _refuse(self, place: Node, loop: Loop, key: str, why: str) -> None:
+        self.graph.note_broken()
+        self._context.problems.error(place, f"jobs.{loop.name}.{key}", why)
+
+    def _step(
+        self, name: str, node: Node, jobs: Mapping, home: str, around: tuple[Mapping, ...], *, spelled: str = ""
+    ) -> None:
+        """Reads a step. `spelled`: the name of the loop's body of which this is a further iteration."""
         context, graph, name_in_job = self._context, self.graph, full_name(home, name)
-        key, place = f"jobs.{name_in_job}", jobs.key_places[name]
-        own_key = context.problems.as_spelled(f"jobs.{home}.jobs.{name}") if home else key
+        key, place = f"jobs.{name_in_job}", jobs.key_places[spelled or name]
+        own_key = context.problems.as_spelled(f"jobs.{home}.jobs.{spelled or name}") if home else key
+        if spelled:
+            own_key = context.problems.as_spelled(f"jobs.{full_name(home, spelled)}")
         if name_in_job in graph.nodes or (home and len(name_in_job) > STEP_NAME_MAX):
             taken = (
                 "is that of another step" if name_in_job in graph.nodes else f"has more than {STEP_NAME_MAX} characters"
@@ -104,7 +223,7 @@ class _Reader:
             why = f'its name in the job is "{name_in_job}", which {taken}; rename it, or the step it is in.'
             context.problems.error(place, own_key, why)
             return
-        if home:
+        if home or spelled:
             context.problems.spelled[key] = own_key
         check_name(name, "a step", place, key, context)
         if len(graph.nodes) >= STEPS_MAX:
@@ -115,7 +234,7 @@ class _Reader:
         graph.members[home].append(name)
         graph.homes[name_in_job] = home
         graph.nodes[name_in_job] = None
-        if name_in_job in context.broken_steps:
+        if (full_name(home, spelled) if spelled else name_in_job) in context.broken_steps:
             return
         step = as_mapping(node, key, context)
         if step is None:

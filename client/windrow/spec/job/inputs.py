@@ -158,7 +158,11 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
         if target.broken or target.value is None:
             return target._replace(place=node.place, optional=spec.optional or target.optional)
         if not isinstance(target.value, LiteralInput):
-            kind = _bound_type(target.value.type, spec.type)
+            if target.value.type in LITERAL_TYPES:
+                # One value, as text; for a reader of data, the file that holds it.
+                kind = "uri_file" if spec.type in DATA_TYPES or (spec.is_path and spec.type) else target.value.type
+            else:
+                kind = _bound_type(target.value.type, spec.type)
             value = target.value._replace(type=kind, mode=spec.mode or target.value.mode)
             return Resolved(value, node.place, own=target.own)
         # A path may be passed as a literal: it is relative to the file that holds it, not to the one that binds it.

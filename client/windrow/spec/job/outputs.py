@@ -14,12 +14,19 @@ from windrow.spec.effective.job import StepOutput
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.datastores import DEFAULT_DATASTORES
 from windrow.spec.naming.expressions import Reference, substitute, whole_reference
-from windrow.spec.naming.locations import absolute, datastore_path, elsewhere, parse_location, why_unreachable
+from windrow.spec.naming.locations import (
+    absolute,
+    datastore_path,
+    elsewhere,
+    is_elsewhere,
+    parse_location,
+    why_unreachable,
+)
 from windrow.spec.naming.names import is_file_name
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import check_keys, read_scalar, read_text
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.settings.schema import DATA_TYPES, OUTPUT
+from windrow.spec.settings.schema import DATA_TYPES, LITERAL_TYPES, OUTPUT
 from windrow.storage.urls import BadUrl
 
 
@@ -33,6 +40,7 @@ class OutputSpec(NamedTuple):
     binding: Reference | None = None
     asset_name: str | None = None
     asset_version: str | None = None
+    value: str | None = None
 
 
 def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
@@ -50,10 +58,28 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
         mode = read_scalar(node.entries.get("mode"), OUTPUT["mode"], f"{key}.mode", context)
         name, version = _asset(node, key, context)
         value = node.entries.get("path")
+        control = read_scalar(node.entries.get("is_control"), OUTPUT["is_control"], f"{key}.is_control", context)
+        if control and is_null(node.entries.get("type")):
+            output_type = "boolean"
+        if control and output_type not in (None, *LITERAL_TYPES):
+            context.problems.error(
+                node.entries["is_control"],
+                f"{key}.is_control",
+                f"goes with an output that holds one value, not with type {output_type}; use type: boolean.",
+            )
+            return None
         if (output_type is None and "type" in node.entries) or (mode is None and "mode" in node.entries):
             return None
     kind = None if output_type is None else str(output_type) if output_type in DATA_TYPES else "uri_folder"
-    spec = OutputSpec(node, kind, str(mode) if mode else None, asset_name=name, asset_version=version)
+    held = str(output_type) if output_type in LITERAL_TYPES else None
+    spec = OutputSpec(
+        node,
+        kind if held is None else "uri_file",
+        str(mode) if mode else None,
+        asset_name=name,
+        asset_version=version,
+        value=held,
+    )
     if value is None or is_null(value):
         return spec
     if not isinstance(value, Scalar):
@@ -89,9 +115,10 @@ def make_output(
     kind = _type_of(step, declared, pipelines)
     mode = next((spec.mode for spec in ranked if spec.mode), "rw_mount")
     named = next((spec for spec in ranked if spec.asset_name), None)
-    asset = (named.asset_name, named.asset_version) if named else (None, None)
+    held = next((spec.value for spec in ranked if spec.value), None) if kind == "uri_file" else None
+    asset = (named.asset_name, named.asset_version, held) if named else (None, None, held)
     path_node = next((spec.path for spec in ranked if spec.path), None)
-    if path_node is None and context.default_datastore:
+    if path_node is None and context.default_datastore and held is None:
         context.placed_outputs.add(key)
         folder = f"azureml://datastores/{context.default_datastore}/paths/azureml/${{{{name}}}}/{place_name}"
         # A file of rows gets its own name later.
@@ -100,6 +127,13 @@ def make_output(
     if path_node is None:
         return StepOutput(kind, mode, None, None, *asset)
     path, file_name = _output_path(path_node, kind, key, context)
+    if held is not None and path is not None and is_elsewhere(path):
+        context.problems.error(
+            path_node,
+            key,
+            f"{shown(path_node)} is in a store, but an output that holds one value has to be a file "
+            "here: leave its path out.",
+        )
     return StepOutput(kind, mode, path, file_name, *asset)
 
 

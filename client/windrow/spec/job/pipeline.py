@@ -18,6 +18,7 @@ from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep, O
 from windrow.spec.job.bindings import Bindings
 from windrow.spec.job.command import read_command
 from windrow.spec.job.components import StepNodes
+from windrow.spec.job.conditions import with_control
 from windrow.spec.job.division import (
     check_file_format,
     check_modes,
@@ -27,7 +28,7 @@ from windrow.spec.job.division import (
     read_input_data,
     table_digests,
 )
-from windrow.spec.job.graph import read_graph
+from windrow.spec.job.graph import Graph, read_graph
 from windrow.spec.job.order import order_steps
 from windrow.spec.job.origins import note_code, note_origins, note_pipeline_origins
 from windrow.spec.job.pipeline_settings import read_compute, read_pipeline_settings, read_reuse
@@ -99,9 +100,10 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
-    made = order_steps([step for step, _ in effective], graph, bindings.waits)
+    controlled = with_control([step for step, _ in effective], graph, bindings, context)
+    made = order_steps(controlled, graph, bindings.waits)
     _check_cycle(made, steps, context)
-    _check_places(made, steps, context)
+    _check_places(made, steps, graph, context)
     if context.problems.errors:
         return None
     job = EffectiveJob(
@@ -347,7 +349,7 @@ def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes], context
         )
 
 
-def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], context: Context) -> None:
+def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], graph: Graph, context: Context) -> None:
     """Notes an error for two outputs in one place, which would overwrite each other, and for an output in the place
     of an input, which would destroy it.
     """
@@ -363,9 +365,16 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], contex
         for name, output in step.outputs.items():
             place, key = nodes.outputs.get(name, nodes.place), f"jobs.{step.name}.outputs.{name}"
             context.origins[key] = origin_of(place)
-            if output.path is None:
+            if output.path is None or key in context.placed_outputs:
                 continue
-            if output.path in taken:
+            if any(other in graph.iterations for other in graph.around(step.name)):
+                context.problems.error(
+                    place,
+                    key,
+                    f"{output.path} would be written by each iteration of a loop; leave the path out, so that each has "
+                    "a place of its own. A command step after the loop can copy the output of the last one.",
+                )
+            elif output.path in taken:
                 other = context.problems.as_spelled(taken[output.path])
                 context.problems.error(
                     place, key, f"{output.path} is also the path of {other}; give each output a different path."

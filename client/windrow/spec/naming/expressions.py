@@ -18,7 +18,8 @@ class Reference(NamedTuple):
     """What an expression names.
 
     `scope` is `inputs`, `outputs` (of the step itself), `parent.inputs`, `parent.outputs` (of the pipeline),
-    `parent.jobs.inputs`, `parent.jobs.outputs` (of the step named by `step`), `name` or `default_datastore`.
+    `parent.jobs.inputs`, `parent.jobs.outputs` (of the step named by `step`), `parent.jobs` (the step itself),
+    `name` or `default_datastore`.
     """
 
     scope: str
@@ -39,6 +40,8 @@ def parse_reference(path: str) -> Reference:
             return Reference(scope, name)
         case ["parent", ("inputs" | "outputs") as scope, name] if name:
             return Reference(f"parent.{scope}", name)
+        case ["parent", "jobs", step] if step:
+            return Reference("parent.jobs", "", step)
         case ["parent", "jobs", step, ("inputs" | "outputs") as scope, name] if step and name:
             return Reference(f"parent.jobs.{scope}", name, step)
     raise ValueError(
@@ -100,6 +103,8 @@ def written(reference: Reference) -> str:
             path: str = reference.scope
         case "parent.jobs.inputs" | "parent.jobs.outputs":
             path = f"parent.jobs.{reference.step}.{reference.scope.rpartition('.')[2]}.{reference.name}"
+        case "parent.jobs":
+            path = f"parent.jobs.{reference.step}"
         case _:
             path = f"{reference.scope}.{reference.name}"
     return f"${{{{{path}}}}}"

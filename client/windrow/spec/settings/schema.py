@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from windrow.spec.settings.fields import INT_MAX, Field, threshold, timeout
 
+ITERATIONS_MAX = 1000
+"""The most iterations of a loop, as in Azure ML."""
+
 _TEXT = Field("text")
 _NODE = Field("node")
 _MAP = Field("map")
@@ -132,6 +135,29 @@ _INNER_PIPELINE: dict[str, Field] = {
 PIPELINE_STEP: dict[str, Field] = {**_INNER_PIPELINE, "component": _NODE}
 PIPELINE_COMPONENT: dict[str, Field] = {**_INNER_PIPELINE, "version": _NODE, "creation_context": _NODE, "id": _NODE}
 
+IF_ELSE: dict[str, Field] = {
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "description": _TEXT,
+    "comment": _NODE,
+    "condition": _NODE,
+    "true_block": _NODE,
+    "false_block": _NODE,
+}
+DO_WHILE: dict[str, Field] = {
+    "type": _NODE,
+    "name": _TEXT,
+    "display_name": _TEXT,
+    "description": _TEXT,
+    "comment": _NODE,
+    "body": _TEXT,
+    "condition": _TEXT,
+    "mapping": _NODE,
+    "limits": _NODE,
+}
+DO_WHILE_LIMITS: dict[str, Field] = {"max_iteration_count": Field("int", 1, ITERATIONS_MAX)}
+
 LIMITS: dict[str, Field] = {"timeout": Field("int", 1, INT_MAX, unit="seconds")}
 
 RETRY_SETTINGS: dict[str, Field] = {
@@ -197,10 +223,12 @@ INPUT: dict[str, Field] = {
 }
 
 OUTPUT: dict[str, Field] = {
-    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES),
+    "type": Field("choice", choices=DATA_TYPES + MODEL_TYPES + LITERAL_TYPES),
     "path": _TEXT,
     "mode": Field("choice", choices=OUTPUT_MODES),
     "description": _TEXT,
+    "is_control": Field("bool"),
+    "early_available": Field("bool", effect="other steps get an output when its step is done"),
     "optional": _NODE,
     "name": _TEXT,
     "version": _TEXT,
