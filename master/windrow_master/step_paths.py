@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -12,7 +12,7 @@ class StepPaths:
     """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
 
     `reused_from`: the earlier job that made the outputs, if one did; `why_run`: why a step that could have been reused
-    was not.
+    was not. `values`: what outputs hold that are one value, where other steps need it.
     """
 
     inputs: dict[str, str]
@@ -20,10 +20,12 @@ class StepPaths:
     append_row: str | None
     reused_from: str = ""
     why_run: str = ""
+    values: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         """Return the form that is stored with the step."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value != ""}, sort_keys=True).encode()
+        written = {name: value for name, value in asdict(self).items() if value != "" and (value or name != "values")}
+        return json.dumps(written, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> StepPaths:
@@ -35,4 +37,5 @@ class StepPaths:
             value.get("append_row"),
             value.get("reused_from", ""),
             value.get("why_run", ""),
+            value.get("values", {}),
         )

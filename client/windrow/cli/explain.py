@@ -56,7 +56,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")
-        if stands_still and reason.code not in ("COMPLETED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
+        if stands_still and reason.code not in ("COMPLETED", "SKIPPED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
             # Why the scheduler gives it no work is said above.
             out(f"{reason.step}: {_done(steps[reason.step])}")
         else:

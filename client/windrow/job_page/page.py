@@ -25,6 +25,7 @@ _STATES = {
     "running": "busy",
 }
 _FAILED_ONLY_STEP = ("failed", "cancelled")
+_DONE = ("completed", "skipped")
 
 
 def job_page(report: dict[str, Any], metrics: Sequence[ShownMetric] = (), *, options: str = "") -> str:
@@ -91,11 +92,13 @@ def _verdict(report: dict[str, Any]) -> str:
 
 def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     reused = sum(1 for step in steps if step["reused_from"])
-    steps = [step for step in steps if not step["reused_from"]]
+    skipped = sum(1 for step in steps if step["state"] == "skipped")
+    whole = len(steps)
+    steps = [step for step in steps if not step["reused_from"] and step["state"] != "skipped"]
     parallel = [step for step in steps if not step["is_command"]]
     batches, items = _sum(parallel, "mini_batches"), _sum(parallel, "items")
     spent = _spent(steps)
-    known = all(step["planned"] or step["state"] in ("completed", *_FAILED_ONLY_STEP) for step in steps)
+    known = all(step["planned"] or step["state"] in (*_DONE, *_FAILED_ONLY_STEP) for step in steps)
     more = "" if known else "+"
     peak = max((step["figures"]["memory_kib"]["largest"] for step in steps if step["figures"]), default=0)
     retries = sum(step["retries"] for step in steps)
@@ -109,7 +112,9 @@ def _key_figures(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
         commands = _sum([step for step in steps if step["is_command"]], "mini_batches")
         figures.append(("commands", f"{commands['succeeded']:,}", f"done of {len(steps) - len(parallel):,}"))
     if reused:
-        figures.append(("steps reused", f"{reused:,}", f"of {reused + len(steps):,}"))
+        figures.append(("steps reused", f"{reused:,}", f"of {whole:,}"))
+    if skipped:
+        figures.append(("steps skipped", f"{skipped:,}", f"of {whole:,}"))
     if items["total"]:
         figures.append(("items ok", f"{items['ok']:,}", f"of {items['total']:,}{more}"))
     elif batches["failed"]:

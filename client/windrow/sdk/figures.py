@@ -45,7 +45,7 @@ class Figures:
         """
         rate, work = self.mini_batches_per_s(), job.parallel
         if not rate or not all(
-            step.planned or step.state in ("completed", "failed", "cancelled") for step in work.steps
+            step.planned or step.state in ("completed", "failed", "cancelled", "skipped") for step in work.steps
         ):
             return None
         return (work.mini_batches.total - work.mini_batches.done) / rate

@@ -70,7 +70,7 @@ _JOB_STATES = (
     JobState.FAILED,
     JobState.CANCELLED,
 )
-_STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled")
+_STEP_STATES = ("unknown", "waiting", "running", "concatenating", "completed", "failed", "cancelled", "skipped")
 CAUSES = (
     "unspecified",
     "exception",
@@ -278,7 +278,11 @@ class Job(NamedTuple):
     @property
     def parallel(self) -> Job:
         """The job reduced to those of its parallel steps that run: they have items and mini-batches to count."""
-        return self._replace(steps=tuple(step for step in self.steps if not step.is_command and not step.reused_from))
+        return self._replace(
+            steps=tuple(
+                step for step in self.steps if not (step.is_command or step.reused_from or step.state == "skipped")
+            )
+        )
 
     @property
     def commands(self) -> MiniBatchCounts:

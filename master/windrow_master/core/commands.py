@@ -283,6 +283,8 @@ class FinishStep(NamedTuple):
     step_id: StepId
     generation: int
     message: str = ""
+    paths: bytes | None = None
+    """Its paths with the values that its outputs hold; None if no other step needs one."""
 
 
 class LostRows(NamedTuple):

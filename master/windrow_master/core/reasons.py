@@ -15,7 +15,7 @@ from typing import NamedTuple
 from windrow_master.core.commands import ExplainJob, Moment, Refused
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import is_in_pool, working_nodes
-from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
+from windrow_master.core.state import DONE_STEPS, ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import JobState, NodeState, StepState
 
 QUIET_S = 60.0
@@ -29,6 +29,7 @@ class Code(StrEnum):
     """
 
     COMPLETED = "COMPLETED"
+    SKIPPED = "SKIPPED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     CANCELLING = "CANCELLING"
@@ -182,14 +183,14 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
 
 def reason_of_ended(step: str, state: StepState, message: str, job_message: str) -> Reason:
     """The reason for a step that has ended, from its own message or, if another step ended it, from the job's."""
-    return Reason(step, Code[state.name], message or ("" if state == StepState.COMPLETED else job_message))
+    return Reason(step, Code[state.name], message or ("" if state in DONE_STEPS else job_message))
 
 
 def _waiting(job: Job, step: Step) -> Reason:
     open_ = tuple(
         (other.settings.name, other.state)
         for other in job.steps
-        if other.settings.name in step.settings.depends_on and other.state != StepState.COMPLETED
+        if other.settings.name in step.settings.depends_on and other.state not in DONE_STEPS
     )
     return Reason(step.settings.name, Code.WAITS_FOR_STEPS, steps=open_)
 

@@ -24,6 +24,7 @@ from windrow_master.core.steps import (
     go_on_cancelling,
     planned_in_checkpoint,
     prepare_step,
+    settle_job,
     settle_step,
 )
 
@@ -207,4 +208,6 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
                     settle_step(state, step, now)
             elif step.state == StepState.CONCATENATING:
                 conclude_step(state, step)
-    begin_steps(state, job, now)
+    with state.contained(job.steps[0]):
+        begin_steps(state, job, now)
+        settle_job(state, job, now)

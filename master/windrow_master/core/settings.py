@@ -37,6 +37,26 @@ INIT_FAILURES_AFTER_S = 120.0
 """How long a step has been at work, at least, before failures of `init()` end it."""
 
 
+class RunIf(NamedTuple):
+    """A condition of a step, as in the effective job: a boolean that an output of another step holds; never met if
+    `step` is None."""
+
+    node: str
+    wanted: bool
+    step: str | None = None
+    output: str | None = None
+
+
+class Iteration(NamedTuple):
+    """That a step repeats another one, as in the effective job: `follows`, in iteration `number` - 1 of a loop."""
+
+    node: str
+    number: int
+    follows: str
+    step: str | None = None
+    output: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StepSettings:
     """Settings of one step, validated before they get here.
@@ -48,6 +68,12 @@ class StepSettings:
 
     name: str
     depends_on: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """The steps whose outputs it reads; `depends_on` holds them, too."""
+    run_if: tuple[RunIf, ...] = ()
+    """It is skipped unless all of these are met."""
+    iterations: tuple[Iteration, ...] = ()
+    """The loops in which it repeats a step, the outermost first."""
     append_row: bool = True
     row_format: str = "text"
     ends_workers_first: bool = False

@@ -42,7 +42,10 @@ from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, St
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
-ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED))
+ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED))
+
+DONE_STEPS = frozenset((StepState.COMPLETED, StepState.SKIPPED))
+"""Ended as they should: steps that wait for them may begin."""
 
 
 @dataclass(slots=True)

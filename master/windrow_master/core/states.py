@@ -27,6 +27,7 @@ class StepState(IntEnum):
     COMPLETED = 4
     FAILED = 5
     CANCELLED = 6
+    SKIPPED = 7
 
 
 class MiniBatchState(IntEnum):

@@ -10,6 +10,7 @@ Invariants:
 3. A job ends when all of its steps have (one that is cancelled: and their workers), and changes no more, unless it is
    opened again as its next generation (`recovery.on_adopt_job`): steps that were done stay done, all others begin, or
    continue, as if the master were new.
+4. A step whose predecessors are all done, or skipped, begins or is skipped at once (`conditions`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from windrow_master.core.commands import (
     StartStep,
     SubmitJob,
 )
+from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
+from windrow_master.core.state import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold
 
@@ -83,22 +85,37 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
     state.touch_job(job)
     state.add_event(now, job.job_key, "submitted", "")
     begin_steps(state, job, now, asked=True)
+    settle_job(state, job, now)  # all of its steps may be skipped
     return job.job_key
 
 
 def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:
-    """Begin every step whose predecessors are done. `asked`: a client is waiting for the job, so a held master need
-    not wait for BeginWork.
+    """Begin every step whose predecessors are done, or skip it. `asked`: a client is waiting for the job, so a held
+    master need not wait for BeginWork.
     """
     if job.state != JobState.RUNNING:
         return
-    done = {step.settings.name for step in job.steps if step.state == StepState.COMPLETED}
-    for step in job.steps:
-        if step.state == StepState.WAITING and done.issuperset(step.settings.depends_on):
+    steps = {step.settings.name: step for step in job.steps}
+    done = {name for name, step in steps.items() if step.state in DONE_STEPS}
+    waiting = [step for step in job.steps if step.state == StepState.WAITING]
+    while ready := [step for step in waiting if done.issuperset(step.settings.depends_on)]:
+        waiting = [step for step in waiting if not done.issuperset(step.settings.depends_on)]
+        for step in ready:
+            if (skip := why_skipped(step, steps)) is not None:
+                _skip_step(state, step, skip, now)
+                done.add(step.settings.name)
+                continue
             step.become(StepState.RUNNING)
             step.progress.started_s = step.progress.last_s = now.monotonic_s
             state.touch_step(step)
             prepare_step(state, step, asked=asked)
+
+
+def _skip_step(state: CoreState, step: Step, skip: Skip, now: Moment) -> None:
+    """End a step of which nothing has begun: it does not run."""
+    step.become(StepState.SKIPPED)
+    step.message, step.paths, step.end_time = skip.message, skip.paths, now.wall_s
+    state.touch_step(step)
 
 
 def prepare_step(state: CoreState, step: Step, *, asked: bool = False) -> None:
@@ -210,6 +227,8 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     if command.generation != job.generation or job.state == JobState.PAUSED:
         return
     step.message = command.message
+    if command.paths is not None:
+        step.paths = command.paths
     _complete_step(state, job, step, now)
 
 

@@ -95,7 +95,12 @@ STEP = Machine(
     "step",
     [
         *_from(None, to=_S.WAITING, when="its job is submitted"),
-        *_from(_S.WAITING, to=_S.RUNNING, when="all steps it depends on are COMPLETED"),
+        *_from(_S.WAITING, to=_S.RUNNING, when="all steps it depends on are COMPLETED or SKIPPED"),
+        *_from(
+            _S.WAITING,
+            to=_S.SKIPPED,
+            when="the same, and its condition is not met, its loop has ended, or it reads an output of a SKIPPED step",
+        ),
         *_from(_S.RUNNING, to=_S.COMPLETED, when="it reuses the outputs of an earlier job: nothing of it was planned"),
         *_from(_S.RUNNING, to=_S.CONCATENATING, when="every mini-batch has an outcome"),
         *_from(_S.CONCATENATING, to=_S.COMPLETED, when="its output stands"),
@@ -113,6 +118,7 @@ STEP = Machine(
             _S.COMPLETED,
             _S.FAILED,
             _S.CANCELLED,
+            _S.SKIPPED,
             to=_S.WAITING,
             when="its job is retried, and it starts again from nothing",
         ),

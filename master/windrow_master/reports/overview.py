@@ -108,6 +108,8 @@ class Overview:
 def ending(row: StepRow, counters: Counters) -> list[str]:
     """The last lines of a step that has ended; they differ by how it ended."""
     end = row.end_time or 0.0
+    if row.state == StepState.SKIPPED:
+        return [_line(end, f"Skipped: {' '.join(row.message.split())}")]
     name = StepState(row.state).name.title()
     wanted = counters.planned - counters.taken_over
     took = clock(max(0.0, end - (row.start_time or end)))

@@ -13,6 +13,7 @@ from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.failure_list import FILE_NAME, place_in
 from windrow.common.quantities import counted, duration, size
 
+from windrow_master.core.state import DONE_STEPS
 from windrow_master.core.states import Cause, JobState, StepState
 from windrow_master.reports.facts import JobFacts, StepFacts
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register
@@ -30,6 +31,8 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
     if step.paths.reused_from:
         lines.append(f"Output        {_rows(step)}")
+    elif step.row.state == StepState.SKIPPED:
+        lines += [f"Outputs       {', '.join(step.paths.outputs.values())}"] if step.paths.outputs else []
     elif not step.counters.planned:
         lines.append("None of it has run.")
     else:
@@ -37,7 +40,7 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     if step.has_failures:
         lines += ["", *_failures(job, step, reader)]
         lines += ["", *_next_commands(job, step, reader)]
-    elif step.row.state != StepState.COMPLETED:
+    elif step.row.state not in DONE_STEPS:
         lines += ["", *_next_commands(job, step, reader)]
     return "\n".join(lines) + "\n"
 
@@ -57,6 +60,8 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         counts = f" ({told})" if counters.planned and not step.is_command else ""
         reused = f", reused from job {step.paths.reused_from}" if step.paths.reused_from else ""
         lines.append(f"  {step.name}: {step.outcome}{reused}{counts}")
+        if step.row.state == StepState.SKIPPED:
+            lines += [f"    {line}" for line in _why(step.row.message)]
         if rows := _rows(step):
             lines.append(f"    {rows}")
     for warning in job.warnings:
@@ -95,7 +100,7 @@ def _most_telling(job: JobFacts) -> StepFacts | None:
             return step
     if job.row.state == JobState.COMPLETED:
         return None
-    return next((step for step in job.steps if step.row.state != StepState.COMPLETED), None)
+    return next((step for step in job.steps if step.row.state not in DONE_STEPS), None)
 
 
 def _why(message: str) -> list[str]:

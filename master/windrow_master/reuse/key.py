@@ -43,6 +43,9 @@ _UNDECISIVE = frozenset(
         "profiling_module",
         "resume_from",
         "reuse",
+        # Whether it runs.
+        "run_if",
+        "iterations",
     )
 )
 

@@ -11,7 +11,7 @@ import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
-from windrow.spec.effective.job import EffectiveJob, LiteralInput
+from windrow.spec.effective.job import EffectiveJob, LiteralInput, with_values
 
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.leases import Lease
@@ -272,6 +272,7 @@ class MiniBatchCalls:
         document = EffectiveJob.from_json(job.document)
         effective = resolved(document.steps[step.ordinal], Datastores(self._datastores), lenient=self._embedded)
         paths = StepPaths.from_json(step.paths)
+        effective = with_values(effective, paths.inputs)
         reader = json.loads(step.reader or b"{}")
         attempts = self._jobs.reader.attempts_at(step.step_id, [row.mini_batch])
         tries = sum(one.state in ENDED_BY_ITSELF for one in attempts)

@@ -13,7 +13,7 @@ def brief_of(reason: Reason, *, embedded: bool = False) -> str:
     agent, which starts with it.
     """
     match reason.code:
-        case Code.COMPLETED | Code.FAILED | Code.CANCELLED:
+        case Code.COMPLETED | Code.SKIPPED | Code.FAILED | Code.CANCELLED:
             return ""
         case Code.CANCELLING | Code.ENDING_WORKERS:
             return f"workers are ending on {some_of(reason.nodes)}"

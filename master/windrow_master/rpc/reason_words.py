@@ -19,7 +19,7 @@ def words_of(reason: Reason) -> str:
     match reason.code:
         case Code.COMPLETED:
             return reason.message or "It is done."
-        case Code.FAILED | Code.CANCELLED:
+        case Code.FAILED | Code.CANCELLED | Code.SKIPPED:
             return reason.message
         case Code.CANCELLING:
             return f"It is cancelled. Nodes are still ending its workers: {some_of(reason.nodes)}."

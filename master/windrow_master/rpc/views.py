@@ -15,7 +15,7 @@ from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import ENDED_STEPS, Node
+from windrow_master.core.state import DONE_STEPS, ENDED_STEPS, Node
 from windrow_master.core.states import AttemptState, Cause, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
@@ -79,7 +79,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
         name=step.name,
         state=step.state,  # type: ignore[arg-type]
         message=step.message,
-        planned=planned_in_checkpoint(step.checkpoint) or bool(paths.reused_from),
+        planned=planned_in_checkpoint(step.checkpoint) or bool(paths.reused_from) or step.state == StepState.SKIPPED,
         mini_batches=job_pb2.MiniBatchCounts(
             total=counters.planned,
             queued=counters.queued,
@@ -110,7 +110,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
                 name=name,
                 path=path,
                 append_row=name == append_row_to,
-                ready=step.state == StepState.COMPLETED,
+                ready=step.state in DONE_STEPS,
             )
             for name, path in paths.outputs.items()
         ],

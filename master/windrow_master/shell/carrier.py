@@ -28,6 +28,7 @@ from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.recipes import Recipes
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
+from windrow_master.shell.output_values import needed_of
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.reusing import Begun, Reuse
 from windrow_master.shell.sorted_rows import SortedRows
@@ -294,6 +295,7 @@ class Carrier:
             files=self._jobs.files(step),
             logs=self._jobs.logs(step),
             rows=step.counters.rows,
+            values=needed_of(self._jobs.document(step), step.settings.name),
             assets=rows_of_outputs(
                 self._jobs.document(step).steps[step.ordinal], step.step_id, job.job_id, paths.outputs, time.time()
             ),
@@ -314,7 +316,8 @@ class Carrier:
         try:
             command: Any = await self._finisher.finish(work, self._submit)
             if reusable is not None and isinstance(command, commands.FinishStep):
-                keeping = self._keeping[work.step_id] = asyncio.create_task(self._reuse.keep(reusable, work.paths))
+                paths = work.paths if command.paths is None else StepPaths.from_json(command.paths)
+                keeping = self._keeping[work.step_id] = asyncio.create_task(self._reuse.keep(reusable, paths))
                 try:
                     await asyncio.wait([keeping])
                 finally:

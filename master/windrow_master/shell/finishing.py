@@ -7,9 +7,9 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from windrow.common.failure_list import FILE_NAME, listed_in
@@ -39,6 +39,7 @@ from windrow_master.output.remote import need_bucket, refuse_foreign_object, sta
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
 from windrow_master.reports.failed_items import copy_list, describer, write_failed_items
+from windrow_master.shell.output_values import ValueUnreadable, read_values
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
 from windrow_master.store.protocol import StoreReader
@@ -74,6 +75,8 @@ class Finish:
     """How many rows the step has counted as committed; None if it did not count them."""
     assets: tuple[AssetRow, ...] = ()
     """The assets as which its outputs are registered."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The outputs whose values other steps need, with their types."""
 
 
 @dataclass(eq=False, slots=True)
@@ -181,6 +184,8 @@ class Finisher:
             except ConcatenationError as error:
                 category = USER_ERROR if isinstance(error, TargetForeign) else DEPENDENCY_ERROR
                 return FailStep(work.step_id, str(error), category, work.generation)
+            except ValueUnreadable as error:
+                return FailStep(work.step_id, str(error), USER_ERROR, work.generation)
             except OSError as error:
                 message = f"The output of step {work.step_name!r} could not be finished: {error}."
                 return FailStep(work.step_id, message, DEPENDENCY_ERROR, work.generation)
@@ -208,6 +213,8 @@ class Finisher:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
+        # Before anything is registered under a name.
+        values = read_values(work.step_name, work.paths.outputs, work.values)
         segments = work.files.segments
         append_row = work.paths.append_row
         if append_row is not None:
@@ -246,7 +253,8 @@ class Finisher:
         # Register last: what an asset name leads to must be complete. If the master dies now, the next one finds the
         # asset registered.
         told = self.register(work.assets)
-        return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message)
+        paths = replace(work.paths, values=values).to_json() if values else None
+        return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message, paths)
 
     def _upload(self, rows: Path, row: OutputRow, work: Finish, stop: threading.Event) -> None:
         """Upload an output to remote storage, unless it already exists: Windrow recognizes its own by their digest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windrow.spec.effective.job import EffectiveJob, EffectiveStep
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep, with_values
 
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey
@@ -13,6 +13,7 @@ from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.roots import Roots
 from windrow_master.shell.preparation import resolved
+from windrow_master.step_paths import StepPaths
 
 
 class OpenJobs:
@@ -38,9 +39,11 @@ class OpenJobs:
         return document
 
     def effective(self, step: Step) -> EffectiveStep:
-        """The effective step with its datastore addresses resolved. Raises UnknownDatastore."""
+        """The effective step with its datastore addresses resolved, and, once it has begun, with the values that it
+        gets from other steps. Raises UnknownDatastore."""
         # Unknown datastores were reported to the submitter. Since then the master may have lost one.
-        return resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
+        effective = resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
+        return with_values(effective, StepPaths.from_json(step.paths).inputs)
 
     def files(self, step: Step) -> StepFiles:
         return self._files.step(self.job_of(step).job_id, step.step_id)

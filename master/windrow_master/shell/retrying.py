@@ -145,6 +145,8 @@ class Retries:
             return Reopening.ANEW
         if step.state == StepState.COMPLETED and StepPaths.from_json(step.paths).reused_from:
             return Reopening.KEPT
+        if step.state == StepState.SKIPPED:
+            return Reopening.KEPT
         if not counters.planned:
             return Reopening.ANEW
         if step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed:

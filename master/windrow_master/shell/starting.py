@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.common.journal import log
-from windrow.spec.effective.job import EffectiveStep, OutputInput
+from windrow.spec.effective.job import EffectiveStep, OutputInput, with_values
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
 
@@ -27,6 +27,7 @@ from windrow_master.output.errors import TargetForeign
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
+from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
 from windrow_master.shell.reusing import Begun, Reuse, message_of
@@ -127,10 +128,11 @@ class Starter:
             if other.settings.name in effective.depends_on
         }
         paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
+        effective = with_values(effective, paths.inputs)
         _need_datastores(jobs.document(step).steps[step.ordinal], effective, step, paths)
         files = jobs.files(step)
         if effective.reuse:
-            paths = await self._with_reuse(step, paths)
+            paths = await self._with_reuse(step, effective, paths)
         if paths.reused_from:
             return
 
@@ -208,16 +210,22 @@ class Starter:
                 if place == file or place in file.parents:
                     self._finisher.need_as_written(file)
 
-    async def _with_reuse(self, step: Step, paths: StepPaths) -> StepPaths:
+    async def _with_reuse(self, step: Step, effective: EffectiveStep, paths: StepPaths) -> StepPaths:
         """Look for an earlier step to reuse; if there is one, register its outputs and submit ReuseStep.
 
         Return the paths with `reused_from`, or with `why_run`.
         """
         if step.plan.checkpoint is not None:
             return replace(paths, why_run=StepPaths.from_json(step.paths).why_run)
-        begun = Begun.of(self._jobs, step)
-        paths = await self._reuse.look(begun, paths)
+        begun = Begun.of(self._jobs, step)._replace(effective=effective)
+        own, paths = paths, await self._reuse.look(begun, paths)
         if paths.reused_from:
+            try:
+                needed = needed_of(self._jobs.document(step), effective.name)
+                values = await asyncio.to_thread(read_values, effective.name, paths.outputs, needed)
+            except ValueUnreadable as error:
+                return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
+            paths = replace(paths, values=values)
             rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, paths.outputs, time.time())
             told = await asyncio.to_thread(self._finisher.register, rows)
             message = " ".join((message_of(paths), *told))

@@ -25,7 +25,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.assets import AssetRefused, Assets
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
-from windrow_master.core.settings import JobSettings, StepSettings
+from windrow_master.core.settings import Iteration, JobSettings, RunIf, StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
@@ -288,6 +288,9 @@ def step_settings(step: EffectiveStep) -> StepSettings:
     return StepSettings(
         name=step.name,
         depends_on=tuple(step.depends_on),
+        reads=tuple(dict.fromkeys(given.step for given in step.inputs.values() if isinstance(given, OutputInput))),
+        run_if=tuple(RunIf(*condition) for condition in step.run_if),
+        iterations=tuple(Iteration(*iteration) for iteration in step.iterations),
         append_row=step.append_row_to is not None,
         row_format=step.rows.format,
         ends_workers_first=step.may_shut_down or bool(outputs_elsewhere(step)),

@@ -38,7 +38,7 @@ def progress_line(job: Job, figures: Figures) -> str:
         ]
     if batches.taken_over:
         parts[-1] += f" ({batches.taken_over:,} taken over)"
-    if commands := len(job.steps) - len(work.steps):
+    if commands := sum(step.state != "skipped" for step in job.steps) - len(work.steps):
         parts.append(f"commands {job.commands.done:,}/{commands:,}")
     if (per_s := figures.items_per_s()) is not None:
         parts.append(rate(per_s, "items"))

@@ -48,7 +48,7 @@ def exit_code(job: Job, document: Mapping[str, Any], *, strict: bool, tolerate: 
 
 def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
     """Where the outputs are: first the files of rows, then the other outputs that the pipeline names. If it names none,
-    those that no other step reads.
+    those that no other step reads, of a loop the last iteration's; but not single values.
     """
     rows = rows_files(job, document)
     with_rows = {(step.name, out.name) for step in job.steps for out in step.outputs if out.append_row}
@@ -59,6 +59,10 @@ def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
         for given in step["inputs"].values()
         if given["kind"] == "output"
     }
+    for step in document.get("steps", ()):
+        repeated = {iteration["follows"] for iteration in step.get("iterations", ())}
+        read |= {(name, output) for name in repeated for output in step["outputs"]}
+        read |= {(step["name"], name) for name, output in step["outputs"].items() if output.get("value")}
     others = [
         out.path
         for step in job.steps
@@ -67,7 +71,7 @@ def output_places(job: Job, document: Mapping[str, Any]) -> list[str]:
         and ((step.name, out.name) in named if named else (step.name, out.name) not in read)
     ]
     first = [file.place for file in rows if "." not in file.output or not named] or [file.place for file in rows]
-    return first + others
+    return list(dict.fromkeys(first + others))
 
 
 def failed_items_files(job: Job, options: str = "") -> list[str]:

@@ -89,6 +89,10 @@ class _StepStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """Failed."""
     STEP_STATE_CANCELLED: _StepState.ValueType  # 6
     """Cancelled, or never started because another step failed."""
+    STEP_STATE_SKIPPED: _StepState.ValueType  # 7
+    """It did not run: its condition was not met, its loop had ended, or it reads an output of such a step. Its message says
+    which. In a loop that had ended, its outputs are those of the last iteration.
+    """
 
 class StepState(_StepState, metaclass=_StepStateEnumTypeWrapper):
     """The state of a step."""
@@ -107,6 +111,10 @@ STEP_STATE_FAILED: StepState.ValueType  # 5
 """Failed."""
 STEP_STATE_CANCELLED: StepState.ValueType  # 6
 """Cancelled, or never started because another step failed."""
+STEP_STATE_SKIPPED: StepState.ValueType  # 7
+"""It did not run: its condition was not met, its loop had ended, or it reads an output of such a step. Its message says
+which. In a loop that had ended, its outputs are those of the last iteration.
+"""
 global___StepState = StepState
 
 @typing.final

@@ -30,7 +30,6 @@ from windrow.spec.effective.to_csv import TO_CSV_REFUSED
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.naming.names import JOB_NAME, NAME, STEP_NAME, is_entry_script, is_file_name
-from windrow.spec.reading.nodes import DEPTH_MAX
 from windrow.spec.settings.fields import INT_MAX, SIZE_MAX, TIMEOUT_S_MAX
 from windrow.spec.settings.pace import DELAY_S_MAX, RATE_PER_S_MAX, RATE_PER_S_MIN, Rate
 from windrow.spec.settings.schema import (
@@ -307,7 +306,7 @@ class _Reader(ValueReader):
                 "reuse": self.flag,
                 "tolerates_all": self.flag,
                 "run_if": self.list_of(self._run_if),
-                "iterations": self.list_of(self._iteration, DEPTH_MAX),
+                "iterations": self.list_of(self._iteration),
                 "rows": self._rows,
             },
         )
