@@ -22,6 +22,8 @@ _TOLD_ELSEWHERE = frozenset(
         "command",
         "table_digests",
         "append_row_to",
+        "run_if",
+        "iterations",
     )
 )
 """Fields of an effective step that are not settings, or that the plan shows elsewhere."""
@@ -130,6 +132,7 @@ def _step(
         "name": step.name,
         "type": "command" if is_command else "parallel",
         "waits_for": list(step.depends_on),
+        "runs_if": _conditions(step),
         "code": None
         if not folder or code is None
         else {"folder": folder, "files": code.files, "bytes": code.bytes, "digest": code.digest},
@@ -162,6 +165,23 @@ def _step(
         "problems": told["problems"],
         "notes": told["notes"],
     }
+
+
+def _conditions(step: EffectiveStep) -> list[str]:
+    """What must be true for a step to run, in words; otherwise it is skipped."""
+    told = []
+    for condition in step.run_if:
+        wanted = str(condition.wanted).lower()
+        if condition.step is None:
+            told.append(f"never: the condition of {condition.node} is {str(not condition.wanted).lower()}")
+        else:
+            told.append(f"{condition.node}: {condition.output} of step {condition.step} is {wanted}")
+    for again in step.iterations:
+        if again.step is None:
+            told.append(f"iteration {again.number} of loop {again.node}")
+        else:
+            told.append(f"iteration {again.number} of loop {again.node}: {again.output} of step {again.step} is true")
+    return told
 
 
 def _input(step: EffectiveStep, name: str, told: dict[str, Any], loaded: LoadedJob) -> dict[str, Any]:

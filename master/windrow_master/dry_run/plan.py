@@ -13,6 +13,7 @@ from windrow.spec.effective.job import (
     EffectiveStep,
     OutputInput,
     resolve_arguments,
+    with_values,
 )
 from windrow.storage.errors import StorageError
 from windrow.storage.urls import is_remote
@@ -134,7 +135,9 @@ def _step(
         # Paths of other steps are reported all the same.
         effective = _without_addresses(step)
     own = resolve(question.job, effective, job_id, question.outputs, paths)
-    paths[step.name] = own
+    values = {name: f"<{name} of step {step.name}>" for name, output in step.outputs.items() if output.value}
+    paths[step.name] = replace(own, values=values)
+    effective = with_values(effective, own.inputs)
     told |= {"inputs": own.inputs, "outputs": own.outputs, "append_row": own.append_row}
     told["words"] = _words(effective, own)
     told["brought"] = _brought(effective, own)

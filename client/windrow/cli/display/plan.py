@@ -90,6 +90,8 @@ def _step(step: dict[str, Any]) -> None:
         script = f", entry script {step['entry_script']}" if step["entry_script"] else ""
         out(_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}"))
     has_environment = step["settings"].get("environment", {}).get("value") is not None
+    for index, condition in enumerate(step["runs_if"]):
+        out(_line("runs if" if index == 0 else "", condition))
     out(_line("python", step["python"] or f"that of {'its environment' if has_environment else 'the nodes'}"))
     if step["command"] is not None:
         out(_line("command", step["command"]))

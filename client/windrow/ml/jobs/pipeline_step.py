@@ -10,10 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from windrow.ml.jobs.control_steps import ControlStep
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.ports import PipelineInput
 from windrow.ml.jobs.step import Step, begin_pipeline, end_pipeline
 from windrow.spec.job.components import is_flow, told_type
+from windrow.spec.job.control import control_type
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping
@@ -107,6 +109,8 @@ def step_from_tree(
     node: MappingNode, context: Context, *, as_component: bool = False, path: str = "", around: tuple[str, ...] = ()
 ) -> Step:
     """Make a step of a file, with its component, which declares inputs and outputs. `path`: the component's file."""
+    if control_type(node):
+        return ControlStep(control_type(node), node)
     component = node if as_component else None
     written = node.entries.get("component")
     if isinstance(written, MappingNode):

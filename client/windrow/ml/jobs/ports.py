@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
 from windrow.ml.assets.data import Input
@@ -134,12 +134,16 @@ class StepOutput(Attributes):
 class Ports:
     """The inputs or outputs of a step or job, by attribute or key, in order."""
 
-    def __init__(self, what: str, owner: str, members: dict[str, Any], *, make: Any) -> None:
-        """`make(name, value)` makes the member that an assignment sets; it raises AttributeError if none may be set."""
+    def __init__(
+        self, what: str, owner: str, members: dict[str, Any], *, make: Any, declared: Collection[str] = ()
+    ) -> None:
+        """`make(name, value)` makes the member that an assignment sets; it raises AttributeError if none may be set.
+        `declared`: members that are there as soon as they are named, without a value."""
         object.__setattr__(self, "_what", what)
         object.__setattr__(self, "_owner", owner)
         object.__setattr__(self, "_members", members)
         object.__setattr__(self, "_make", make)
+        object.__setattr__(self, "_declared", declared)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -147,6 +151,8 @@ class Ports:
         if name not in self._members and name in ("keys", "values", "items", "get"):
             # In Azure ML this is a dictionary; a member of that name comes first.
             return getattr(self._members, name)
+        if name not in self._members and name in self._declared:
+            self._members[name] = self._make(name, None)
         if name not in self._members:
             raise AttributeError(
                 f"{self._owner} has no {self._what} {name!r}.{did_you_mean(name, self._members)} "

@@ -50,7 +50,7 @@ class Step(Attributes):
         self._component = component
         declared = _entries(component, "inputs")
         self._declared = declared
-        self._inputs = Ports("input", self._owner, {}, make=self._make_input)
+        self._inputs = Ports("input", self._owner, {}, make=self._make_input, declared=declared)
         self._outputs = Ports("output", self._owner, {}, make=self._make_output)
         for name, given in (inputs or {}).items():
             self._inputs._members[name] = StepInput(None, given)
@@ -150,7 +150,9 @@ class Step(Attributes):
         made = copy.deepcopy(self)
         made._key = made._renamed = ""
         made._place = calling_place()
-        made._inputs = Ports("input", self._owner, dict(made._inputs._members), make=made._make_input)
+        made._inputs = Ports(
+            "input", self._owner, dict(made._inputs._members), make=made._make_input, declared=made._declared
+        )
         made._outputs = Ports("output", self._owner, {}, make=made._make_output)
         for name, port in self._inputs.items():
             made._inputs._members[name] = copy.deepcopy(port)
