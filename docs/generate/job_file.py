@@ -30,6 +30,9 @@ SECTIONS = (
         "A pipeline step",
         "Below `jobs.<step>:` of type `pipeline`. Its other keys are those of any step.",
     ),
+    ("if_else", "An if_else node", "Below `jobs.<node>:` of type `if_else`."),
+    ("do_while", "A do_while node", "Below `jobs.<node>:` of type `do_while`."),
+    ("do_while_limits", "limits of a do_while node", "Below `jobs.<node>.limits:` of type `do_while`."),
     (
         "input",
         "Inputs",

@@ -37,12 +37,14 @@ def schema() -> Schema:
         "retry_settings": mapping(keys_of(found["retry_settings"])),
         "resources": mapping(keys_of(found["resources"])),
         "limits": mapping(keys_of(found["limits"])),
+        "do_while_limits": mapping(keys_of(found["do_while_limits"])),
         "task": mapping(keys_of(found["task"])),
         "component": {"type": ["string", "object", "null"]},
         "environment": {"type": ["string", "object", "null"]},
         "jobs": mapping_of({"$ref": "#/definitions/step"}),
         "step": step_schema(),
         **{f"{name}_step": mapping(keys_of(table)) for name, table in steps().items()},
+        "do_while_step": mapping({**keys_of(steps()["do_while"]), "limits": {"$ref": "#/definitions/do_while_limits"}}),
     }
     made: Schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -76,7 +78,7 @@ NODES: dict[str, Schema] = {
 
 def step_schema() -> Schema:
     """A step, by its type, or by what is in it."""
-    by_type = {name: word(name) for name in ("parallel", "command", "pipeline")}
+    by_type = {name: word(name) for name in ("parallel", "command", "pipeline", "if_else", "do_while")}
     return {
         "type": ["object", "null"],
         "if": {"required": ["type"], "properties": {"type": SCALAR}},
@@ -92,7 +94,12 @@ def step_schema() -> Schema:
                 for name, pattern in by_type.items()
             ],
         },
-        "else": {"anyOf": [{"type": "null"}, *({"$ref": f"#/definitions/{name}_step"} for name in by_type)]},
+        "else": {
+            "anyOf": [
+                {"type": "null"},
+                *({"$ref": f"#/definitions/{name}_step"} for name in ("parallel", "command", "pipeline")),
+            ]
+        },
     }
 
 

@@ -30,6 +30,9 @@ TABLES: dict[str, dict[str, Field]] = {
     },
     "limits": schema.LIMITS,
     "pipeline_step": {name: field for name, field in schema.PIPELINE_STEP.items() if name == "jobs"},
+    "if_else": schema.IF_ELSE,
+    "do_while": schema.DO_WHILE,
+    "do_while_limits": schema.DO_WHILE_LIMITS,
     "input": schema.INPUT,
     "output": schema.OUTPUT,
     "arguments": {name: argument.field for name, argument in ALL_ARGUMENTS.items()},
@@ -86,6 +89,7 @@ def steps() -> dict[str, Table]:
     for name, (fields, own) in by_type.items():
         texts = {key: one.text for key, one in {**made["step"].keys, **made[own].keys}.items()}
         found[name] = Table(name, {key: Key(key, field, "", texts.get(key, "")) for key, field in fields.items()})
+    found["if_else"], found["do_while"] = made["if_else"], made["do_while"]
     return found
 
 

@@ -10,7 +10,7 @@ from sim_tables import MemoryTables
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.records import Snapshot
-from windrow_master.core.settings import JobSettings, StepSettings
+from windrow_master.core.settings import Iteration, JobSettings, RunIf, StepSettings
 from windrow_master.core.state import ENDED_JOBS, CoreState, Step
 from windrow_master.core.states import MiniBatchState, NodeState
 
@@ -27,9 +27,17 @@ def document_of(settings: tuple[StepSettings, ...], *, continue_on_step_failure:
 def settings_of(document: bytes) -> JobSettings:
     """The inverse of `document_of`."""
     goes_on, steps = json.loads(document)
-    return JobSettings(
-        tuple(StepSettings(**{**step, "depends_on": tuple(step["depends_on"])}) for step in steps), goes_on
-    )
+    return JobSettings(tuple(map(_settings, steps)), goes_on)
+
+
+def _settings(step: dict[str, Any]) -> StepSettings:
+    tuples = {
+        "depends_on": tuple(step["depends_on"]),
+        "reads": tuple(step["reads"]),
+        "run_if": tuple(RunIf(*condition) for condition in step["run_if"]),
+        "iterations": tuple(Iteration(*iteration) for iteration in step["iterations"]),
+    }
+    return StepSettings(**{**step, **tuples})
 
 
 def durable_view(state: CoreState) -> dict[str, Any]:

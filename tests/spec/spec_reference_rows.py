@@ -288,6 +288,12 @@ OUTPUT_ROWS: Rows = {
         (SCORES + ", mode: download}}", Refused("outputs.scores.mode", "rw_mount")),
     ],
     "description": [(SCORES + ", description: rows}}", TAKEN)],
+    "is_control": [
+        ("outputs: {scores: {type: uri_file}, more: {type: boolean, is_control: true}}", TAKEN),
+        (SCORES + ", is_control: false}}", TAKEN),
+        (SCORES + ", is_control: true}}", Refused("outputs.scores.is_control", "type: boolean")),
+    ],
+    "early_available": [(SCORES + ", early_available: true}}", TAKEN)],
     "optional": [(SCORES + ", optional: true}}", TAKEN)],
     "name": [(SCORES + ", name: asset}}", TAKEN)],
     "version": [(SCORES + ", version: '1'}}", TAKEN)],

@@ -16,10 +16,12 @@ from windrow.spec import (
     EffectiveJob,
     EffectiveStep,
     Environment,
+    Iteration,
     LiteralInput,
     OutputInput,
     PipelineOutput,
     Rows,
+    RunIf,
     StepOutput,
     build_effective,
 )
@@ -48,7 +50,14 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
             st.dictionaries(
                 names,
                 st.builds(
-                    StepOutput, data_types, st.just("rw_mount"), st.none() | paths, file_names, asset_names, versions
+                    StepOutput,
+                    data_types,
+                    st.just("rw_mount"),
+                    st.none() | paths,
+                    file_names,
+                    asset_names,
+                    versions,
+                    st.sampled_from([None, "boolean", "string"]),
                 ),
                 max_size=2,
             )
@@ -60,6 +69,11 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
         inputs["major"] = DataInput(draw(data_types), "ro_mount", draw(paths), asset)
         if steps and steps[-1].outputs:
             inputs["bound"] = OutputInput(steps[-1].name, next(iter(steps[-1].outputs)), draw(data_types), "direct")
+        values = [name for name, output in steps[-1].outputs.items() if output.value == "boolean"] if steps else []
+        run_if = tuple(RunIf("if", draw(st.booleans()), steps[-1].name, held) for held in values)
+        again = tuple(
+            Iteration("do", draw(st.integers(2, 1000)), steps[-1].name, steps[-1].name, held) for held in values
+        )
         arguments = draw(st.lists(plain, max_size=3)) + [f"--x=${{{{inputs.{given}}}}}" for given in inputs]
         steps.append(
             EffectiveStep(
@@ -69,6 +83,8 @@ def jobs(draw: st.DrawFn) -> EffectiveJob:
                 inputs=inputs,
                 input_data=("major", "bound") if "bound" in inputs else ("major",),
                 depends_on=(steps[-1].name,) if "bound" in inputs else (),
+                run_if=(*run_if, RunIf("never", True))[: draw(st.integers(0, 2))],
+                iterations=again[: draw(st.integers(0, 1))],
                 arguments=tuple(arguments),
                 environment_variables=draw(st.dictionaries(names, texts, max_size=2)),
                 outputs=outputs,

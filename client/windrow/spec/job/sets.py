@@ -14,6 +14,9 @@ from windrow.spec.reading.problems import Problems, did_you_mean, listed
 from windrow.spec.reading.yaml_files import parse_yaml
 from windrow.spec.settings.schema import (
     COMMAND_STEP,
+    DO_WHILE,
+    DO_WHILE_LIMITS,
+    IF_ELSE,
     INPUT,
     LIMITS,
     OUTPUT,
@@ -152,7 +155,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["outputs", _]:
             return OUTPUT
         case ["jobs", _]:
-            return {**STEP, **COMMAND_STEP, **PIPELINE_STEP}
+            return {**STEP, **COMMAND_STEP, **PIPELINE_STEP, **IF_ELSE, **DO_WHILE}
         case ["jobs", step, "inputs" | "outputs" as what]:
             # Names may come from the component, which is read later.
             has_component = bool(_names(root, ["jobs", step, "component"])) or "component" in _names(
@@ -168,7 +171,7 @@ def _known_below(path: Sequence[str], root: Node) -> Iterable[str]:
         case ["jobs", _, "resources"]:
             return RESOURCES
         case ["jobs", _, "limits"]:
-            return LIMITS
+            return {**LIMITS, **DO_WHILE_LIMITS}
         case ["jobs", _, "task"]:
             return TASK
         case (
