@@ -207,7 +207,7 @@ def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> 
 
 
 def test_each_code_is_put_into_words() -> None:
-    ended = (Code.COMPLETED, Code.FAILED, Code.CANCELLED)
+    ended = (Code.COMPLETED, Code.SKIPPED, Code.FAILED, Code.CANCELLED)
     for code in Code:
         found = Reason("s", code, "why", limit_s=1.0, rate_per_s=20.0)
         assert words_of(found), code

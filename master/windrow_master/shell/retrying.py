@@ -22,6 +22,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
 from windrow_master.jobs import Jobs
+from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
 from windrow_master.shell.submission import SubmissionInvalid, Submissions, settings_of
 from windrow_master.shell.writer import Writer
@@ -132,14 +133,14 @@ class Retries:
             step = by_name[name]
             if step.step_id not in found:
                 before = [of(other) for other in job.steps[step.ordinal].depends_on]
-                found[step.step_id] = self._reopening(row, step, any(how != Reopening.KEPT for how in before))
+                found[step.step_id] = self._reopening(row, step, job, any(how != Reopening.KEPT for how in before))
             return found[step.step_id]
 
         for step in steps:
             of(step.name)
         return found
 
-    def _reopening(self, row: JobRow, step: StepRow, inputs_change: bool) -> Reopening:
+    def _reopening(self, row: JobRow, step: StepRow, job: EffectiveJob, inputs_change: bool) -> Reopening:
         counters = Counters.from_json(step.counters)
         if inputs_change:
             return Reopening.ANEW
@@ -151,12 +152,28 @@ class Retries:
             return Reopening.ANEW
         if step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed:
             return Reopening.KEPT
+        if _misses_value(step, job):
+            return Reopening.ANEW
         if step.reader is not None and reads_sorted_rows(step.reader):
             folder = self._sorted_rows.folder_of(row.job_id, step.step_id)
             if folder is None or not Path(folder).is_dir():
                 # The sorted rows that its recipes name went with the end of the job.
                 return Reopening.ANEW
         return Reopening.RESUMED
+
+
+def _misses_value(step: StepRow, job: EffectiveJob) -> bool:
+    """Whether all of a step has succeeded, but an output does not hold the value that other steps need: only another
+    run of its script can write it."""
+    counters = Counters.from_json(step.counters)
+    wanted = needed_of(job, step.name)
+    if not wanted or step.state != StepState.FAILED or counters.succeeded < counters.planned:
+        return False
+    try:
+        read_values(step.name, StepPaths.from_json(step.paths).outputs, wanted)
+    except ValueUnreadable:
+        return True
+    return False
 
 
 def _not_ended(row: JobRow) -> commands.Refused:
