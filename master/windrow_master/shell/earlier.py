@@ -18,7 +18,7 @@ from windrow_master.core.commands import TakenOver
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import MiniBatchState
+from windrow_master.core.states import MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD
@@ -124,6 +124,8 @@ class EarlierJobs:
                 "end, or cancel it."
             )
         before, row = self._counterpart(job, step)
+        if row.state == StepState.SKIPPED:
+            return None  # it has not run, so there are no results
         made_by = StepPaths.from_json(row.paths).reused_from
         if made_by:
             # A reused step has no mini-batches of its own: the step that it was reused from has them.

@@ -256,8 +256,9 @@ class Bindings:
         if resolved.value is None:
             raise ValueError(f"{written(reference)} has no value; give that input one, or remove this setting")
         if isinstance(resolved.value, OutputInput) and resolved.value.type in LITERAL_TYPES:
+            maker = self._graph.own_name(resolved.value.step)
             raise ValueError(
-                f"{written(reference)} is known only when step {resolved.value.step} has ended; settings are fixed "
+                f"{written(reference)} is known only when step {maker} has ended; settings are fixed "
                 "before. Pass it to the script, as an argument"
             )
         if not isinstance(resolved.value, LiteralInput):
@@ -427,7 +428,7 @@ class Bindings:
         """The step that a setting of another step names. Raises ValueError if there is none."""
         found = self._graph.sibling(step, reference.step)
         if found not in self._steps:
-            known = self._graph.members[self._graph.homes[step]]
+            known = self._graph.names(self._graph.homes[step])
             why = unknown_name("step", reference.step, known)
             if self._following:
                 reader, name = self._following[-1]

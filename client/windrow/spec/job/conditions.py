@@ -49,7 +49,7 @@ def _choose(
             decided = _nodes_of(named, graph)
             if not decided and graph.is_whole:
                 which = "true_block" if wanted else "false_block"
-                why = unknown_name("step", name, graph.members[choice.home])
+                why = unknown_name("step", name, graph.names(choice.home))
                 context.problems.error(place, f"jobs.{choice.name}.{which}", f"{why}.")
             if value is None or value is wanted:
                 continue

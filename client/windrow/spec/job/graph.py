@@ -66,8 +66,14 @@ class Graph:
         return {name: nodes for name, nodes in self.nodes.items() if nodes and nodes.type != "pipeline"}
 
     def own_name(self, step: str) -> str:
-        """A step's name in its own pipeline."""
-        return step.removeprefix(full_name(self.homes[step], ""))
+        """A step's name in its own pipeline, as a file has it: iterations have that of the loop's body."""
+        written = self.iterations[step][0] if step in self.iterations else step
+        return written.removeprefix(full_name(self.homes[step], ""))
+
+    def names(self, pipeline: str) -> list[str]:
+        """The names of a pipeline's steps, as a file has them."""
+        members = self.members[pipeline]
+        return [name for name in members if self.iterations.get(full_name(pipeline, name), ("", 1))[1] == 1]
 
     def sibling(self, step: str, name: str) -> str:
         """The name in the job of the step that `step` calls `name`. The body of a loop is its last iteration, except

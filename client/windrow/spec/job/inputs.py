@@ -160,7 +160,7 @@ def _follow(node: Scalar, spec: InputSpec, key: str, context: Context, lookup: L
         if not isinstance(target.value, LiteralInput):
             if target.value.type in LITERAL_TYPES:
                 # One value, as text; for a reader of data, the file that holds it.
-                kind = "uri_file" if spec.type in DATA_TYPES or (spec.is_path and spec.type) else target.value.type
+                kind = "uri_file" if spec.type in (*DATA_TYPES, *MODEL_TYPES) else target.value.type
             else:
                 kind = _bound_type(target.value.type, spec.type)
             value = target.value._replace(type=kind, mode=spec.mode or target.value.mode)
