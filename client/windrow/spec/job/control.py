@@ -154,6 +154,12 @@ def _feeds(node: Mapping, body: str, key: str, context: Context) -> dict[str, tu
     """By input of the body, the output that it gets from the iteration before."""
     found: dict[str, tuple[str, Scalar]] = {}
     written = as_mapping(node.entries.get("mapping"), f"{key}.mapping", context)
+    if "mapping" not in node.entries:
+        context.problems.error(
+            node,
+            f"{key}.mapping",
+            "is missing; say which output goes into which input of the next iteration, or write {} if none does.",
+        )
     for text, target in written.entries.items() if written is not None else ():
         place = written.key_places[text] if written is not None else target.place
         output = _port(Scalar(place, text, text), body, "outputs", f"{key}.mapping", context)
