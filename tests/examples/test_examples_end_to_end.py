@@ -205,6 +205,17 @@ def test_job_file_of_the_reference_page_is_valid(tmp_path: Path) -> None:
     assert (tmp_path / "scores.csv").read_text() == f"{tmp_path}/images/one\n"
 
 
+def test_job_with_a_loop_and_a_condition_of_the_page_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs/job-file.md").read_text().partition("### Conditions and loops")[2]
+    (tmp_path / "job.yml").write_text(text.split("```yaml\n")[1].split("```")[0])
+    told = run(BIN / "windrow", "run", "job.yml", cwd=tmp_path)
+    # 50, 25, 12, 6
+    assert "odd: The condition of 'branch' is true" in told.stderr
+    assert "Loop 'until_small' has ended after 3 iterations" in told.stderr
+    (word,) = [line.removeprefix("Output: ") for line in told.stdout.splitlines() if line.startswith("Output: ")]
+    assert (Path(word) / "word.txt").read_text() == "even\n"
+
+
 def test_readme_shows_what_make_demo_prints(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "digits", tmp_path / "digits", ignore=shutil.ignore_patterns("output"))
     told = run(BIN / "windrow", "run", "digits/job.yml", cwd=tmp_path).stdout

@@ -211,6 +211,7 @@ def _decisive(step: EffectiveStep) -> dict[str, Any]:
     if step.command is not None:
         # A command runs again as a whole, so its text may change.
         values["command"] = ""
+    values["conditions"] = (step.run_if, step.iterations)
     values |= {f"input {name}": step.inputs.get(name) for name in step.input_data}
     values |= {f"output {name}": (output.type, output.path) for name, output in step.outputs.items()}
     return values
