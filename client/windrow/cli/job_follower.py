@@ -127,7 +127,8 @@ class Follower:
                     return event
                 for step in event.steps:
                     # The message of an unfinished step says why it waits.
-                    if step.message and not step.reused_from and told.get(step.name) != step.message:
+                    is_summed_up = step.reused_from or step.state == "skipped"
+                    if step.message and not is_summed_up and told.get(step.name) != step.message:
                         told[step.name] = step.message
                         display.notice(f"{step.name}: {step.message}")
             elif isinstance(event, _Fleet):

@@ -14,7 +14,7 @@ from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
 from windrow.cli.tolerance import without_threshold
 from windrow.common import failure_list
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
-from windrow.common.quantities import counted, duration, rate, size
+from windrow.common.quantities import counted, duration, first_few, rate, size
 from windrow.sdk.job import Job, JobState, Step
 from windrow.sdk.results import rows_files
 from windrow.storage.urls import is_remote
@@ -22,6 +22,8 @@ from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
 KINDS_SHOWN = 8
+SKIPPED_NAMED = 3
+"""A line names at most this many skipped steps."""
 """The number of kinds of failures that are shown for a step; its `user/error.txt` has all."""
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 """Causes that a mini-batch can have without any worker."""
@@ -122,6 +124,7 @@ def print_summary(
         _print_second_attempts(step)
         _print_misfits(step)
     _print_reused(job)
+    _print_skipped(job)
     work = job.parallel
     items, batches = work.items, work.mini_batches
     took = _took(job)
@@ -235,6 +238,16 @@ def _print_reused(job: Job) -> None:
             made.setdefault(step.reused_from, []).append(step.name)
     for job_id, names in made.items():
         _out(f"Reused from job {job_id}: {', '.join(names)}")
+
+
+def _print_skipped(job: Job) -> None:
+    """Print which steps were skipped, and why."""
+    why: dict[str, list[str]] = {}
+    for step in job.steps:
+        if step.state == "skipped":
+            why.setdefault(step.message, []).append(step.name)
+    for message, names in why.items():
+        _out(f"Skipped: {first_few(names, SKIPPED_NAMED, 'step')}. {message}")
 
 
 def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
