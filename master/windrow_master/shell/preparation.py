@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from windrow.spec.effective.job import DEFAULT_ROWS_FILE, DataInput, EffectiveJob, EffectiveStep, OutputInput
-from windrow.spec.settings.schema import LITERAL_TYPES
 from windrow.storage.urls import is_remote, parse_url
 
 from windrow_master.datastores import Datastores, UnknownDatastore
@@ -50,7 +49,7 @@ def resolve(
     name."""
     inputs: dict[str, str] = {}
     for name, given in step.inputs.items():
-        if isinstance(given, OutputInput) and given.type in LITERAL_TYPES:
+        if isinstance(given, OutputInput) and given.is_value:
             inputs[name] = earlier[given.step].values[given.output]
         elif isinstance(given, OutputInput):
             inputs[name] = earlier[given.step].outputs[given.output]

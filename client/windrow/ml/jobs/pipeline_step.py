@@ -14,8 +14,7 @@ from windrow.ml.jobs.control_steps import ControlStep
 from windrow.ml.jobs.pipeline_job import PipelineJob
 from windrow.ml.jobs.ports import PipelineInput
 from windrow.ml.jobs.step import Step, begin_pipeline, end_pipeline
-from windrow.spec.job.components import is_flow, told_type
-from windrow.spec.job.control import control_type
+from windrow.spec.job.components import control_type, is_flow, told_type
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping

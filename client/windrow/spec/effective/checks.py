@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep, Iteration, LiteralInput, OutputInput, RunIf
 from windrow.spec.naming.expressions import references
 from windrow.spec.settings.fields import TIMEOUT_S_MAX
-from windrow.spec.settings.schema import LITERAL_TYPES
 
 STEPS_MAX = 1000
 """The most steps that a job may have."""
@@ -30,7 +29,7 @@ def mismatches(job: EffectiveJob) -> Iterator[str]:
                 yield f"{key}.inputs: there is no output {given.output} of a step {given.step}"
             elif (
                 isinstance(given, OutputInput)
-                and given.type in LITERAL_TYPES
+                and given.is_value
                 and steps[given.step].outputs[given.output].value is None
             ):
                 yield f"{key}.inputs: output {given.output} of step {given.step} is data, not a value"
@@ -79,7 +78,7 @@ def _input_data(step: EffectiveStep, key: str) -> Iterator[str]:
         yield f"{key}.input_data: names an input twice"
     for name in step.input_data:
         given = step.inputs.get(name)
-        if isinstance(given, LiteralInput | None) or given.type in LITERAL_TYPES:
+        if isinstance(given, LiteralInput | None) or (isinstance(given, OutputInput) and given.is_value):
             yield f"{key}.input_data: {name!r} names no data input"
         elif step.file_format is not None and given.type == "mltable":
             yield f"{key}.file_format: is for inputs of type uri_file and uri_folder"

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 from windrow.spec.naming.expressions import references, substitute
 from windrow.spec.naming.locations import is_elsewhere
 from windrow.spec.settings.pace import Rate
-from windrow.spec.settings.schema import LITERAL_TYPES
 
 FORMAT = 1
 DEFAULT_ROWS_FILE = "parallel_run_step.txt"
@@ -57,6 +56,14 @@ class OutputInput(NamedTuple):
     output: str
     type: str
     mode: str
+
+    @property
+    def is_value(self) -> bool:
+        """Whether the script gets a value, not data."""
+        # Where this is asked, the table of the job file's keys is loaded; in the planner it is not.
+        from windrow.spec.settings.schema import LITERAL_TYPES
+
+        return self.type in LITERAL_TYPES
 
 
 StepInput: TypeAlias = LiteralInput | DataInput | OutputInput
@@ -277,7 +284,7 @@ def values_needed(job: EffectiveJob) -> dict[tuple[str, str], bool]:
     needed: dict[tuple[str, str], bool] = {}
     for step in job.steps:
         for given in step.inputs.values():
-            if isinstance(given, OutputInput) and given.type in LITERAL_TYPES:
+            if isinstance(given, OutputInput) and given.is_value:
                 needed.setdefault((given.step, given.output), False)
         conditions: list[RunIf | Iteration] = [*step.run_if, *step.iterations]
         for condition in conditions:
@@ -291,7 +298,7 @@ def with_values(step: EffectiveStep, values: Mapping[str, str]) -> EffectiveStep
     name."""
     inputs = {
         name: LiteralInput(values[name])
-        if isinstance(given, OutputInput) and given.type in LITERAL_TYPES and name in values
+        if isinstance(given, OutputInput) and given.is_value and name in values
         else given
         for name, given in step.inputs.items()
     }

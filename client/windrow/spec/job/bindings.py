@@ -6,11 +6,10 @@ that vanished in a dump, though something is bound to them).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.spec.effective.job import LiteralInput, OutputInput, PipelineOutput, StepInput, StepOutput
 from windrow.spec.job.components import StepNodes
-from windrow.spec.job.control import Choice, Loop
 from windrow.spec.job.graph import Graph
 from windrow.spec.job.inputs import InputSpec, Resolved, read_input, resolve_input
 from windrow.spec.job.outputs import OutputSpec, make_output, read_output
@@ -20,7 +19,9 @@ from windrow.spec.reading.keys import check_name, unknown_name
 from windrow.spec.reading.nodes import Mapping, Node, Place, is_null, shown
 from windrow.spec.reading.problems import did_you_mean
 from windrow.spec.settings.fields import Field, parse_value
-from windrow.spec.settings.schema import LITERAL_TYPES
+
+if TYPE_CHECKING:
+    from windrow.spec.job.control import Choice, Loop
 
 LITERALS_ONLY = "a setting can refer to literal inputs only; data reaches the script by task.program_arguments"
 
@@ -255,7 +256,7 @@ class Bindings:
             raise AlreadyReported
         if resolved.value is None:
             raise ValueError(f"{written(reference)} has no value; give that input one, or remove this setting")
-        if isinstance(resolved.value, OutputInput) and resolved.value.type in LITERAL_TYPES:
+        if isinstance(resolved.value, OutputInput) and resolved.value.is_value:
             maker = self._graph.own_name(resolved.value.step)
             raise ValueError(
                 f"{written(reference)} is known only when step {maker} has ended; settings are fixed "

@@ -287,6 +287,12 @@ def _folded(node: Node | None) -> str:
     return node.text.strip().casefold() if isinstance(node, Scalar) else ""
 
 
+def control_type(node: Node) -> str:
+    """The type of a control node, `if_else` or `do_while`; "" for a step."""
+    written = _folded(node.entries.get("type")) if isinstance(node, Mapping) else ""
+    return written if written in ("if_else", "do_while") else ""
+
+
 def is_left_out(step: Node) -> bool:
     """Whether --set leaves a step of a nested pipeline out."""
     return is_null(step) and step.place.source.kind == "--set"

@@ -12,8 +12,6 @@ from windrow.spec.reading.keys import unknown_name
 
 def with_control(made: list[EffectiveStep], graph: Graph, bindings: Bindings, context: Context) -> list[EffectiveStep]:
     """The steps, each with what has to be true for it to run, and with the loops that it repeats. Notes errors."""
-    if not graph.choices and not graph.loops:
-        return made
     conditions: dict[str, list[RunIf]] = {}
     for choice in graph.choices:
         _choose(choice, conditions, graph, bindings, context)

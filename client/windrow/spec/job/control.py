@@ -17,8 +17,6 @@ from windrow.spec.reading.keys import as_mapping, check_keys, read_scalar
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, Sequence, is_null, shown
 from windrow.spec.settings.schema import DO_WHILE, DO_WHILE_LIMITS, IF_ELSE
 
-CONTROL_TYPES = ("if_else", "do_while")
-
 
 class Choice(NamedTuple):
     """An `if_else` node. `blocks`: by what its condition has to be, the nodes that it runs, with their places."""
@@ -48,13 +46,6 @@ class Loop(NamedTuple):
     condition_output: str
     most: int
     most_place: Node
-
-
-def control_type(node: Node) -> str:
-    """The type of a control node; "" for a step."""
-    written = node.entries.get("type") if isinstance(node, Mapping) else None
-    folded = written.text.strip().casefold() if isinstance(written, Scalar) else ""
-    return folded if folded in CONTROL_TYPES else ""
 
 
 def read_choice(name: str, home: str, node: Mapping, key: str, context: Context) -> Choice | None:

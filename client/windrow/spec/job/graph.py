@@ -8,22 +8,17 @@ its steps become steps of the job, under names that begin with its own.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windrow.spec.effective.checks import STEPS_MAX
-from windrow.spec.job.components import Components, StepNodes, is_left_out
-from windrow.spec.job.control import (
-    Choice,
-    Loop,
-    control_type,
-    iteration_name,
-    iteration_of,
-    ports_of,
-    read_choice,
-    read_loop,
-)
+from windrow.spec.job.components import Components, StepNodes, control_type, is_left_out
 from windrow.spec.naming.names import STEP_NAME_MAX
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_name, unknown_name
 from windrow.spec.reading.nodes import DEPTH_MAX, Mapping, Node, is_null
+
+if TYPE_CHECKING:
+    from windrow.spec.job.control import Choice, Loop
 
 SEPARATOR = "__"
 """Between the name of a pipeline and the name of a step in it."""
@@ -85,7 +80,11 @@ class Graph:
 
     def last_iteration(self, step: str) -> str:
         """The last iteration of a loop's body; any other step itself."""
-        return iteration_name(step, self.loops[step].most) if step in self.loops else step
+        if step not in self.loops:
+            return step
+        from windrow.spec.job.control import iteration_name
+
+        return iteration_name(step, self.loops[step].most)
 
     def around(self, step: str) -> list[str]:
         """The step and the pipelines that it is in, the outermost first."""
@@ -149,6 +148,9 @@ class _Reader:
             kind = control_type(node)
             if not kind or not isinstance(node, Mapping):
                 continue
+            # Few job files have control nodes.
+            from windrow.spec.job.control import read_choice, read_loop
+
             name_in_job = full_name(home, name)
             key = f"jobs.{name_in_job}"
             if home:
@@ -176,6 +178,8 @@ class _Reader:
         self, name: str, step: Mapping, loop: Loop, jobs: Mapping, home: str, around: tuple[Mapping, ...]
     ) -> None:
         """Reads the body of a loop once for each iteration."""
+        from windrow.spec.job.control import iteration_name, iteration_of, ports_of
+
         graph, body = self.graph, full_name(home, name)
         before = len(graph.nodes)
         self._step(name, iteration_of(step, loop, 1), jobs, home, around)

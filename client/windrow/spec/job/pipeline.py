@@ -18,7 +18,6 @@ from windrow.spec.effective.job import DataInput, EffectiveJob, EffectiveStep, O
 from windrow.spec.job.bindings import Bindings
 from windrow.spec.job.command import read_command
 from windrow.spec.job.components import StepNodes
-from windrow.spec.job.conditions import with_control
 from windrow.spec.job.division import (
     check_file_format,
     check_modes,
@@ -100,8 +99,13 @@ def read_pipeline(root: Node, job_file: str, context: Context) -> LoadedJob | No
     effective = [_step(name, nodes, bindings, context) for name, nodes in steps.items()]
     libraries = {step.name: _libraries(step, bindings, context) for step, _ in effective}
     code_folders = {step.name: folder for step, folder in effective}
-    controlled = with_control([step for step, _ in effective], graph, bindings, context)
-    made = order_steps(controlled, graph, bindings.waits)
+    made = [step for step, _ in effective]
+    if graph.choices or graph.loops:
+        # Few job files have control nodes.
+        from windrow.spec.job.conditions import with_control
+
+        made = with_control(made, graph, bindings, context)
+    made = order_steps(made, graph, bindings.waits)
     _check_cycle(made, steps, context)
     _check_places(made, steps, graph, context)
     if context.problems.errors:
