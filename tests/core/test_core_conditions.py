@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 from core_driver import CoreDriver
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
@@ -180,6 +180,7 @@ def test_a_value_that_is_not_known_pauses_the_job() -> None:
         driver.do(commands.FinishStep(driver.step().step_id, 1))
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=4, max_size=4), st.integers(0, 40))
 def test_however_often_the_master_dies_each_step_runs_or_is_skipped_as_the_conditions_say(
     values: list[bool], dies_at: int
