@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing costs 4 ms on the way to the first run()
 if TYPE_CHECKING:
-    from windrow.errors import JobFailed, UsageError, WindrowError
+    from windrow.errors import JobFailed, JobWarning, UsageError, WindrowError
     from windrow.sdk.asset import Asset
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job, JobState
@@ -27,6 +27,7 @@ __all__ = [
     "Job",
     "JobFailed",
     "JobState",
+    "JobWarning",
     "Node",
     "Run",
     "UsageError",
@@ -44,6 +45,7 @@ _LAZY = {
     "Job": "windrow.sdk.job",
     "JobFailed": "windrow.errors",
     "JobState": "windrow.sdk.job",
+    "JobWarning": "windrow.errors",
     "Node": "windrow.sdk.node",
     "Run": "windrow.sdk.run",
     "UsageError": "windrow.errors",

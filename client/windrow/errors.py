@@ -101,3 +101,11 @@ class JobFailed(WindrowError):
 
 class DeadlinePassed(WindrowError, TimeoutError):
     """A wait took longer than its timeout."""
+
+
+class JobWarning(UserWarning):
+    """What a job warns of: values of a table that became null, a setting that has no effect, …
+
+    Example:
+        warnings.simplefilter("error", windrow.JobWarning)
+    """

@@ -49,13 +49,14 @@ def test_a_job_of_a_hostile_script_is_shown_as_text() -> None:
         items=ItemCounts(8, 6, 2),
         failure_kinds=(kind, kind, kind, kind),
     )
-    job: Any = windrow.Job(bad, bad, windrow.JobState.FAILED, bad, (step,))
+    job: Any = windrow.Job(bad, bad, windrow.JobState.FAILED, bad, (step,), warnings=(bad, bad, bad, bad, bad))
     page = Page(job._repr_html_())
     assert {*page.tags} <= {"div", "b", "code", "ul", "li"}
     assert {name for name, _ in page.attributes} == {"class", "style", "role", "aria-label"}
     assert f"✗ Failed6 of 8 items ok, 2 failed · 4 of 4 mini-batches done{bad}" in page.text
     assert f"{bad}: 2 items in 1 mini-batch failed with {bad} ({bad})" in page.text
     assert "1 more kind of failures" in page.text
+    assert page.text.count(f"Warning: {bad}") == 3 and "2 more warnings" in page.text
     assert "windrow job report" in page.text
     styles = " ".join(value or "" for name, value in page.attributes if name == "style")
     assert "currentColor" in styles and "width:75.00%" in styles and "width:25.00%" in styles
@@ -90,6 +91,8 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
             nbformat.v4.new_code_cell("import windrow"),
             nbformat.v4.new_code_cell("windrow.run('job.yml')"),
             nbformat.v4.new_code_cell("windrow.map(len, ['a', 'bb'], progress=False)"),
+            nbformat.v4.new_code_cell("open('t.csv', 'w').write('v\\n' + '1\\n' * 2000 + 'oops\\n')\nprint(1)"),
+            nbformat.v4.new_code_cell("len(windrow.map(lambda row: row['v'], 't.csv'))"),
         ],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
@@ -106,6 +109,11 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
     assert (error.output_type, error.ename) == ("error", "JobFailed")
     [result] = outputs[2]
     assert result.data["text/plain"] == "[1, 2]"
+    card, told, result = outputs[4]
+    assert '"v", values that do not fit' in Page(card.data["text/html"]).text
+    assert "JobWarning: Job " in told.text and "line 2002: 'oops' is not of type int" in told.text
+    assert "len(windrow.map(lambda row: row['v'], 't.csv'))" in told.text
+    assert result.data["text/plain"] == "2001"
 
 
 def test_completion_shows_the_public_names_each_with_an_example() -> None:

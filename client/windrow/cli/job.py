@@ -254,7 +254,7 @@ def cancel(
     with open_client(master, state) as client:
         found = client.cancel(client.find(only_job(job)).job_id)
         if to_its_end and not found.state.ended:
-            found = client.wait(found.job_id, check=False, progress=False)
+            found = client.end_of(found.job_id)
     if output is OutputForm.JSON:
         print_json(found.to_dict())
     elif found.state in (JobState.CANCELLED, JobState.CANCELLING):

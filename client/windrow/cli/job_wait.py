@@ -95,7 +95,7 @@ def _watched(client: Client, job_ids: Collection[str]) -> queue.SimpleQueue[Job 
 
     def watch(job_id: str) -> None:
         try:
-            ends.put(client.wait(job_id, check=False, progress=False))
+            ends.put(client.end_of(job_id))
         except Exception as error:  # the main thread reports it, whatever it is
             ends.put(error)
 

@@ -170,7 +170,7 @@ class _Run:
                 if not any(
                     step.mini_batches.queued or step.state in ("waiting", "running") for step in self._job.steps
                 ):
-                    self._job = client.wait(self._job.job_id, timeout_s=LOOK_PATIENCE_S, check=False, progress=False)
+                    self._job = client.end_of(self._job.job_id, timeout_s=LOOK_PATIENCE_S)
                 if self._job.state.ended:
                     self._document = client.document(self._job.job_id)
         except WindrowError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow.errors import JobFailed as JobException
-from windrow.errors import RequestRefused, UsageError, WindrowError
+from windrow.errors import JobWarning, RequestRefused, UsageError, WindrowError
 from windrow.errors import UsageError as UserErrorException
 from windrow.ml.absent import standing_in
 from windrow.spec.reading.problems import JobFileError
@@ -28,10 +28,6 @@ ComponentException = ValidationException
 
 AssetException = ModelException = (RequestRefused, UsageError)
 """Data or a model cannot be registered, or does not exist."""
-
-
-class JobWarning(UserWarning):
-    """A setting of a job is accepted but has no effect, or not the one a reader may expect."""
 
 
 def job_file_error(context: Context) -> JobFileError:

@@ -10,13 +10,14 @@ Example:
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import shlex
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from windrow.sdk.asset import Asset, Registry
     from windrow.sdk.committed_rows import CommittedRows
+    from windrow.sdk.job_warnings import JobWarnings
     from windrow.sdk.metrics import Metric
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
@@ -136,6 +138,13 @@ class Client:
                 "end of its `with` block."
             )
         return self._connection
+
+    @cached_property
+    def warnings(self) -> JobWarnings:
+        """What `wait` has warned of."""
+        from windrow.sdk.job_warnings import JobWarnings
+
+        return JobWarnings()
 
     @property
     def address(self) -> str:
@@ -517,13 +526,20 @@ class Client:
                 if getattr(error, "code", lambda: None)() != grpc.StatusCode.DEADLINE_EXCEEDED:
                     patience.wait_or_raise(error)
 
+    def end_of(self, job_id: str | Job, *, timeout_s: float | None = None) -> Job:
+        """Wait until a job has ended or is paused, and return it: `wait` without anything that is shown or checked.
+        Raises NotFound, DeadlinePassed.
+        """
+        moments = collections.deque(self.progress(job_id, timeout_s=timeout_s), maxlen=1)
+        return moments[0] if moments else self.get(job_id)
+
     def wait(
         self, job_id: str | Job, *, timeout_s: float | None = None, check: bool = True, progress: bool = True
     ) -> Job:
         """Wait until a job has ended or is paused (its `message` says why), and return it.
 
         `check`: raise JobFailed if it failed or was cancelled. `progress`: show a bar on a terminal, or a card in a
-        notebook. Raises NotFound, DeadlinePassed.
+        notebook. What the job warns of are Python warnings (JobWarning), each once. Raises NotFound, DeadlinePassed.
         """
         job_id = id_of(job_id)
         from windrow.sdk.progress_bar import open_bar
@@ -538,6 +554,7 @@ class Client:
             bar.end()
         if job is None:
             job = self.get(job_id)
+        self.warnings.tell(job)
         if check:
             from windrow.sdk.ending import need_good_end
 

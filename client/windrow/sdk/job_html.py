@@ -11,6 +11,7 @@ from windrow.common.failure_kinds import FailedStep, cause_line
 from windrow.common.quantities import counted, duration
 
 KINDS_SHOWN = 3
+WARNINGS_SHOWN = 3
 MESSAGE_CHARACTERS_MAX = 300
 _SIGNS = {"completed": "✓", "completed_with_failures": "!", "failed": "✗", "cancelled": "✗", "paused": "‖"}
 _STRIPES = "repeating-linear-gradient(135deg,currentColor 0 2px,transparent 2px 5px)"
@@ -72,6 +73,8 @@ class ShownJob(Protocol):
     @property
     def end_time(self) -> datetime | None: ...
     @property
+    def warnings(self) -> Sequence[str]: ...
+    @property
     def steps(self) -> Sequence[ShownStep]: ...
     @property
     def items(self) -> ShownItems: ...
@@ -108,7 +111,7 @@ def progress_of(job: ShownJob) -> Progress:
 
 
 def job_html(job: ShownJob, options: str = "", now: str = "") -> str:
-    """The state of a job, a bar, counts, what failed, and the command that shows the report.
+    """The state of a job, a bar, counts, what failed, warnings, and the command that shows the report.
 
     `options`: what commands about the job need, such as ` --state folder`. `now`: what happens at the moment.
     """
@@ -123,7 +126,7 @@ def job_html(job: ShownJob, options: str = "", now: str = "") -> str:
         lines.append(f"<div>{escape(now)}</div>")
     if job.message:
         lines.append(f"<div>{escape(job.message)}</div>")
-    lines += _failures(job)
+    lines += _failures(job) + _warnings(job)
     report = f"windrow job report {job.job_id}{options} --open"
     lines.append(f"<div style='opacity:.75'>Report: <code>{escape(report)}</code></div>")
     return f"<div class='windrow-job' style='color:inherit;line-height:1.5'>{''.join(lines)}</div>"
@@ -161,4 +164,15 @@ def _failures(job: ShownJob) -> list[str]:
         shown.append(f"<li>{escape(cause_line(step, kind) + told)}</li>")
     if len(kinds) > KINDS_SHOWN:
         shown.append(f"<li>{escape(counted(len(kinds) - KINDS_SHOWN, 'more kind'))} of failures</li>")
-    return [f"<ul style='margin:0'>{''.join(shown)}</ul>"] if shown else []
+    return _list(shown)
+
+
+def _warnings(job: ShownJob) -> list[str]:
+    shown = [f"<li>Warning: {escape(text[:MESSAGE_CHARACTERS_MAX])}</li>" for text in job.warnings[:WARNINGS_SHOWN]]
+    if len(job.warnings) > WARNINGS_SHOWN:
+        shown.append(f"<li>{escape(counted(len(job.warnings) - WARNINGS_SHOWN, 'more warning'))}</li>")
+    return _list(shown)
+
+
+def _list(entries: list[str]) -> list[str]:
+    return [f"<ul style='margin:0'>{''.join(entries)}</ul>"] if entries else []

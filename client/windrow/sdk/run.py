@@ -16,6 +16,7 @@ from windrow.sdk.arguments import check_callable, check_choice, check_mapping, c
 from windrow.sdk.code_change import CHOICES
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job, id_of
+from windrow.sdk.job_warnings import JobWarnings
 from windrow.sdk.private_master import give_way
 from windrow.sdk.progress_bar import ProgressBar, open_bar
 from windrow.sdk.python_words import python_words
@@ -108,8 +109,9 @@ def run(
     `python`); by default $WINDROW_ENVIRONMENTS, else "build". `slots`: number of workers. `datastores`: by name, a
     folder or an address in storage. `since`, `code_change`: as of `Client.submit`; "ask" refuses a run whose code
     has changed. `on_progress`: called at each change. `check`: raise JobFailed if the job fails or is cancelled; if
-    False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a card in a notebook. Raises
-    windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError, MasterFailed.
+    False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a card in a notebook. What the job warns of are
+    Python warnings (JobWarning), each once. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError,
+    UsageError, MasterFailed.
 
     Example:
         run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
@@ -129,6 +131,7 @@ def run(
     since_id = id_of(since)
     state = state_folder.default() if state is None else state
     bar = open_bar(progress, state_option(state))
+    warnings = JobWarnings()
     choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since_id, code_change=code_change)
     with interrupts.held() as held:
         # The two processes import what they need while the job file is read here.
@@ -144,7 +147,9 @@ def run(
         try:
             try:
                 held.release()
-                ended = _follow(session, _loaded(session, path, sets), choose, on_progress, bar)
+                loaded = _loaded(session, path, sets)
+                warnings.tell_file(loaded.warnings)
+                ended = _follow(session, loaded, choose, on_progress, bar)
             finally:
                 held.hold()
         finally:
@@ -153,6 +158,8 @@ def run(
                 bar.end()
             finally:
                 session.close(hurry=lambda: held.hurried)
+    warnings.skip(ended.job.job_id, loaded.warnings)
+    warnings.tell(ended.job)
     if check and not ended.succeeded:
         need_good_end(ended.job, state_option(state))
     return ended

@@ -112,7 +112,7 @@ def _choose(
     if restart:
         for job in going:
             client.cancel(job.job_id)
-            client.wait(job.job_id, timeout_s=CANCEL_TIMEOUT_S, check=False, progress=False)
+            client.end_of(job.job_id, timeout_s=CANCEL_TIMEOUT_S)
     else:
         equal = [job for job in going if job.run_digest in digests]
         if equal or (going and keep_rows):

@@ -106,7 +106,9 @@ class JobOperations:
             from windrow.embedded.job_interpreter import check_job_interpreter
 
             check_job_interpreter(session.interpreter, loaded, builds=session.builds_environments)
-        return client.submit(loaded)
+        submitted = client.submit(loaded)
+        client.warnings.skip(submitted.job_id, loaded.warnings)
+        return submitted
 
     def get(self, name: str) -> SubmittedJob:
         """Return a job as it is now. Raises windrow.errors.NotFound."""
@@ -127,8 +129,9 @@ class JobOperations:
             yield SubmittedJob(job, self._connection)
 
     def stream(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Follow a job to its end, with a line for each change. Raises JobFailed if it does not end well, and
-        DeadlinePassed."""
+        """Follow a job to its end, with a line for each change. What it warns of are Python warnings (JobWarning).
+        Raises JobFailed if it does not end well, and DeadlinePassed.
+        """
         client = self._connection.client()
         print(f"RunId: {name}")
         if waits := client.why_no_work(name):
@@ -150,6 +153,7 @@ class JobOperations:
         for path in shown_places(client.document(name), name) if job.state.succeeded else ():
             print(f"{path} is filled by: windrow job download {name}")
         sys.stdout.flush()
+        client.warnings.tell(job)
         if not job.state.succeeded:
             raise job_failed(job, self._connection.place_options())
 
@@ -216,9 +220,7 @@ class Cancelling:
 
     def result(self, timeout: float | None = None) -> SubmittedJob:
         """Wait for the job to end, and return it. Raises DeadlinePassed after `timeout` seconds."""
-        return SubmittedJob(
-            self._connection.client().wait(self._name, timeout_s=timeout, check=False, progress=False), self._connection
-        )
+        return SubmittedJob(self._connection.client().end_of(self._name, timeout_s=timeout), self._connection)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait as `result` does."""
