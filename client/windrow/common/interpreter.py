@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from windrow.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
 
 
 OLDEST = (3, 8)
 PROBE_S = 30.0
 """An interpreter that takes longer to answer (on a slow disk) is left to the agent, which will report problems."""
+CHECK_S = 0.05
 PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "interpreter_probe.py")
 
 
@@ -36,45 +39,78 @@ def find_interpreter(configured: str | None, environment: Mapping[str, str], own
     return own
 
 
-def check_interpreter(python: str) -> None:
-    """Start the interpreter, and check that it is a Python that is new enough. Raises NoInterpreter."""
+def check_interpreter(python: str, check: Callable[[], None] = lambda: None) -> None:
+    """Start the interpreter, and check that it is a Python that is new enough. `check`: as of `missing_libraries`.
+    Raises NoInterpreter.
+    """
     if python != sys.executable:
-        missing_libraries(python)
+        missing_libraries(python, check=check)
 
 
 def missing_libraries(
-    python: str, libraries: Sequence[str] = (), *, folder: str = "", variables: Mapping[str, str] | None = None
+    python: str,
+    libraries: Sequence[str] = (),
+    *,
+    folder: str = "",
+    variables: Mapping[str, str] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Return the libraries that an interpreter lacks, with a step's code folder and environment variables; none if it
-    does not answer in time. Raises NoInterpreter if it cannot run scripts.
+    does not answer in time. `check`: called while it runs; it may raise. Raises NoInterpreter if it cannot run scripts.
     """
     import subprocess
 
+    command = [python, PROBE, folder, *libraries]
+    environment = {**os.environ, **variables} if variables is not None else None
     try:
-        done = subprocess.run(
-            [python, PROBE, folder, *libraries],
+        process = subprocess.Popen(
+            command,
             cwd=folder or None,
-            env={**os.environ, **variables} if variables is not None else None,
+            env=environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-    except subprocess.TimeoutExpired:
-        return []
     except OSError as error:
         raise NoInterpreter(f"{python!r} cannot be executed: {error.strerror}. {_OTHER}") from error
-    words = done.stdout.decode(errors="replace").split()
+    with process:
+        try:
+            said = _said(process, check)
+        except BaseException:
+            # Ended and reaped here: after an interrupt, `subprocess` would leave it behind.
+            process.kill()
+            process.wait()
+            raise
+    if said is None:
+        return []
+    stdout, stderr = said
+    words = stdout.decode(errors="replace").split()
     # A `sitecustomize` may print as well: ours is the last line.
     begin = max((index for index, word in enumerate(words) if word == "windrow:"), default=None)
-    if done.returncode != 0 or begin is None:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        why = f": {said[-1]}" if said else ""
+    if process.returncode != 0 or begin is None:
+        lines = (stderr or stdout).decode(errors="replace").strip().splitlines()
+        why = f": {lines[-1]}" if lines else ""
         raise NoInterpreter(
-            f"{python!r} does not run as a Python interpreter (exit code {done.returncode}){why}. {_OTHER}"
+            f"{python!r} does not run as a Python interpreter (exit code {process.returncode}){why}. {_OTHER}"
         )
     _check_version(python, words[begin + 1])
     return words[begin + 2 :]
+
+
+def _said(process: subprocess.Popen[bytes], check: Callable[[], None]) -> tuple[bytes, bytes] | None:
+    """What a probe has written, once it has ended; None if that takes too long: it is ended then."""
+    import subprocess
+
+    deadline = time.monotonic() + PROBE_S
+    while time.monotonic() < deadline:
+        check()
+        try:
+            return process.communicate(timeout=CHECK_S)
+        except subprocess.TimeoutExpired:
+            pass
+    process.kill()
+    process.wait()
+    return None
 
 
 def _check_version(python: str, version: str) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from windrow.common.interpreter import NoInterpreter, check_interpreter, missing_libraries
+from windrow.embedded import interrupts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ def check_job_interpreter(python: str, loaded: LoadedJob, *, builds: bool = Fals
     steps = [step for step in loaded.job.steps if loaded.libraries.get(step.name)]
     steps = [step for step in steps if not builds or step.environment is None]
     for step in steps:
-        missing = missing_libraries(
-            python,
-            loaded.libraries[step.name],
-            folder=loaded.code_folders[step.name],
-            variables=step.environment_variables,
-        )
+        # An interrupt between its start and its end would leave the probe behind.
+        with interrupts.held() as held:
+            missing = missing_libraries(
+                python,
+                loaded.libraries[step.name],
+                folder=loaded.code_folders[step.name],
+                variables=step.environment_variables,
+                check=held.check,
+            )
         if missing:
             import shlex
 
@@ -36,7 +40,8 @@ def check_job_interpreter(python: str, loaded: LoadedJob, *, builds: bool = Fals
                 "(--python PATH)"
             )
     if not steps:
-        check_interpreter(python)
+        with interrupts.held() as held:
+            check_interpreter(python, held.check)
 
 
 def _what_for(step: EffectiveStep, missing: Sequence[str]) -> str:
