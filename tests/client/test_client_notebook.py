@@ -13,6 +13,16 @@ from client_workspace import DEADLINE_S, Workspace
 from windrow.common.failure_kinds import FailureKind
 from windrow.sdk.job import ItemCounts, MiniBatchCounts, Step
 
+INTERRUPTED = """\
+import os, signal, time
+def slow(x):
+    time.sleep(0.1)
+def interrupt(job):
+    if job.mini_batches.leased:
+        os.kill(os.getpid(), signal.SIGINT)
+windrow.map(slow, range(600), workers=1, mini_batch_size=1, on_progress=interrupt)
+"""
+
 
 class Page(HTMLParser):
     """The tags, attributes and text of a piece of HTML; fails if tags do not close."""
@@ -93,6 +103,7 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
             nbformat.v4.new_code_cell("windrow.map(len, ['a', 'bb'], progress=False)"),
             nbformat.v4.new_code_cell("open('t.csv', 'w').write('v\\n' + '1\\n' * 2000 + 'oops\\n')\nprint(1)"),
             nbformat.v4.new_code_cell("len(windrow.map(lambda row: row['v'], 't.csv'))"),
+            nbformat.v4.new_code_cell(INTERRUPTED),
         ],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
     )
@@ -114,6 +125,11 @@ def test_a_notebook_shows_one_card_that_grows(workspace: Workspace, monkeypatch:
     assert "JobWarning: Job " in told.text and "line 2002: 'oops' is not of type int" in told.text
     assert "len(windrow.map(lambda row: row['v'], 't.csv'))" in told.text
     assert result.data["text/plain"] == "2001"
+    card, error = outputs[5]
+    kept = "What is done is kept in"
+    text = Page(card.data["text/html"]).text
+    assert text.startswith("slow ‖ Interrupted") and " of 600 items ok" in text and kept in text
+    assert error.ename == "KeyboardInterrupt" and kept in error.evalue
 
 
 def test_completion_shows_the_public_names_each_with_an_example() -> None:

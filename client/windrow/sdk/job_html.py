@@ -110,15 +110,16 @@ def progress_of(job: ShownJob) -> Progress:
     return Progress(unit, batches.total, batches.succeeded, batches.failed)
 
 
-def job_html(job: ShownJob, options: str = "", now: str = "") -> str:
+def job_html(job: ShownJob, options: str = "", now: str = "", label: str = "") -> str:
     """The state of a job, a bar, counts, what failed, warnings, and the command that shows the report.
 
     `options`: what commands about the job need, such as ` --state folder`. `now`: what happens at the moment.
+    `label`: shown in place of the job's state, such as `Interrupted`.
     """
     progress = progress_of(job)
     lines = [
         f"<div><b>{escape(job.display_name or job.job_id)}</b> "
-        f"{_SIGNS.get(job.state.value, '…')} {escape(job.state.label)}</div>",
+        f"{'‖' if label else _SIGNS.get(job.state.value, '…')} {escape(label or job.state.label)}</div>",
         _bar(progress),
         f"<div>{escape(_counts(job, progress))}</div>",
     ]

@@ -37,6 +37,14 @@ class ProgressBar(Protocol):
     def show(self, job: Job) -> None:
         """Take in the current state of the job."""
 
+    def stopping(self, words: str) -> None:
+        """Say what happens after an interrupt, before it is raised."""
+
+    def interrupted(self, label: str, words: str) -> None:
+        """Show how an interrupted run was left: its state, unless `label` is empty, and what to do. On a terminal, the
+        interrupt itself says it.
+        """
+
     def end(self) -> None:
         """Leave screen or cell in order. May be called again."""
 
@@ -65,6 +73,12 @@ class _Nothing:
         pass
 
     def show(self, job: Job) -> None:
+        pass
+
+    def stopping(self, words: str) -> None:
+        pass
+
+    def interrupted(self, label: str, words: str) -> None:
         pass
 
     def end(self) -> None:
@@ -145,20 +159,20 @@ class _Watched:
 class _Shown:
     """What a cell holds: HTML, and one line where a viewer shows none."""
 
-    def __init__(self, job: Job, options: str, now: str) -> None:
-        """`now`: what happens at the moment."""
-        self._job, self._options, self._now = job, options, now
+    def __init__(self, job: Job, options: str, now: str, label: str = "") -> None:
+        """`now`: what happens at the moment. `label`: as of `job_html`."""
+        self._job, self._options, self._now, self._label = job, options, now, label
 
     def __repr__(self) -> str:
         from windrow.sdk.job_html import progress_of
 
         now = f"; {self._now}" if self._now else ""
-        return f"{self._job.job_id} {self._job.state.label}: {progress_of(self._job).words}{now}"
+        return f"{self._job.job_id} {self._label or self._job.state.label}: {progress_of(self._job).words}{now}"
 
     def _repr_html_(self) -> str:
         from windrow.sdk.job_html import job_html
 
-        return job_html(self._job, self._options, self._now)
+        return job_html(self._job, self._options, self._now, self._label)
 
 
 class _Card(_Watched):
@@ -173,17 +187,25 @@ class _Card(_Watched):
         if self._handle is None or time.monotonic() - self._drawn_s >= INTERVAL_S:
             self._draw()
 
+    def stopping(self, words: str) -> None:
+        self.interrupted("", words)
+
+    def interrupted(self, label: str, words: str) -> None:
+        self._stop_asking()
+        if self._job is not None and not self._job.state.ended:
+            self._draw(label, words)
+
     def end(self) -> None:
         self._stop_asking()
         if self._job is not self._drawn:
             self._draw()
 
-    def _draw(self) -> None:
+    def _draw(self, label: str = "", words: str = "") -> None:
         job = self._job
         if job is None:
             return
         self._drawn, self._drawn_s = job, time.monotonic()
-        shown = _Shown(job, self._options, self._now(job))
+        shown = _Shown(job, self._options, words or self._now(job), label)
         if self._handle is None:
             from importlib import import_module
 
@@ -225,6 +247,13 @@ class _TerminalBar(_Watched):
             description=f"{job.display_name or job.job_id} {job.state.label}",
             words=", ".join(filter(None, (counts, self._now(job)))),
         )
+
+    def stopping(self, words: str) -> None:
+        self.end()
+        print(words, file=sys.stderr, flush=True)
+
+    def interrupted(self, label: str, words: str) -> None:
+        pass
 
     def end(self) -> None:
         self._stop_asking()

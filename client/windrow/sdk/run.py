@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.common.quantities import counted
 from windrow.embedded import interrupts, state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
@@ -110,8 +111,8 @@ def run(
     folder or an address in storage. `since`, `code_change`: as of `Client.submit`; "ask" refuses a run whose code
     has changed. `on_progress`: called at each change. `check`: raise JobFailed if the job fails or is cancelled; if
     False, see `Run.succeeded`. `progress`: show a bar on a terminal, or a card in a notebook. What the job warns of are
-    Python warnings (JobWarning), each once. Raises windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError,
-    UsageError, MasterFailed.
+    Python warnings (JobWarning), each once. After an interrupt, KeyboardInterrupt says what is kept. Raises
+    windrow.spec.JobFileError, JobFailed, RunChanged, StateFolderError, UsageError, MasterFailed.
 
     Example:
         run = windrow.run("job.yml", sets=["jobs.score.mini_batch_size=50"])
@@ -133,36 +134,93 @@ def run(
     bar = open_bar(progress, state_option(state))
     warnings = JobWarnings()
     choose = partial(begin, restart=restart, keep_rows=keep_rows, since=since_id, code_change=code_change)
-    with interrupts.held() as held:
-        # The two processes import what they need while the job file is read here.
-        session = open_session(
-            os.fspath(state),
-            with_agent=True,
-            python=os.fspath(python) if python else None,
-            environments=environments,
-            slots=slots,
-            datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
-            make_room=give_way,
-        )
-        try:
+    seen = _Seen(state)
+    try:
+        with interrupts.held() as held:
+            # The two processes import what they need while the job file is read here.
+            session = open_session(
+                os.fspath(state),
+                with_agent=True,
+                python=os.fspath(python) if python else None,
+                environments=environments,
+                slots=slots,
+                datastores=[f"{name}={os.fspath(place)}" for name, place in datastores.items()],
+                make_room=give_way,
+            )
             try:
-                held.release()
-                loaded = _loaded(session, path, sets)
-                warnings.tell_file(loaded.warnings)
-                ended = _follow(session, loaded, choose, on_progress, bar)
-            finally:
-                held.hold()
-        finally:
-            # Also if the first interrupt came just before `hold`: later ones wait.
-            try:
-                bar.end()
-            finally:
+                try:
+                    held.release()
+                    loaded = _loaded(session, path, sets)
+                    warnings.tell_file(loaded.warnings)
+                    ended = _follow(session, loaded, choose, on_progress, bar, seen)
+                finally:
+                    held.hold()
+            except KeyboardInterrupt:
+                # The first interrupt. All others wait from here on, as they do if it came just before `hold`.
+                seen.other_pid = session.owner_pid if session.attached else 0
+                bar.stopping(seen.stopping)
                 session.close(hurry=lambda: held.hurried)
+                bar.interrupted(seen.label, seen.kept)
+                raise
+            finally:
+                try:
+                    bar.end()
+                finally:
+                    session.close(hurry=lambda: held.hurried)
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:
+            raise  # by a program that says itself why
+        # Of this class itself: a program that it ends is ended by the signal, as shells expect.
+        raise KeyboardInterrupt(f"{seen.what} {seen.kept}") from None
     warnings.skip(ended.job.job_id, loaded.warnings)
     warnings.tell(ended.job)
     if check and not ended.succeeded:
         need_good_end(ended.job, state_option(state))
     return ended
+
+
+class _Seen:
+    """What is known of a run when it is interrupted, and the words for it."""
+
+    def __init__(self, state: str | os.PathLike[str]) -> None:
+        """`state`: the state folder."""
+        self._state = state
+        self.job: Job | None = None
+        self.other_pid = 0
+        """The process that runs it, if it is not this session."""
+
+    @property
+    def label(self) -> str:
+        """The state that a card shows; empty if that of the job is still right."""
+        return "" if self.other_pid else "Interrupted"
+
+    @property
+    def what(self) -> str:
+        """What was interrupted, and how far it was."""
+        if self.job is None:
+            return "The run was interrupted before its job began."
+        items = self.job.items
+        done = f" with {items.done:,} of {counted(items.total, 'item')} done" if items.total else ""
+        return f"The run {self.job.job_id} was interrupted{done}."
+
+    @property
+    def stopping(self) -> str:
+        """What happens until it is interrupted."""
+        if self.other_pid:
+            return self.kept
+        return "Stopping when the running mini-batches are finished. A second interrupt ends them at once."
+
+    @property
+    def kept(self) -> str:
+        """What is left, and how to go on."""
+        if self.other_pid and self.job is not None:
+            return f"It continues in process {self.other_pid}; the same call follows it again."
+        if self.job is None:
+            return "The same call begins it."
+        if self.job.state.ended:
+            show = f"windrow job show {self.job.job_id}{state_option(self._state)}"
+            return f"The job had ended by then, and is {self.job.state.label}. To see it: {show}"
+        return f"What is done is kept in {Path(self._state).absolute()}; the same call continues the run."
 
 
 def _loaded(session: Session, path: str | os.PathLike[str], sets: Sequence[str]) -> LoadedJob:
@@ -185,16 +243,18 @@ def _follow(
     choose: Callable[[Client, LoadedJob, str], Begun],
     on_progress: Callable[[Job], None],
     bar: ProgressBar,
+    seen: _Seen,
 ) -> Run:
-    seq, job_id = 0, ""
+    seq = 0
     while True:
         client = connect(session)
         try:
-            if not job_id:
-                job_id = choose(client, loaded, session.folder).job.job_id
+            if seen.job is None:
+                seen.job = choose(client, loaded, session.folder).job
+            job_id = seen.job.job_id
             bar.begin(client, job_id, is_new=True)
             for job in client.progress(job_id, after_seq=seq):
-                seq = job.seq
+                seq, seen.job = job.seq, job
                 bar.show(job)
                 on_progress(job)
             job = client.get(job_id)
