@@ -290,6 +290,9 @@ def test_a_dry_run_against_a_master_submits_nothing(fleet: Fleet, job_id: str) -
     assert step["division"]["mini_batches"] == len(CONTENTS)
     # The master sees this folder: the data stays where it is.
     assert step["inputs"]["data"]["place"] == str(fleet.workspace.folder / "data")
+    for more in ((), ("--dry-run",)):
+        done = command(fleet, "job", "create", "job.yml", "--code-change", "mix", *more)
+        assert done.returncode == 2 and "--code-change mix: no job is named" in done.stderr
     done = command(fleet, "job", "create", "job.yml", "--dry-run", "--since", job_id, "--format", "json")
     document = json.loads(done.stdout)
     (step,) = document["steps"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from embedded_run import EmbeddedRun, check_counts, wait_until
 from opened_store import open_store
+from windrow import Client
 from windrow import run as windrow_run
 from windrow.errors import RequestRefused, UsageError
 from windrow.spec import EffectiveJob
@@ -341,7 +342,14 @@ def test_options_without_an_earlier_job_are_told(run: SinceRun) -> None:
     for more in ((), ("--dry-run",)):
         code, text = run.run("--code-change", "mix", *more)
         assert code == 2 and "--code-change mix: no job is named whose results are taken over. Add --since last" in text
-    assert run.take_ran() == {}
+    said = (
+        r'code_change="mix": no job is named whose results are taken over. Add since="last" \(or since=JOB\), or leave'
+    )
+    with pytest.raises(UsageError, match=said):
+        windrow_run(run.folder / "job.yml", state=run.state, code_change="mix")
+    with Client(state=run.state, new=True) as client, pytest.raises(UsageError, match=said):
+        client.submit(run.folder / "job.yml", code_change="mix")
+    assert run.take_ran() == {} and run.job_ids() == []
     none = "--since last: no job of this job file has ended with a result yet"
     code, text = run.run("--since", "last")
     assert code == 0 and none in text, text

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from windrow.errors import UsageError
-from windrow.sdk.code_change import ASK
-
-if TYPE_CHECKING:
-    from windrow.spec import LoadedJob
 
 ANSWERS = {"r": "rerun", "m": "mix", "": "ask"}
-
-
-def refuse_without_earlier_job(loaded: LoadedJob, code_change: str, since: str) -> None:
-    """Raises UsageError if `--code-change` has no job to be about."""
-    if code_change != ASK and not since and not any(step.resume_from for step in loaded.job.steps):
-        raise UsageError(
-            f"--code-change {code_change}: no job is named whose results are taken over. Add --since last (or --since "
-            "JOB), or leave --code-change out."
-        )
 
 
 def asker(*, quiet: bool, begin: Callable[[], None] | None = None) -> Callable[[str], str]:

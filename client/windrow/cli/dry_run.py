@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes, one_line
-from windrow.cli.code_change import refuse_without_earlier_job
 from windrow.cli.display.plan import print_plan
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
@@ -25,6 +24,7 @@ from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded import state_folder
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.sdk.client import Client
+from windrow.sdk.code_change import refuse_without_earlier_job
 from windrow.sdk.earlier_jobs import taking_over
 from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
@@ -91,11 +91,20 @@ def _dry_run(options: RunOptions) -> int:
 
 
 def dry_create(
-    client: Client, file: str, *, sets: Sequence[str], name: str | None, priority: int, since: str, as_json: bool
+    client: Client,
+    file: str,
+    *,
+    sets: Sequence[str],
+    name: str | None,
+    priority: int,
+    since: str,
+    code_change: str,
+    as_json: bool,
 ) -> int:
     """The plan of what `windrow job create` with the same options would submit. Returns the exit code."""
     master = client.master()
     loaded = _checked(client.load_job(file, sets), find_interpreter(None, os.environ), packages=False)
+    refuse_without_earlier_job(loaded, code_change, since)
     uploaded: set[tuple[str, str]] = set()
     kept: dict[tuple[str, str], str | None] = {}
     if not master.embedded:

@@ -42,6 +42,7 @@ from windrow.cli.retry import retry
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
 from windrow.cli.validate import validate
 from windrow.errors import UsageError
+from windrow.sdk.code_change import refuse_without_earlier_job
 from windrow.sdk.job import Job, JobState
 from windrow.sdk.job_names import only_job, with_step
 from windrow.transfer.fetch_places import shown_places
@@ -98,12 +99,20 @@ def create(
 
             as_json = output is OutputForm.JSON
             return dry_create(
-                client, str(file), sets=sets or (), name=name, priority=priority, since=since, as_json=as_json
+                client,
+                str(file),
+                sets=sets or (),
+                name=name,
+                priority=priority,
+                since=since,
+                code_change=code_change.value,
+                as_json=as_json,
             )
         with UploadDisplay(quiet=output is OutputForm.JSON) as display:
+            loaded = client.load_job(file, sets or ())
+            refuse_without_earlier_job(loaded, code_change.value, since)
             job = client.submit(
-                file,
-                sets=sets or (),
+                loaded,
                 name=name,
                 priority=priority,
                 since=since,

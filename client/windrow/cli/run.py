@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
-from windrow.cli.code_change import asker, refuse_without_earlier_job
+from windrow.cli.code_change import asker
 from windrow.cli.interrupts import Interrupts
 from windrow.cli.messages import YELLOW, coloured, is_colourful, leave_closed_terminal, report, say
 from windrow.cli.run_options import RunOptions
@@ -198,6 +198,8 @@ class _Run:
             )
         finally:
             assets.close()
+        from windrow.sdk.code_change import refuse_without_earlier_job
+
         refuse_without_earlier_job(loaded, self._options.code_change, self._options.since)
         if self._options.exact_row_index:
             loaded = loaded.with_exact_row_index()

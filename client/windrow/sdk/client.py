@@ -269,12 +269,18 @@ class Client:
         `since`: an earlier job (`last`: the newest of this file) whose results are taken over for unchanged items.
         `code_change`: what happens if its code or settings were others: "rerun" all, "mix" its results with new ones,
         or "ask" `on_code_change`, which is told what has changed and returns one of these; "ask" again is a refusal.
+        Only with `since`, or a job file with `resume_from`.
         Raises windrow.spec.JobFileError with all problems of the file, RequestRefused for what the master refuses.
         """
         from windrow.sdk.arguments import check_choice
-        from windrow.sdk.code_change import CHOICES, submit_as_chosen
+        from windrow.sdk.code_change import CHOICES, refuse_without_earlier_job, submit_as_chosen
+        from windrow.sdk.python_words import python_words
 
         check_choice("code_change", code_change, CHOICES)
+        if isinstance(job, (str, os.PathLike)):
+            job, sets = self.load_job(job, sets), ()
+        with python_words():
+            refuse_without_earlier_job(job, code_change, id_of(since))
         effective = self._prepared(job, sets, name, priority, weight, on_upload)
         if since:
             from windrow.sdk.earlier_jobs import taking_over

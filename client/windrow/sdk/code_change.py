@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from windrow.errors import RequestRefused
+from windrow.errors import RequestRefused, UsageError
 from windrow.rpc.errors import CODE_CHANGED
 from windrow.sdk.job import Job
 
 if TYPE_CHECKING:
-    from windrow.spec import EffectiveJob
+    from windrow.spec import EffectiveJob, LoadedJob
 
 ASK, RERUN, MIX = "ask", "rerun", "mix"
 CHOICES = (ASK, RERUN, MIX)
@@ -42,6 +42,15 @@ def submit_as_chosen(
         if chosen == ASK:
             raise
     return submit(allowing(job, MIX) if chosen == MIX else without_results(job))
+
+
+def refuse_without_earlier_job(loaded: LoadedJob, choice: str, since: str) -> None:
+    """Raises UsageError, in the words of the command line, if a choice has no earlier job to be about."""
+    if choice != ASK and not since and not any(step.resume_from for step in loaded.job.steps):
+        raise UsageError(
+            f"--code-change {choice}: no job is named whose results are taken over. Add --since last (or --since "
+            "JOB), or leave --code-change out."
+        )
 
 
 def without_results(job: EffectiveJob) -> EffectiveJob:

@@ -14,7 +14,7 @@ from windrow.embedded import interrupts, state_folder, unreported_run
 from windrow.embedded.job_interpreter import check_job_interpreter
 from windrow.embedded.session import OwnerGone, Session, open_session
 from windrow.sdk.arguments import check_callable, check_choice, check_mapping, check_path, check_texts, whole
-from windrow.sdk.code_change import CHOICES
+from windrow.sdk.code_change import CHOICES, refuse_without_earlier_job
 from windrow.sdk.ending import need_good_end, state_option
 from windrow.sdk.job import Job, id_of
 from windrow.sdk.job_warnings import JobWarnings
@@ -151,6 +151,7 @@ def run(
                 try:
                     held.release()
                     loaded = _loaded(session, path, sets)
+                    refuse_without_earlier_job(loaded, code_change, since_id)
                     warnings.tell_file(loaded.warnings)
                     ended = _follow(session, loaded, choose, on_progress, bar, seen)
                 finally:
