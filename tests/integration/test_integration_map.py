@@ -360,3 +360,54 @@ def test_the_same_call_continues_after_a_kill(folder: Path) -> None:
 )
 def test_what_cannot_be_sent_is_said(folder: Path, program: str, expected: str) -> None:
     assert expected in python(folder, f"import windrow\n{program}", fails=True)
+
+
+def test_calls_of_two_threads_and_a_callback_that_raises(folder: Path) -> None:
+    """Calls that cannot be told apart at once are an error; others are right. An error of a callback ends its call."""
+    said = python(
+        folder,
+        """
+        import os, signal, threading, time, windrow
+        from concurrent.futures import ThreadPoolExecutor
+        from windrow.embedded import state_folder
+
+        begun, go = threading.Event(), os.path.abspath("go")
+
+        def call(function, **more):
+            return windrow.map(function, range(6), workers=2, mini_batch_size=1, progress=False, **more)
+
+        def double(x):
+            return 2 * x
+
+        def tell(job):
+            if job.mini_batches.leased:
+                begun.set()
+
+        def fail(job):
+            if job.mini_batches.leased:
+                raise KeyError("mine")
+
+        handler = signal.getsignal(signal.SIGINT)
+        waiting = lambda x: ([time.sleep(0.01) for _ in iter(lambda: os.path.exists(go), True)], x)[1]
+        try:
+            call(waiting, on_progress=fail, state="other")
+        except KeyError as error:
+            print(error)
+        children = open(f"/proc/self/task/{threading.get_native_id()}/children").read()
+        print([children, signal.getsignal(signal.SIGINT) is handler, state_folder.is_owned(os.path.abspath("other"))])
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(call, waiting, on_progress=tell)
+            begun.wait(60)
+            second = pool.submit(call, lambda x: -x)
+            print(second.exception(60))
+            third = pool.submit(call, double)
+            open(go, "w").close()
+            print(first.result(), third.result())
+        print(call(waiting, state="other"))
+        """,
+    )
+    raised, left, refused, *found = said.splitlines()
+    assert (raised, left) == ("'mine'", "['', True, False]")
+    assert refused.startswith("Another call of windrow.map with a function named lambda and without an output is at")
+    assert "define each function under a name of its own (def name, not lambda)" in refused
+    assert found == ["[0, 1, 2, 3, 4, 5] [0, 2, 4, 6, 8, 10]", "[0, 1, 2, 3, 4, 5]"]

@@ -122,7 +122,7 @@ def claim(folder: str, check: Callable[[], None] = lambda: None) -> Ownership | 
         descriptor = os.open(os.path.join(folder, OWNER_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _unusable(folder, error) from error
-    if not _try_lock(descriptor, folder):
+    if not try_lock(descriptor, folder):
         os.close(descriptor)
         return None
     try:
@@ -226,7 +226,8 @@ def _clear(folder: str) -> None:
         remove_run_folder(run_folder)
 
 
-def _try_lock(descriptor: int, folder: str) -> bool:
+def try_lock(descriptor: int, folder: str) -> bool:
+    """Lock an open file of a state folder; False if somebody else has. Raises StateFolderError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

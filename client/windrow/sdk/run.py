@@ -156,10 +156,11 @@ def run(
                     ended = _follow(session, loaded, choose, on_progress, bar, seen)
                 finally:
                     held.hold()
-            except KeyboardInterrupt:
-                # The first interrupt. All others wait from here on, as they do if it came just before `hold`.
-                seen.other_pid = session.owner_pid if session.attached else 0
-                bar.stopping(seen.stopping)
+            except BaseException as error:
+                # After a first interrupt, all others wait, also if it came just before `hold`.
+                seen.other_pid = session.owner_pid if session.attached and session.owner_pid != os.getpid() else 0
+                if isinstance(error, KeyboardInterrupt):
+                    bar.stopping(seen.stopping)
                 session.close(hurry=lambda: held.hurried)
                 bar.interrupted(seen.label, seen.kept)
                 raise
@@ -209,7 +210,7 @@ class _Seen:
         """What happens until it is interrupted."""
         if self.other_pid:
             return self.kept
-        return "Stopping when the running mini-batches are finished. A second interrupt ends them at once."
+        return "Stopping when the running mini-batches are finished. Another interrupt ends them at once."
 
     @property
     def kept(self) -> str:

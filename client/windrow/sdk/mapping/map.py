@@ -11,7 +11,8 @@ import pickle
 import re
 import shutil
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ MARKS_MAX = 5_000
 _ROWS_OF_FRAMES = {"iterrows": 'to_dict("records")', "to_dicts": "to_dicts()", "to_pylist": "to_pylist()"}
 """By a method that shows whose DataFrame or table it is (of pandas, Polars, Arrow): how to get its rows."""
 ENTRY = "windrow_map_entry.py"
+LOCK = "lock"
 NO_RESULT = "NoResult"
 _WORDS = {
     "run() returned": "the function returned",
@@ -120,8 +122,9 @@ def map(
     same time; when workers are idle, the slowest mini-batches begin once more. `state`, `python`, `restart`,
     `on_progress`, `progress`: as of `windrow.run`.
 
-    A call that was interrupted or killed continues when it is made again. Raises UsageError for a function that cannot
-    be sent, JobFailed, and what `windrow.run` raises.
+    A call that was interrupted or killed continues when it is made again. It is known by the names of its function and
+    output, so calls at the same time must differ in one of these, or in `state`. Raises UsageError for a function that
+    cannot be sent, JobFailed, and what `windrow.run` raises.
 
     Example:
         lengths = windrow.map(len, ["a", "bb", "ccc"])
@@ -154,65 +157,66 @@ def map(
     sent = sender.function(function)
     slots = workers or len(os.sched_getaffinity(0))
     call = _Call(_name(function), os.path.abspath(os.fspath(state)), output, slots)
-    if isinstance(items, (str, os.PathLike)):
-        typed, count = os.fspath(items), None
-        first = _read_path(typed)
-        kind, size = "paths" if first.is_list else "rows", mini_batch_size
-    else:
-        packed = _packed(sender, items)
-        if not packed and output is None:
-            return []
-        if not packed:
-            raise UsageError(f"There are no items, so {os.fspath(output or '')} is not written.")
-        typed, count, kind = call.write_items(packed), len(packed), "pickled"
-        wanted = MINI_BATCHES_PER_WORKER * slots
-        lengths = [map_length(line) for line in packed]
-        size = mini_batch_size or max(1, min(BYTES_MAX, sum(lengths) // wanted, MARKS_MAX * min(lengths)))
-    call.write_code(sender, sent, kind, max_retries + 1)
-    # So that each row has its number among all.
-    arguments = ("--exact_row_index", "True") if kind != "paths" else ()
-    made = make_job_file(
-        OneLine(
-            script=os.path.join(call.code, ENTRY),
-            inputs=(typed,),
-            output=call.rows,
-            mini_batch_size=None if size is None else str(size),
-            timeout=timeout,
-            max_retries=max_retries,
-            retry_delay=retry_delay,
-            rate_limit=rate_limit,
-            speculate=speculate,
-            arguments=arguments,
-            slots=slots,
-            name=_name(function),
-            output_option="output",
-        ),
-        os.getcwd(),
-    )
-    call.write(made.files)
-    try:
-        ended = run(
-            os.path.join(call.folder, made.job_name),
-            state=state,
-            python=python,
-            slots=workers,
-            restart=restart,
-            on_progress=on_progress,
-            check=False,
-            progress=progress,
+    with call.alone():
+        if isinstance(items, (str, os.PathLike)):
+            typed, count = os.fspath(items), None
+            first = _read_path(typed)
+            kind, size = "paths" if first.is_list else "rows", mini_batch_size
+        else:
+            packed = _packed(sender, items)
+            if not packed and output is None:
+                return []
+            if not packed:
+                raise UsageError(f"There are no items, so {os.fspath(output or '')} is not written.")
+            typed, count, kind = call.write_items(packed), len(packed), "pickled"
+            wanted = MINI_BATCHES_PER_WORKER * slots
+            lengths = [map_length(line) for line in packed]
+            size = mini_batch_size or max(1, min(BYTES_MAX, sum(lengths) // wanted, MARKS_MAX * min(lengths)))
+        call.write_code(sender, sent, kind, max_retries + 1)
+        # So that each row has its number among all.
+        arguments = ("--exact_row_index", "True") if kind != "paths" else ()
+        made = make_job_file(
+            OneLine(
+                script=os.path.join(call.code, ENTRY),
+                inputs=(typed,),
+                output=call.rows,
+                mini_batch_size=None if size is None else str(size),
+                timeout=timeout,
+                max_retries=max_retries,
+                retry_delay=retry_delay,
+                rate_limit=rate_limit,
+                speculate=speculate,
+                arguments=arguments,
+                slots=slots,
+                name=_name(function),
+                output_option="output",
+            ),
+            os.getcwd(),
         )
-    except RunChanged as error:
-        raise RunChanged(
-            f"A call of windrow.map with a function {_name(function)} and the same output was interrupted, and this "
-            "call has other items or options, or the function has changed. Make that call again to continue it, or "
-            "start from scratch with restart=True."
-        ) from error
-    job = ended.job
-    if not ended.succeeded and not (job.state is JobState.FAILED and 0 < job.items.failed == job.items.total):
-        raise job_failed(job, state_option(state), "make the same call again")
-    found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
-    call.clear(job)
-    return found
+        call.write(made.files)
+        try:
+            ended = run(
+                os.path.join(call.folder, made.job_name),
+                state=state,
+                python=python,
+                slots=workers,
+                restart=restart,
+                on_progress=on_progress,
+                check=False,
+                progress=progress,
+            )
+        except RunChanged as error:
+            raise RunChanged(
+                f"A call of windrow.map with a function {_name(function)} and the same output was interrupted, and "
+                "this call has other items or options, or the function has changed. Make that call again to continue "
+                "it, or start from scratch with restart=True."
+            ) from error
+        job = ended.job
+        if not ended.succeeded and not (job.state is JobState.FAILED and 0 < job.items.failed == job.items.total):
+            raise job_failed(job, state_option(state), "make the same call again")
+        found = call.checked(ended, check) if output is not None else call.results(ended, count, check)
+        call.clear(job)
+        return found
 
 
 def map_length(line: str) -> int:
@@ -234,6 +238,22 @@ class _Call:
         self._failures = os.path.join(self.folder, "failures-")
         self._items = ""
         os.makedirs(self.folder, exist_ok=True)
+        self._name = name
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other calls out of the folder. Raises UsageError if one is at work there."""
+        # A file object: it is closed, and the lock with it, wherever an interrupt comes.
+        with open(os.path.join(self.folder, LOCK), "w") as lock:
+            if not state_folder.try_lock(lock.fileno(), self.folder):
+                output = "without an output" if self._is_list else f"with the output {self.rows}"
+                raise UsageError(
+                    f"Another call of windrow.map with a function named {self._name} and {output} is at work over "
+                    f"{self._state}, in another thread or process. Wait until it has ended, or tell them apart: define "
+                    "each function under a name of its own (def name, not lambda), or give each call its own output= "
+                    "or state=."
+                )
+            yield
 
     def write_items(self, lines: Sequence[str]) -> str:
         """Write the items, under a name that says what they are: an unfinished call may still read others."""
