@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def test_where_the_script_hung_or_crashed_is_told_with_its_own_line(
         assert words in completion.message and ".py, line 2" in completion.message
         assert "line 2 in deeper" in completion.detail and "line 5 in run" in completion.detail
         assert "windrow_worker" not in completion.detail
+        # Files of the script by their path in its folder, not in the agent's copy.
+        assert re.search(r'  File "\w+\.py", line 2 in deeper', completion.detail), completion.detail
 
     run()
 

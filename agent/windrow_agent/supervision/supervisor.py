@@ -304,7 +304,7 @@ class Supervisor:
                 place=stack_dump.place(stderr, worker.code),
             )
         )
-        detail = f"The end of its stderr:\n{stack_dump.without_host(stderr)}" if stderr else ""
+        detail = f"The end of its stderr:\n{stack_dump.for_users(stderr, worker.code)}" if stderr else ""
         if loss.charged is not None:
             self._charge(step, worker, loss.charged, found, look, detail)
         elif not (worker.retiring or loss.released or worker.killed_for == INIT_FAILED) and (

@@ -17,8 +17,11 @@ _HOST = re.compile(
 )
 
 
-def without_host(stderr: str) -> str:
-    """The stderr of a worker, without the host's own lines in the stacks of threads."""
+def for_users(stderr: str, code: Path) -> str:
+    """The stderr of a worker, without the host's own lines in the stacks of threads. Files of the script's code folder
+    have their path in it, as in tracebacks of exceptions: the agent's copy is of no use to who reads them.
+    """
+    stderr = stderr.replace(f'  File "{code}{os.sep}', '  File "')
     first = _THREAD.search(stderr)
     return stderr[: first.start()] + _HOST.sub("", stderr[first.start() :]).rstrip() if first else stderr
 
