@@ -101,7 +101,7 @@ def test_an_unfinished_run_that_nothing_runs_is_not_waited_for(workspace: Worksp
     wait_until(lambda: not workspace.processes(), "its master and agent have ended, too")
     done = workspace.run("job", "wait", "left")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Continue it with the `windrow run` command" in done.stderr
+    assert "(the same command, or the same call in Python), or by: windrow job retry left" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["job stream good", "job wait good", "job create job.yml --stream"])

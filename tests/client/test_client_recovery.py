@@ -230,7 +230,7 @@ def test_questions_about_an_interrupted_run_are_answered_and_nothing_runs(worksp
     assert workspace.run("job", "show", job["job_id"]).returncode == 0
     stream = workspace.run("job", "stream", job["job_id"])
     assert stream.returncode == 1
-    assert "no run is live" in stream.stderr
+    assert "no run is live" in stream.stderr and f"or by: windrow job retry {job['job_id']}" in stream.stderr
     cancelled = workspace.run("job", "cancel", job["job_id"], "--wait")
     assert cancelled.stdout.strip() == f"{job['job_id']} is cancelled."
     workspace.gate.touch()

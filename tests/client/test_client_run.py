@@ -168,7 +168,7 @@ def test_who_follows_the_logs_of_an_interrupted_run_is_told_and_does_not_keep_it
     logs.mkdir(exist_ok=True)
     (logs / "note.txt").write_text("so far\n")
     explained = workspace.run("job", "explain", job["job_id"]).stdout
-    assert f"the same `windrow run` command, or with: windrow job retry {job['job_id']}\n" in explained
+    assert f"the same call in Python), or by: windrow job retry {job['job_id']}\n" in explained
     assert "score: 1 of 2 items done" in explained and "MASTER_HELD" not in explained
     followed = workspace.run("job", "logs", job["job_id"], *path, "--follow")
     assert followed.returncode == 1, followed.stderr

@@ -260,6 +260,13 @@ def test_a_beginning_for_data_that_is_empty_says_so(folder: OneLineRun) -> None:
     for data, script in (("t.csv", "table.py"), ("nothing", "files.py")):
         code, text = folder.run("init", data, "--script", script, "--job", f"{script}.yml")
         assert code == 0 and f"warning: {data} is empty: the job fails until there is data." in text, text
+    (folder.folder / "head.csv").write_text('"a\nb";c\n\n')
+    code, text = folder.run("init", "head.csv", "--script", "head.py", "--job", "head.yml")
+    assert code == 0 and "warning: head.csv has a header and no row: the job fails until there is data." in text, text
+    with (folder.folder / "head.csv").open("a") as file:
+        file.write("1;2\n")
+    code, text = folder.run("init", "head.csv", "--script", "rows.py", "--job", "rows.yml")
+    assert code == 0 and "warning" not in text, text
     code, text = folder.run("init", "data", "--script", "full.py")
     assert code == 0 and "warning" not in text, text
 

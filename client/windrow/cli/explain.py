@@ -49,10 +49,9 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
     out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
     options = master_options(master, state)
     if stands_still:
-        out(
-            "No process is running this job. Continue it with the same `windrow run` command, or with: "
-            f"windrow job retry {found.job_id}{options}"
-        )
+        from windrow.sdk.ending import how_to_continue
+
+        out(f"No process is running this job. {how_to_continue(found.job_id, options)}")
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")

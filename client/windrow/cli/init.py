@@ -60,7 +60,7 @@ def init(
     """Write a script and a job file for your data, which run as they are. Existing files are never replaced."""
     # Here, since all commands import this module, and these read YAML.
     from windrow.cli import one_line
-    from windrow.spec.one_line.inputs import is_empty, read_inputs
+    from windrow.spec.one_line.inputs import has_only_headers, is_empty, read_inputs
     from windrow.spec.one_line.job_file import make_job_file
     from windrow.spec.one_line.request import SCRIPT_SUFFIX, OneLine
 
@@ -73,9 +73,9 @@ def init(
     found = read_inputs(inputs, kind.value, str(here))
     for given in found:
         if is_empty(given):
-            say(
-                f"{coloured('warning:', YELLOW, sys.stderr)} {given.typed} is empty: the job fails until there is data."
-            )
+            _warn(f"{given.typed} is empty")
+        elif has_only_headers(given):
+            _warn(f"{given.typed} has a header and no row")
     target = Path(job).absolute()
     text = FILES_SCRIPT if all(one.is_list for one in found) else TABLE_SCRIPT
     place = Path(script)
@@ -97,3 +97,7 @@ def init(
     out(f"{job} says what it runs on. Run it: windrow run {shlex.quote(job)}")
     out(f"The same without a job file: {line}{'' if kind is Kind.AUTO else f' --as {kind.value}'}")
     return exit_codes.DONE
+
+
+def _warn(what: str) -> None:
+    say(f"{coloured('warning:', YELLOW, sys.stderr)} {what}: the job fails until there is data.")

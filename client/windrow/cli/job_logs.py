@@ -185,7 +185,7 @@ class Followed:
             job = client.get(self._job_id)
             grown = self._print_new(client)
             if stands_still(client, job):
-                tell_stands_still(job)
+                tell_stands_still(client, job)
                 return exit_codes.JOB_FAILED
             if job.state.ended:
                 now = time.monotonic()

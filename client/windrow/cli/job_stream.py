@@ -20,11 +20,13 @@ def stands_still(client: Client, job: Job) -> bool:
     return client.runs_nothing and not job.state.ended
 
 
-def tell_stands_still(job: Job) -> None:
+def tell_stands_still(client: Client, job: Job) -> None:
     """Say that nothing runs the job, and what to do."""
+    from windrow.sdk.ending import how_to_continue
+
     say(
         f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
-        "is live over its state folder. Continue it with the `windrow run` command that started it."
+        f"is live over its state folder. {how_to_continue(job.job_id, client.options)}"
     )
 
 
@@ -50,7 +52,7 @@ def stream_job(
 
     job_id = job.job_id
     if stands_still(client, job):
-        tell_stands_still(job)
+        tell_stands_still(client, job)
         return exit_codes.JOB_FAILED
     display = make_display(output, quiet=False)
     display.begin(job, continued=False if begun else None)

@@ -64,7 +64,7 @@ def wait(
         found = {job.job_id: job for job in (client.find(only_job(name)) for name in jobs)}
         still = [job for job in found.values() if stands_still(client, job)]
         for job in still:
-            tell_stands_still(job)
+            tell_stands_still(client, job)
             codes.add(exit_codes.JOB_FAILED)
         left = found.keys() - {job.job_id for job in still}
         ends = _watched(client, left)

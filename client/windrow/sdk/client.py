@@ -203,11 +203,11 @@ class Client:
         # A master alone ends what is to be cancelled.
         if not job.state.ended and job.state not in ("cancelling", "paused"):
             from windrow.common.quantities import counted
+            from windrow.sdk.ending import how_to_continue
 
             raise UsageError(
                 f"Job {job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no "
-                "process runs it, so waiting would never end. Continue it with the `windrow run` command or the "
-                "`windrow.run` call that started it."
+                f"process runs it, so waiting would never end. {how_to_continue(job_id, self.options)}"
             )
 
     def _need_runner(self, job_id: str, was_attached: bool) -> None:
@@ -215,17 +215,19 @@ class Client:
         if was_attached and self.runs_nothing:
             from windrow.common.quantities import counted
             from windrow.embedded.session import OwnerGone
+            from windrow.sdk.ending import how_to_continue
 
             job = self.get(job_id)
             # A master alone ends what is to be cancelled.
             if not job.state.ended and job.state != "cancelling":
                 raise OwnerGone(
                     f"The windrow process that ran job {job_id} has ended, and the job is unfinished "
-                    f"({job.items.done:,} of {counted(job.items.total, 'item')} done). Continue it with the "
-                    "`windrow run` command that started it."
+                    f"({job.items.done:,} of {counted(job.items.total, 'item')} done). "
+                    f"{how_to_continue(job_id, self.options)}"
                 )
 
-    def _options(self) -> str:
+    @property
+    def options(self) -> str:
         """What commands need to find this master, after a space."""
         if self._state is not None:
             from windrow.sdk.ending import state_option
@@ -551,7 +553,7 @@ class Client:
         from windrow.sdk.progress_bar import open_bar
 
         job = None
-        bar = open_bar(progress, self._options() if progress else "")
+        bar = open_bar(progress, self.options if progress else "")
         try:
             bar.begin(self, job_id, is_new=False)
             for job in self.progress(job_id, timeout_s=timeout_s):
@@ -564,7 +566,7 @@ class Client:
         if check:
             from windrow.sdk.ending import need_good_end
 
-            need_good_end(job, self._options())
+            need_good_end(job, self.options)
         return job
 
     def logs(

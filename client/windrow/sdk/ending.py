@@ -44,6 +44,14 @@ def job_failed(job: Job, options: str = "", again: str = "") -> JobFailed:
     return JobFailed("\n".join(lines), job=job)
 
 
+def how_to_continue(job_id: str, options: str = "") -> str:
+    """How to continue a job that no process runs, whatever started it. `options`: as of `job_failed`."""
+    return (
+        "Continue it by what started it (the same command, or the same call in Python), or by: "
+        f"windrow job retry {job_id}{options}"
+    )
+
+
 def main_cause(job: Job) -> tuple[Step, FailureKind] | None:
     """What cost most, of what failed for good; that of failed steps first. None if nothing did."""
     found = [(step, kind) for step in job.steps for kind in step.failure_kinds if kind.is_permanent]

@@ -14,6 +14,7 @@ from windrow.common.state_mark import STATE_MARK
 from windrow.errors import UsageError
 from windrow.spec.naming.locations import absolute, parse_location, why_missing, why_unreachable
 from windrow.spec.one_line.request import KINDS
+from windrow.spec.one_line.text_tables import has_rows
 from windrow.spec.tables.mltable import FILE_NAME, ReadDelimited, ReadJsonLines, ReadParquet
 from windrow.spec.tables.table_files import PLAIN_FORMATS, is_compressed, plain_read
 
@@ -25,6 +26,8 @@ READS = {"csv": "read_delimited", "tsv": "read_delimited", "parquet": "read_parq
 """By format: the step of an MLTable file that reads it."""
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 """Of delimited formats."""
+
+_DELIMITERS_BY_SUFFIX = {f".{name}": delimiter for name, delimiter in DELIMITERS.items()}
 
 OWN_INPUTS_MAX = 8
 """Up to this many folders are separate inputs; more of them are one input."""
@@ -119,6 +122,17 @@ def is_empty(given: Given) -> bool:
     if given.is_address or given.holds == DEFINED:
         return False
     return not any(given.is_list or os.path.getsize(file) for file in local_files(given))
+
+
+def has_only_headers(given: Given) -> bool:
+    """Whether an input on this machine is a delimited table without a row: it has headers, or is empty."""
+    if given.is_list or given.is_address or given.holds in (DEFINED, ASSET):
+        return False
+    for file in local_files(given):
+        delimiter = _DELIMITERS_BY_SUFFIX.get(os.path.splitext(file)[1].lower())
+        if delimiter is None or has_rows(file, delimiter):
+            return False
+    return True
 
 
 def is_named(path: str, pattern: str) -> bool:

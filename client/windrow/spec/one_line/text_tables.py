@@ -66,6 +66,25 @@ def how_read(files: Iterable[str], default: str) -> HowRead:
     return HowRead(found[0].delimiter, encodings[0] if encodings else "", any(one.multi_line for one in found))
 
 
+def has_rows(file: str, default: str) -> bool:
+    """Whether a delimited file has a record below its header. `default`: the delimiter of its suffix. True if it cannot
+    be read.
+    """
+    read = _of_file(file, default)
+    try:
+        with open(file, encoding=ENCODINGS[read.encoding or "utf8"], errors="replace", newline="") as source:
+            text = source.read(SAMPLE_BYTES)
+    except OSError:
+        return True
+    if len(text) == SAMPLE_BYTES:
+        return True
+    records = csv.reader(io.StringIO(text, newline=""), delimiter=read.delimiter or default)
+    try:
+        return len(list(islice((record for record in records if record), 2))) == 2
+    except csv.Error:
+        return True
+
+
 def _of_file(file: str, default: str) -> HowRead:
     try:
         with open(file, "rb") as source:
