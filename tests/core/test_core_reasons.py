@@ -203,7 +203,7 @@ def test_a_step_that_waits_names_those_that_it_waits_for_with_their_states() -> 
     driver.submit(StepSettings("a"), StepSettings("b", depends_on=("a",)))
     found = reason(driver, 1)
     assert found == Reason("b", Code.WAITS_FOR_STEPS, steps=(("a", StepState.RUNNING),))
-    assert words_of(found) == "It reads outputs of a (running), and begins when they are done."
+    assert words_of(found) == "It waits for a (running), and begins when they are done."
 
 
 def test_each_code_is_put_into_words() -> None:

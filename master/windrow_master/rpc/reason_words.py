@@ -25,7 +25,7 @@ def words_of(reason: Reason) -> str:
             return f"It is cancelled. Nodes are still ending its workers: {some_of(reason.nodes)}."
         case Code.WAITS_FOR_STEPS:
             steps = [f"{name} ({state.name.lower()})" for name, state in reason.steps]
-            return f"It reads outputs of {some_of(steps)}, and begins when they are done."
+            return f"It waits for {some_of(steps)}, and begins when they are done."
         case Code.JOB_PAUSED:
             return f"{reason.message}. `windrow job cancel {reason.job_id}` ends it; please report this."
         case Code.MASTER_HELD:
