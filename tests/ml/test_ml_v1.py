@@ -252,7 +252,11 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
         Environment.get(workspace, "mine", version="4")
     with pytest.raises(UsageError, match="environment mine has no label 'production'"):
         Environment.get(workspace, "mine", label="production")
-    assert Environment.get(workspace, "other", "7").version == "7"
+    assert Environment.get(workspace, "AzureML-Minimal", "7").version == "7"
+    with pytest.raises(NotFound, match=r"This workspace object has no environment other\. Make it in this notebook"):
+        Environment.get(workspace, "other")
+    with pytest.raises(KeyError, match="has no environment other"):
+        workspace.environments["other"]
     config = "entry_script: upper.py\n  error_threshold: 0\n  output_action: append_row\n  environment: azureml:mine:2"
     (notebook / "src" / "config.yml").write_text(f"parallel_run_config:\n  source_directory: src\n  {config}\n")
     loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment

@@ -147,14 +147,16 @@ class Environment:
 
     @staticmethod
     def get(workspace: Any, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """Return an environment that was registered with this workspace object: the newest, or a version. An unknown
-        name gives an environment without packages. Raises NotFound for a version that was not registered, UsageError
-        for a label other than `latest`.
+        """Return an environment that was registered with this workspace object: the newest, or a version. One of Azure
+        ML's own (`AzureML-…`) has no packages. Raises NotFound for others, and for a version that was not registered;
+        UsageError for a label other than `latest`.
         """
         known: Environment | None = workspace.environments.get(name)
         if known is not None:
             refuse_label(f"environment {name}", label)
             return find_version(f"environment {name}", known, version)._copied()
+        if not _is_vendors(name):
+            raise NotFound(_no_environment(name))
         made = Environment(name)
         made.version = version
         return made
@@ -280,13 +282,29 @@ class Environment:
 
 
 class Environments(dict[str, Environment]):
-    """The environments that a workspace object keeps, by name. Any other name is an environment without packages.
+    """The environments that a workspace object keeps, by name. Those of Azure ML (`AzureML-…`) have no packages.
 
     Not the agent's `Environments`, which builds them.
     """
 
     def __missing__(self, name: str) -> Environment:
+        """Raises KeyError."""
+        if not _is_vendors(name):
+            raise KeyError(_no_environment(name))
         return Environment(name)
+
+
+def _is_vendors(name: str) -> bool:
+    """Whether it is the name of an environment that comes with Azure ML."""
+    return name.lower().startswith("azureml-")
+
+
+def _no_environment(name: str) -> str:
+    return (
+        f"This workspace object has no environment {name}. Make it in this notebook, and register it: "
+        f"Environment.from_conda_specification({name!r}, FILE).register(workspace). Or give the step "
+        f"Environment({name!r}): its scripts then run in the Python of the agent."
+    )
 
 
 def _from_list(name: str, conda: str | None, pip: str | None) -> Environment:
