@@ -169,6 +169,13 @@ def test_names_of_a_workspace_come_from_its_config(notebook: Path, monkeypatch: 
         client = MLClient.from_config(DefaultAzureCredential())
     assert (client.subscription_id, client.resource_group_name, client.workspace_name) == ("s", "g", "w")
     assert client.workspaces.get().name == "w"
+    with pytest.raises(AttributeError, match=r"no batch_endpoints: Windrow has no endpoints and deployments"):
+        client.batch_endpoints  # noqa: B018
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.warns(JobWarning, match="Windrow has no MLflow server. Set MLFLOW_TRACKING_URI"):
+        assert client.workspaces.get().mlflow_tracking_uri == ""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert client.workspaces.get().mlflow_tracking_uri == "http://127.0.0.1:5000"
 
 
 def test_a_single_step_is_a_job_of_one(client: MLClient, notebook: Path) -> None:

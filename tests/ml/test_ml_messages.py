@@ -85,6 +85,20 @@ def test_a_missing_input_is_an_error_of_the_job(notebook: Path) -> None:
         without(Input(path="./files")).load()
 
 
+def test_an_argument_of_a_pipeline_may_be_given_later(notebook: Path) -> None:
+    @pipeline()
+    def without(data: Any, model: Input(type="uri_file"), unused: int) -> None:  # type: ignore[valid-type]
+        scorer()(files=data, model=model)
+
+    job = without(Input(path="./files"))
+    with pytest.raises(JobFileError, match=r"inputs.model: has no value"):
+        job.load()
+    job.inputs.model = Input(type="uri_file", path="./model.txt")
+    job.load()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dta'"):
+        without(dta=1)
+
+
 def test_instance_count_and_resources_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="both given"):
         parallel_run_function(instance_count=2, resources={"instance_count": 3})

@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from v1_notebooks import config, rows_of, script
 from windrow.errors import NotFound, UsageError
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.core import Dataset, Datastore, Environment, Experiment, Model, Workspace
+from windrow.ml.v1.core.authentication import InteractiveLoginAuthentication
 from windrow.ml.v1.core.compute import AmlCompute
 from windrow.ml.v1.core.runconfig import CondaDependencies, RunConfiguration
 from windrow.ml.v1.data import DataType, OutputFileDatasetConfig
@@ -309,7 +311,36 @@ def test_what_notebooks_ask_of_workspaces_pools_and_stores(workspace: Workspace,
     )
     assert (blob.account_name, blob.container_name) == ("account1", "data")
     assert AmlCompute.supported_vmsizes(workspace) == []
-    assert workspace.compute_targets["cpu"].scale_settings.maximum_node_count is None
+    pool = workspace.compute_targets["cpu"]
+    assert pool.scale_settings.maximum_node_count is None
+    assert workspace.get_details()["name"] == workspace.name
+    with pytest.raises(AttributeError, match=r"AmlCompute has no serialize: a pool has the nodes whose agents join it"):
+        pool.serialize()
+    with pytest.raises(AttributeError, match=r"no get_authentication_header: .* published_pipeline.submit"):
+        InteractiveLoginAuthentication().get_authentication_header()
+    with pytest.raises(AttributeError, match=r"Tables has no from_sql_query: read the rows into a pandas.DataFrame"):
+        Dataset.Tabular.from_sql_query((blob, "SELECT 1"))
+
+
+def test_a_frame_becomes_a_dataset(workspace: Workspace, notebook: Path) -> None:
+    frame = pandas.DataFrame({"x": [1, 2], "y": ["a", "b"]}, index=[7, 8])
+    store = workspace.get_default_datastore()
+    made = Dataset.Tabular.register_pandas_dataframe(frame, store, "frame", "d", {"a": "b"})
+    assert Dataset.get_by_name(workspace, "frame") is made
+    assert made.to_pandas_dataframe().to_dict("list") == {"x": [1, 2], "y": ["a", "b"]}
+    assert Dataset.Tabular.register_pandas_dataframe(frame, (store, ""), "frame").version == 1, "the same again"
+    assert Dataset.Tabular.register_pandas_dataframe(frame[:1], (store, "mine"), "frame").version == 2
+    plain = Dataset.Tabular.register_pandas_dataframe(
+        frame, store.path("plain"), "other", make_target_path_unique=False
+    )
+    assert plain.paths == (str(notebook / "workspaceblobstore" / "plain" / "other.parquet"),)
+    settings = config(entry_script=script(notebook, "shape.py", SHAPE))
+    assert _rows(workspace, notebook, made.as_named_input("frame"), settings) == ["DataFrame ['x', 'y']"] * 2
+    lake = Datastore.register_azure_blob_container(workspace, "lake", "data", "account1")
+    with pytest.raises(UsageError, match="The datastore lake is not a folder of this machine"):
+        Dataset.Tabular.register_pandas_dataframe(frame, lake, "frame")
+    with pytest.raises(UsageError, match="The target is str; it must be a datastore"):
+        Dataset.Tabular.register_pandas_dataframe(frame, "lake", "frame")
 
 
 def test_models_of_an_older_step_are_told(workspace: Workspace, notebook: Path) -> None:

@@ -5,13 +5,14 @@ Source: azureml-core 1.57, `azureml.core._metrics.InlineMetric` and `azureml.cor
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from v1_notebooks import config, script, wait_until
-from windrow.errors import UsageError
+from windrow.errors import NotFound, UsageError
 from windrow.ml.exceptions import JobWarning
-from windrow.ml.v1.core import Dataset, Experiment, Run, Workspace
+from windrow.ml.v1.core import Dataset, Experiment, Model, Run, Workspace
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 
@@ -94,6 +95,26 @@ def test_a_notebook_logs_into_a_run_of_its_own(workspace: Workspace) -> None:
     assert other.status == "Failed"
 
 
+def test_a_notebook_keeps_files_in_its_run_and_registers_models_of_them(workspace: Workspace, notebook: Path) -> None:
+    run = Experiment(workspace, "train").start_logging()
+    run.upload_file("outputs/model.txt", "model.txt")
+    run.upload_file(name="outputs/note.txt", path_or_stream=io.StringIO("noted"))
+    run.upload_folder("data", "files")
+    assert run.get_file_names() == ["data/a.txt", "data/b.txt", "data/c.txt", "outputs/model.txt", "outputs/note.txt"]
+    (notebook / "model.txt").unlink()
+    model = run.register_model("model", "outputs/model.txt", tags={"a": "b"}, properties={"AUC": 0.9})
+    assert (Path(Model(workspace, "model").path).read_text(), model.tags) == ("m1", {"a": "b"})
+    assert run.register_model("all", "outputs").path == str(Path(model.path).parent)
+    run.download_file("outputs/note.txt", "here.txt")
+    assert (notebook / "here.txt").read_text() == "noted"
+    with pytest.raises(NotFound, match=r"no file 'outputs/other'\. Its files: data/a.txt, .*\. Only run.upload_file"):
+        run.register_model("other", "outputs/other")
+    with pytest.raises(UsageError, match=r"has a file 'outputs/note.txt' already"):
+        run.upload_file("outputs/note.txt", "here.txt")
+    with pytest.raises(UsageError, match=r"'../x' is not a name of a file of a run: it leads out of it"):
+        run.upload_file("../x", "here.txt")
+
+
 def test_what_a_notebook_cannot_log_is_told(workspace: Workspace) -> None:
     experiment = Experiment(workspace, "e")
     with pytest.warns(JobWarning, match=r"start_logging\(outputs='out'\) has no effect: files stay"):
@@ -104,8 +125,6 @@ def test_what_a_notebook_cannot_log_is_told(workspace: Workspace) -> None:
         run.log("a", [1])
     with pytest.raises(UsageError, match=r"needs columns of one length. Their lengths: x: 1, y: 0\."):
         run.log_table("a", {"x": [1], "y": []})
-    with pytest.raises(AttributeError, match=r"no upload_file: a run keeps no files of the notebook"):
-        run.upload_file("a", "b")
     with pytest.raises(AttributeError, match=r"no child_run: a run has no further runs below it"):
         run.child_run("a")
     with pytest.raises(UsageError, match=r"Run.get_context\(\) is for the scripts of a step"):

@@ -102,12 +102,15 @@ def test_versions_and_endpoints(workspace: Workspace, pipeline: Pipeline, notebo
         (notebook / "src" / "tell.py").write_text(TELL + "# and more\n")
         pipeline.publish("nightly", version="2")
     assert [one.id for one in PublishedPipeline.list(workspace)] == ["nightly:2", "nightly:1"]
+    timed = pipeline.publish("timed", version="2024-01-02T03:04:05.678901")
+    assert (timed.id, timed.version) == ("timed:2024-01-02T03_04_05.678901", "2024-01-02T03:04:05.678901")
+    assert PublishedPipeline.get(workspace, timed.id).version == timed.version
     with pytest.raises(NotFound, match="no pipeline other"):
         PublishedPipeline.get(workspace, "other")
     endpoint = PipelineEndpoint.publish(workspace, "serving", first, "d")
     endpoint.add_default(second)
     assert (endpoint.default_version, list(endpoint.list_versions())) == ("2", ["2", "1"])
-    assert [one.name for one in PipelineEndpoint.list(workspace)] == ["serving", "nightly"]
+    assert [one.name for one in PipelineEndpoint.list(workspace)] == ["serving", "timed", "nightly"]
     run = PipelineEndpoint.get(workspace, name="serving").submit("e", {"word": "w"}, pipeline_version="1")
     assert told(run, pipeline, notebook, "got") == ["a.txt w of 1", "b.txt w of 1", "c.txt w of 1"]
     with pytest.raises(AttributeError, match="what is published stays"):

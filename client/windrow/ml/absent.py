@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from windrow.errors import UsageError
 
@@ -103,6 +104,12 @@ _ABSENT: dict[str, tuple[str, ...]] = {
 }
 """By reason, the names below `windrow.ml`; `_OF_MODULES` has what is said of others."""
 
+_OF_CLIENT = {
+    **dict.fromkeys(("batch_endpoints", "batch_deployments", "online_endpoints", "online_deployments"), _ENDPOINTS),
+    "registries": _REGISTRIES,
+    "connections": _CREDENTIALS,
+}
+"""What is said of attributes of an `MLClient`."""
 _SEARCH = "steps that search {} are not supported. "
 _OF_MODULES = {
     "automl": _SEARCH.format("models")
@@ -123,6 +130,12 @@ _LEAVE_OUT = "nothing in Windrow corresponds to it. Leave it out (docs/reference
 VENDOR = "azure.ai.ml"
 
 _REASONS = {f"windrow.ml.{name}": reason for reason, names in _ABSENT.items() for name in names}
+
+
+def refuse_attribute(name: str) -> NoReturn:
+    """Raise AttributeError for an attribute of an `MLClient`, with what to do instead of it."""
+    why = _OF_CLIENT.get(name)
+    raise AttributeError(f"MLClient has no {name}" + (f": {why}" if why else "."))
 
 
 def refuse_label(what: str, label: str | None) -> None:

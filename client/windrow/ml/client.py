@@ -11,8 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from windrow.ml.absent import refuse_attribute
 from windrow.ml.assets.data import Data, Model
 from windrow.ml.assets.environment import Environment
 from windrow.ml.connection import MasterConnection
@@ -125,6 +126,10 @@ class MLClient:
     def begin_create_or_update(self, entity: Any, **more: Any) -> Finished:
         """The same as `create_or_update`; `result()` returns at once."""
         return Finished(self.create_or_update(entity, **more))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise AttributeError, with what to do instead of what Azure ML's client has."""
+        refuse_attribute(name)
 
     def close(self) -> None:
         """End the connection and any private processes. May be repeated; the next call of a method connects again."""

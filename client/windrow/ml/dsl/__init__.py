@@ -54,21 +54,38 @@ def pipeline_of(function: Function, settings: Mapping[str, Any]) -> Function:
 
     @functools.wraps(function)
     def build(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
         if is_inside_pipeline():
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
             return _build_inside(function, signature, settings, bound)
+        bound = signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        missing = _missing(signature, bound)
+        if not as_they_are.isdisjoint(missing):
+            signature.bind(*args, **kwargs)  # raises TypeError, in Python's words
+        # As in Azure ML, an input may be given later, or not at all if no step uses it.
+        bound.arguments.update(dict.fromkeys(missing, inspect.Parameter.empty))
         inputs = {
-            name: PipelineInput(name, _typed(value, signature.parameters[name].annotation))
+            name: PipelineInput(name, _typed(value, signature.parameters[name].annotation), is_missing=name in missing)
             for name, value in bound.arguments.items()
             if name not in as_they_are
         }
         for name, port in inputs.items():
-            bound.arguments[name] = None if port.is_optional_without_value else port
+            bound.arguments[name] = None if port.is_optional_without_value and not port.is_missing else port
         steps, returned, names = _run(function, bound)
         return _job(function, settings, steps, names, inputs, returned)
 
     return build
+
+
+def _missing(signature: inspect.Signature, bound: inspect.BoundArguments) -> list[str]:
+    """The parameters without a default that a call gave no value. Optional inputs are none of them."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in bound.arguments and parameter.kind in kinds
+    ]
 
 
 def _signature(function: Function) -> inspect.Signature:
@@ -183,6 +200,8 @@ def _typed(value: Any, annotation: Any) -> Any:
         key = "path" if isinstance(value, str) and made.get("type") not in _LITERALS.values() else "default"
         return Input(**{**made, key: value}) if value is not None else None
     kind = _LITERALS.get(annotation) if isinstance(annotation, type) else _BY_NAME.get(str(annotation))
+    if value is inspect.Parameter.empty:
+        return {"type": kind} if kind else None
     if kind and isinstance(value, (str, int, float, bool)):
         return {"type": kind, "value": value}
     return value

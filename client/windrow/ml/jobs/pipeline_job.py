@@ -108,7 +108,7 @@ class PipelineJob(Attributes, Job):
                 {
                     name: port.to_entry()
                     for name, port in self._inputs.items()
-                    if not port.is_optional_without_value or port._values
+                    if not port.is_optional_without_value or port._values or port.is_missing
                 },
                 self._place,
             ),

@@ -26,19 +26,27 @@ class KeyedStep(Protocol):
 class PipelineInput(Attributes):
     """An input of a pipeline, as its function and its callers see it."""
 
-    def __init__(self, name: str, given: Any) -> None:
-        """`given`: an Input, a literal, a node of a file, or None for an optional input without a value."""
+    def __init__(self, name: str, given: Any, *, is_missing: bool = False) -> None:
+        """`given`: an Input, a literal, a node of a file, or None for an optional input without a value. `is_missing`:
+        whether it is not optional, and the caller gave nothing.
+        """
         if isinstance(given, Mapping):
             super().__init__(given)
         else:
             super().__init__(**_entries_of(given))
         self._name = name
+        self._is_missing = is_missing
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Set a key; a new `path` replaces a bare value from a file."""
         if name == "path" and value is not None:
             self._values.pop("value", None)
         super().__setitem__(name, value)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the input needs a value, and has none so far."""
+        return self._is_missing and self.is_optional_without_value and not self.get("optional")
 
     @property
     def is_optional_without_value(self) -> bool:

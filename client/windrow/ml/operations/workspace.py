@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import NotFound
 from windrow.ml.attributes import Attributes
+from windrow.ml.exceptions import JobWarning
 
 if TYPE_CHECKING:
     from windrow.ml.connection import MasterConnection
+
+
+MLFLOW_VARIABLE = "MLFLOW_TRACKING_URI"
+
+
+def mlflow_tracking_uri(stacklevel: int = 3) -> str:
+    """Where MLflow logs: what $MLFLOW_TRACKING_URI says. Without it warns (JobWarning) and returns an empty text, with
+    which MLflow logs into a folder.
+    """
+    uri = os.environ.get(MLFLOW_VARIABLE, "")
+    if not uri:
+        warnings.warn(
+            f"Windrow has no MLflow server. Set {MLFLOW_VARIABLE} to the address of yours; without it, MLflow logs "
+            "into the working folder of each process.",
+            JobWarning,
+            stacklevel=stacklevel,
+        )
+    return uri
+
+
+class Workspace(Attributes):
+    """The workspace, which stands for the master: its names."""
+
+    @property
+    def mlflow_tracking_uri(self) -> str:
+        """What $MLFLOW_TRACKING_URI says, else an empty text, with a warning."""
+        return mlflow_tracking_uri()
 
 
 class WorkspaceOperations:
@@ -20,11 +50,11 @@ class WorkspaceOperations:
         self._name = name
         self._resource_group = resource_group
 
-    def get(self, name: str | None = None, **more: Any) -> Attributes:
+    def get(self, name: str | None = None, **more: Any) -> Workspace:
         """The workspace, under the names that the client was given."""
-        return Attributes(name=name or self._name, location="local", resource_group=self._resource_group or "windrow")
+        return Workspace(name=name or self._name, location="local", resource_group=self._resource_group or "windrow")
 
-    def list(self, **more: Any) -> Iterator[Attributes]:
+    def list(self, **more: Any) -> Iterator[Workspace]:
         """The only workspace."""
         return iter([self.get()])
 

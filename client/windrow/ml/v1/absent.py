@@ -38,10 +38,22 @@ _FILES = (
     "a run keeps no files of the notebook: they stay where the notebook writes them. A step keeps what its script "
     "writes into its outputs"
 )
+_NO_SIZE = (
+    "a pool has the nodes whose agents join it (`windrow node list`), and no settings of its own. Write the number of "
+    "nodes where the step wants it"
+)
+_NO_REQUESTS = (
+    "Windrow has no addresses for HTTP requests, so there is nothing to sign in to. "
+    "published_pipeline.submit(workspace, experiment_name, pipeline_parameters) runs a pipeline"
+)
+_FRAMES = "read the rows into a pandas.DataFrame, and keep that: Dataset.Tabular.register_pandas_dataframe"
 _NO_CHILDREN = "a run has no further runs below it. experiment.start_logging() starts one of its own"
 
 _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("upload_file", "upload_files", "upload_folder"), _FILES),
+    **dict.fromkeys(("serialize", "update", "get", "list_nodes"), _NO_SIZE),
+    **dict.fromkeys(("get_authentication_header", "get_token"), _NO_REQUESTS),
+    **dict.fromkeys(("from_sql_query", "register_spark_dataframe", "register_dask_dataframe"), _FRAMES),
     **dict.fromkeys(("child_run", "create_children", "submit_child"), _NO_CHILDREN),
     "register_model": "the file is a model under a name after Model.register(workspace, model_path, model_name)",
     "PipelineDraft": _DRAFTS,
@@ -142,6 +154,15 @@ class Refusing:
         """Raise AttributeError."""
         why = why_absent(name)
         raise AttributeError(f"{type(self).__name__} has no {name}" + (f": {why}" if why else "."))
+
+
+class RefusingType(type):
+    """A metaclass of classes whose methods are static: their AttributeErrors, as of `Refusing`."""
+
+    def __getattr__(cls, name: str) -> object:
+        """Raise AttributeError."""
+        why = why_absent(name)
+        raise AttributeError(f"{cls.__name__.strip('_')} has no {name}" + (f": {why}" if why else "."))
 
 
 def refuse_unknown(call: str, given: Mapping[str, Any], known: Collection[str]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from windrow.ml.v1.absent import Refusing
+
 
 class ComputeTargetException(Exception):
     """What notebooks catch for a missing target. Never raised: every name is a pool."""
 
 
-class ComputeTarget:
+class ComputeTarget(Refusing):
     """A pool of agents."""
 
     def __init__(self, workspace: Any = None, name: str = "") -> None:

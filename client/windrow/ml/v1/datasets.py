@@ -18,7 +18,7 @@ import yaml
 
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
-from windrow.ml.v1.absent import Refusing
+from windrow.ml.v1.absent import Refusing, RefusingType
 from windrow.ml.v1.bindings import NamedInput, Output
 from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
@@ -234,7 +234,7 @@ class TabularDataset(_Dataset):
         return found
 
 
-class _Files:
+class _Files(metaclass=RefusingType):
     @staticmethod
     def from_files(
         path: Any, validate: bool = True, partition_format: str | None = None, is_file: bool = False
@@ -249,7 +249,7 @@ class _Files:
         """Copy the files of a folder into a datastore. `pattern`: only files whose path matches, as in `fnmatch`;
         `overwrite`: as in `Datastore.upload`.
         """
-        store, path = target if isinstance(target, tuple) else (target.datastore, target.path_on_datastore)
+        store, path = _target(target)
         if pattern is None:
             store.upload(src_dir, path, overwrite)
         else:
@@ -261,7 +261,7 @@ class _Files:
         return FileDataset([store.place_of(path)])
 
 
-class _Tables:
+class _Tables(metaclass=RefusingType):
     @staticmethod
     def from_delimited_files(
         path: Any,
@@ -313,6 +313,49 @@ class _Tables:
         """Files of JSON lines."""
         options = {"include_path_column": include_path, "invalid_lines": invalid_lines, "encoding": encoding}
         return _table(path, "read_json_lines", options, partition_format, set_column_types)
+
+    @staticmethod
+    def register_pandas_dataframe(
+        dataframe: Any,
+        target: Any,
+        name: str,
+        description: str | None = None,
+        tags: dict[str, str] | None = None,
+        show_progress: bool = True,
+        row_group_size: int | None = None,
+        make_target_path_unique: bool = True,
+    ) -> TabularDataset:
+        """Write the rows as a Parquet file into a datastore, and keep it as the next version of a dataset.
+
+        `target`: a datastore, `(datastore, path)` or `datastore.path(...)`. The file's folder is there, named after its
+        content; with `make_target_path_unique=False` the file is in `path` itself. The index is left out. Raises
+        UsageError for a datastore that is not a folder of this machine.
+        """
+        store, path = _target(target)
+        if store.workspace is None:
+            raise UsageError(
+                f"register_pandas_dataframe: the datastore {store.name} belongs to no workspace. Get it from one: "
+                "ws.get_default_datastore(), or Datastore.get(ws, NAME)."
+            )
+        content = dataframe.to_parquet(index=False, row_group_size=row_group_size)
+        digest = hashlib.sha256(content).hexdigest()[:24]
+        below = f"{path or 'managed-dataset'}/{digest}" if make_target_path_unique or not path else path
+        place = store.write(f"{below}/{name}.parquet", content)
+        made = _Tables.from_parquet_files(place)
+        return made.register(store.workspace, name, description, tags, create_new_version=True)
+
+
+def _target(target: Any) -> tuple[Datastore, str]:
+    """The datastore that data is to be written to, and the path in it."""
+    if isinstance(target, Datastore):
+        return target, ""
+    if isinstance(target, tuple) and len(target) == 2 and isinstance(target[0], Datastore):
+        return target[0], str(target[1] or "").strip("/")
+    if isinstance(target, (DataReference, DataPath)):
+        return target.datastore, (target.path_on_datastore or "").strip("/")
+    raise UsageError(
+        f"The target is {type(target).__name__}; it must be a datastore, (datastore, path) or datastore.path(...)."
+    )
 
 
 class Dataset:

@@ -18,6 +18,9 @@ DEFAULT_NAME = "workspaceblobstore"
 class Datastore:
     """A datastore. `root`: its folder or address; "" if only the master knows it."""
 
+    workspace: Any = None
+    """The workspace object that it was got from."""
+
     def __new__(cls, workspace: Any = None, name: str | None = None, root: str = "") -> Any:
         """Make `Datastore(workspace, name)` the same as `Datastore.get(workspace, name)`."""
         if workspace is not None and hasattr(workspace, "datastore_named"):
@@ -48,6 +51,7 @@ class Datastore:
     ) -> Datastore:
         """Add a container of Azure Blob Storage as a datastore. Agents read it with their own credentials."""
         store = Datastore(name=datastore_name, root=f"abfss://{container_name}@{account_name}.dfs.core.windows.net")
+        store.workspace = workspace
         workspace.datastores[datastore_name] = store
         return store
 
@@ -57,6 +61,7 @@ class Datastore:
     def register_folder(workspace: Any, datastore_name: str, folder: str | os.PathLike[str]) -> Datastore:
         """Add a folder of this machine as a datastore. Azure ML does not have this method."""
         store = Datastore(name=datastore_name, root=os.path.abspath(folder))
+        store.workspace = workspace
         workspace.datastores[datastore_name] = store
         return store
 
@@ -136,6 +141,18 @@ class Datastore:
                 count += _copy(file, place, overwrite, kept)
         _tell(kept)
         return count
+
+    def write(self, path: str, content: bytes) -> str:
+        """Write a file of the datastore, and return its place. Raises UsageError if it is not a folder of this machine.
+        Azure ML does not have this method.
+        """
+        folder, name = os.path.split(path)
+        place = os.path.join(self._folder(folder), name)
+        temporary = f"{place}.{os.getpid()}"
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, place)
+        return place
 
     def _folder(self, path: str) -> str:
         if not self.is_folder:

@@ -1,13 +1,16 @@
-"""The run of a notebook itself: what it logs stays in its memory."""
+"""The run of a notebook itself: what it logs stays in its memory, and its files in a folder."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windrow.errors import UsageError
+from windrow.errors import NotFound, UsageError
 from windrow.ml.v1.absent import Refusing, tell_no_effect
+from windrow.ml.v1.models import Model
 from windrow.sdk.metrics import as_dictionary
 
 
@@ -69,6 +72,71 @@ class InteractiveRun(Refusing):
         dictionary of columns for a table.
         """
         return as_dictionary(call for call in self._calls if name in (None, call[0]))
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def upload_file(self, name: str, path_or_stream: Any, datastore_name: str | None = None) -> None:
+        """Keep a copy of a file, or of what an open file holds, under a name such as `outputs/model.pkl`. Raises
+        UsageError for a name that is taken, or leads out of the run.
+        """
+        place = self._place_of(name)
+        if os.path.lexists(place):
+            raise UsageError(f"run.upload_file: the run has a file {name!r} already. Take another name.")
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if not hasattr(path_or_stream, "read"):
+            shutil.copy2(path_or_stream, place)
+            return
+        content = path_or_stream.read()
+        with open(place, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+
+    def upload_files(
+        self, names: Sequence[str], paths: Sequence[str], return_artifacts: bool = False, **more: Any
+    ) -> None:
+        """Keep copies of several files."""
+        for name, path in zip(names, paths, strict=True):
+            self.upload_file(name, path)
+
+    def upload_folder(self, name: str, path: str, datastore_name: str | None = None) -> None:
+        """Keep a copy of the files of a folder."""
+        for folder, _, files in os.walk(path):
+            for file in files:
+                source = os.path.join(folder, file)
+                self.upload_file(os.path.join(name, os.path.relpath(source, path)), source)
+
+    def get_file_names(self) -> list[str]:
+        """Return the names of the files."""
+        root = self._place_of("")
+        found = [os.path.join(folder, file) for folder, _, files in os.walk(root) for file in files]
+        return sorted(os.path.relpath(file, root) for file in found)
+
+    def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:
+        """Copy a file to a path, or into a folder; by default into the working folder. Raises NotFound."""
+        shutil.copy2(self._found(name), output_file_path or os.path.basename(name))
+
+    def register_model(self, model_name: str, model_path: str | None = None, **more: Any) -> Model:
+        """Keep a file or folder of the run as a model in the workspace object, as `Model.register` does. `model_path`:
+        its name in the run, by default the model's. Raises NotFound.
+        """
+        place = self._found(model_path or model_name)
+        return Model.register(self.experiment.workspace, place, model_name, **more)
+
+    def _place_of(self, name: str) -> str:
+        root = os.path.join(self.experiment.workspace.runs_folder, self.id)
+        place = os.path.normpath(os.path.join(root, name))
+        if os.path.commonpath([root, place]) != root:
+            raise UsageError(f"{name!r} is not a name of a file of a run: it leads out of it.")
+        return place
+
+    def _found(self, name: str) -> str:
+        place = self._place_of(name)
+        if not os.path.exists(place):
+            there = ", ".join(self.get_file_names()) or "none"
+            raise NotFound(
+                f"The run has no file {name!r}. Its files: {there}. Only run.upload_file(name, path) and "
+                "run.upload_folder(name, path) give it files."
+            )
+        return place
 
     # The rest --------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_TAG = "name"
 """The tag with the name as the notebook gives it, which may hold what names of assets do not."""
+_VERSION_TAG = "version"
+"""The same for the version."""
 
 
 class Publishable(Protocol):
@@ -43,7 +45,7 @@ class PublishedPipeline(Refusing):
         self._asset = asset
         self.id = f"{asset.name}:{asset.version}"
         self.name = asset.tags.get(_NAME_TAG, asset.name)
-        self.version = asset.version
+        self.version = asset.tags.get(_VERSION_TAG, asset.version)
         self.description = asset.description
         self.status = "Active"
 
@@ -209,7 +211,10 @@ def publish_tree(
     from windrow.sdk.pipelines import publish
 
     tags = {} if asset_name(name) == name else {_NAME_TAG: name}
-    wanted = Asset("pipeline", asset_name(name), version or "", "", "", False, description, tags)
+    kept_version = asset_name(str(version)) if version else ""
+    if kept_version != str(version or ""):
+        tags[_VERSION_TAG] = str(version)
+    wanted = Asset("pipeline", asset_name(name), kept_version, "", "", False, description, tags)
     return PublishedPipeline(workspace, publish(workspace.ml_client.windrow, tree, wanted).asset)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from windrow.errors import UsageError
 from windrow.ml.client import MLClient
-from windrow.ml.v1.absent import why_absent
+from windrow.ml.operations.workspace import mlflow_tracking_uri
+from windrow.ml.v1.absent import Refusing, why_absent
 from windrow.ml.v1.compute import AmlCompute
 from windrow.ml.v1.datastores import DEFAULT_NAME, Datastore
 from windrow.ml.v1.environment import Environments
@@ -46,6 +47,8 @@ class Workspace:
         self.datastores: dict[str, Datastore] = {
             name: Datastore(name=name, root=_root(os.fspath(place))) for name, place in datastores.items()
         }
+        for store in self.datastores.values():
+            store.workspace = self
         self.datasets = datasets(self._registry)
         self.environments = Environments()
         self._default_datastore = DEFAULT_NAME
@@ -88,13 +91,30 @@ class Workspace:
     @property
     def tables_folder(self) -> str:
         """Where MLTable files of datasets are written."""
-        return os.path.join(os.path.dirname(self.ml_client.connection.state), DEFAULT_NAME, ".tables")
+        return self._hidden_folder(".tables")
+
+    @property
+    def runs_folder(self) -> str:
+        """Where the files are kept that notebooks upload to their own runs."""
+        return self._hidden_folder(".runs")
+
+    def _hidden_folder(self, name: str) -> str:
+        return os.path.join(os.path.dirname(self.ml_client.connection.state), DEFAULT_NAME, name)
+
+    def get_details(self) -> dict[str, Any]:
+        """Return the names of the workspace."""
+        names = {"id": self.name, "name": self.name, "location": self.location}
+        return {**names, "subscription_id": self.subscription_id, "resource_group": self.resource_group}
 
     @property
     def experiments(self) -> dict[str, Experiment]:
         """Experiments by name: those made with this object, and those of the master's jobs."""
         names = dict.fromkeys(job.experiment_name for job in self.ml_client.windrow.list_jobs() if job.experiment_name)
         return {**{name: Experiment(self, name) for name in names}, **self._experiments}
+
+    def get_mlflow_tracking_uri(self) -> str:
+        """Return what $MLFLOW_TRACKING_URI says, else an empty text, with a warning."""
+        return mlflow_tracking_uri()
 
     def get_default_keyvault(self) -> NoReturn:
         """Raises UsageError: Windrow does not have key vaults."""
@@ -115,6 +135,7 @@ class Workspace:
             local = name == DEFAULT_NAME and self.ml_client.connection.would_be_embedded
             root = os.path.join(os.path.dirname(self.ml_client.connection.state), DEFAULT_NAME) if local else ""
             known = self.datastores[name] = Datastore(name=name, root=root)
+            known.workspace = self
         return known
 
     def write_config(self, path: str | None = None, file_name: str = "config.json") -> None:
@@ -138,7 +159,7 @@ class Workspace:
         return f"Workspace({self.name!r})"
 
 
-class InteractiveLoginAuthentication:
+class InteractiveLoginAuthentication(Refusing):
     """Accepted by a workspace, and not used: a context gives access to a master (docs/how-to/use-tls-and-tokens.md)."""
 
     def __init__(self, *arguments: object, **more: object) -> None:

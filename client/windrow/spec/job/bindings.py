@@ -397,7 +397,10 @@ class Bindings:
         if not pipeline:
             if name not in self._pipeline_inputs:
                 raise ValueError(unknown_name("pipeline input", name, list(self._pipeline_inputs)))
-            return self._pipeline_inputs[name]
+            given = self._pipeline_inputs[name]
+            if given.value is None and not given.broken and not given.optional:
+                return given._replace(missing=(given.place, f"inputs.{name}"))
+            return given
         found = self.resolved(pipeline, name)
         if found is None:
             raise ValueError(unknown_name("pipeline input", name, self.input_names(pipeline)))

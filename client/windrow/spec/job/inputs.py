@@ -35,7 +35,7 @@ class Resolved(NamedTuple):
 
     `broken`: an error was noted, so the missing value means nothing. `own`: the key of a relative path, which is on
     this machine wherever the master is; or empty. `missing`: the place and key of the pipeline input whose missing
-    value    is the reason why this input has none.
+    value is the reason why this input has none.
     """
 
     value: StepInput | None
