@@ -348,3 +348,24 @@ def test_models_of_an_older_step_are_told(workspace: Workspace, notebook: Path) 
     files = Dataset.File.from_files("files/")
     with pytest.warns(JobWarning, match=r"upper: models has no effect: .* arguments=\['--model', model.path\]"):
         ParallelRunStep("upper", config(), [files.as_named_input("f")], PipelineData("rows"), models=[model], tags={})
+
+
+PREDICT = """\
+from azureml.core import Model
+
+def init():
+    global said
+    said = [open(Model.get_model_path("letters", version)).read() for version in (None, 1)]
+
+def run(mini_batch):
+    return [" ".join(said)] * len(mini_batch)
+"""
+
+
+def test_scripts_find_the_models_that_the_notebook_registered(workspace: Workspace, notebook: Path) -> None:
+    Model.register(workspace, "model.txt", "letters")
+    (notebook / "second.txt").write_text("m2")
+    Model.register(workspace, "second.txt", "letters")
+    settings = config(entry_script=script(notebook, "predict.py", PREDICT))
+    data = Dataset.File.from_files("files/a.txt")
+    assert _rows(workspace, notebook, data.as_named_input("f"), settings) == ["m2 m1"]

@@ -139,7 +139,7 @@ def test_parts_of_the_real_package_are_there_without_its_core(start: Start, tmp_
     [
         ("from azureml.core import Run, Workspace", "azureml.core.Workspace"),
         ("from azureml.core.run import _OfflineRun", "azureml.core.run._OfflineRun"),
-        ("from azureml.core.model import Model", "azureml.core.model"),
+        ("from azureml.core.model import Dataset", "azureml.core.model.Dataset"),
         ("import azureml.core.dataset", "azureml.core.dataset"),
     ],
 )
@@ -168,6 +168,16 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
         ("run_.log_table('a', {'x': [1], 'y': []})", "of one length. Their lengths: x: 1, y: 0"),
         ("run_.log_list('a', range(99999))", "and 65,536 are the most. Log it in several calls"),
         ("Run(None, 'other')", "Run.get_context() gives its own"),
+        ("from azureml.core import Model; Model.get_model_path('m')", "There is no model 'm' for this step. Register"),
+        (
+            "from azureml.core import Model; Model.register(None, 'm', 'm')",
+            "write the model into an output of the step",
+        ),
+        (
+            "from azureml.core import Model; Model.list(None)",
+            "Model.list is not there in Windrow: there is no workspace",
+        ),
+        ("from azureml.core import Model; Model(None, 'm')", "Model.get_model_path(name) gives the path of one"),
     ],
 )
 def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: str, said: str) -> None:
@@ -175,6 +185,21 @@ def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: 
     worker.ready()
     worker.send(1, ["a"])
     assert said in worker.failed().message
+
+
+def test_a_script_finds_models_by_name(start: Start, tmp_path: Path) -> None:
+    for place in ("azureml-models/m/1/first.txt", "azureml-models/m/10/last.txt", "beside.txt"):
+        (tmp_path / "root" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / place).write_text(place)
+    find = "Model.get_model_path"
+    script = (
+        "from azureml.core.model import Model\n"
+        f"def run(b):\n    found = {find}('m'), {find}('m', version=1), {find}('beside.txt')\n"
+        "    return [open(path).read() for path in found]\n"
+    )
+    worker = start(script, environment={"AML_APP_ROOT": str(tmp_path / "root")})
+    worker.ready()
+    assert worker.run(["a"]).rows == b"azureml-models/m/10/last.txt\nazureml-models/m/1/first.txt\nbeside.txt\n"
 
 
 def test_what_is_not_kept_is_told_once(start: Start, tmp_path: Path) -> None:

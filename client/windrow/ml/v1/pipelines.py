@@ -16,6 +16,7 @@ from windrow.ml.v1.graph import Graph, free_name
 from windrow.ml.v1.interactive import InteractiveRun
 from windrow.ml.v1.published import PipelineEndpoint, PublishedPipeline, publish_tree
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
+from windrow.ml.v1.script_models import with_models
 from windrow.ml.v1.steps import BINDABLE, PipelineStep, bound_settings, step_key
 from windrow.spec.load import JobTree
 from windrow.spec.reading.context import Context
@@ -27,6 +28,7 @@ from windrow.spec.writing.dumping import to_yaml
 
 if TYPE_CHECKING:
     from windrow.ml.v1.datastores import Datastore
+    from windrow.ml.v1.registered import Kept
     from windrow.spec import LoadedJob
     from windrow.spec.naming.assets import OpenLookup
 
@@ -54,10 +56,15 @@ class PipelineWorkspace(RunWorkspace, Protocol):
     """What pipelines and experiments need from their workspace; a `windrow.ml.v1.workspace.Workspace` provides it."""
 
     _experiments: dict[str, Any]
+    models: Kept
 
     @property
     def tables_folder(self) -> str:
         """Where MLTable files of datasets are written."""
+
+    @property
+    def models_folder(self) -> str:
+        """Where links to models are made, for scripts."""
 
     def datastore_named(self, name: str) -> Datastore:
         """Return a datastore by name."""
@@ -223,7 +230,8 @@ class Pipeline(Refusing):
         tree = translate(graph.tree(steps, description=self.description, compute=None), (), context)
         if not isinstance(tree, MappingNode):
             raise job_file_error(context)
-        return tree
+        workspace = self.workspace
+        return with_models(tree, workspace.models.own, workspace.models_folder, context)
 
     def _with_bound_settings(self, root: MappingNode) -> MappingNode:
         """The tree of a pipeline in which settings that are parameters refer to inputs of the pipeline."""

@@ -94,6 +94,11 @@ class Workspace:
         return self._hidden_folder(".tables")
 
     @property
+    def models_folder(self) -> str:
+        """Where links to models are made, for scripts that ask for models by name."""
+        return self._hidden_folder(".models")
+
+    @property
     def runs_folder(self) -> str:
         """Where the files are kept that notebooks upload to their own runs."""
         return self._hidden_folder(".runs")

@@ -1,4 +1,4 @@
-"""`azureml.core`, offered where the real package is not installed: of its names, only `Run`
+"""`azureml.core`, offered where the real package is not installed: of its names, only `Run` and `Model`
 (docs/reference/azure-ml/parallel-job.md#metrics).
 
 The folder above has no `__init__.py`: parts of `azureml` that are installed (its readers of tables) are found as well.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from .model import Model
 from .run import Run, absent
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn, Optional, Sequence
 
-__all__ = ["Run"]
+__all__ = ["Model", "Run"]
 
 
 class _AbsentModules:

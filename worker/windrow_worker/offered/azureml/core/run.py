@@ -50,7 +50,7 @@ def absent(name: str) -> ModuleNotFoundError:
     """The error of an import that needs the real package."""
     return ModuleNotFoundError(
         f"No module named 'azureml' that has {name}: the package azureml-core is not installed in this Python, and of "
-        "its names Windrow offers only azureml.core.Run",
+        "its names Windrow offers only azureml.core.Run and Model.get_model_path",
         name="azureml",
     )
 
