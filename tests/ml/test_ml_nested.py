@@ -104,6 +104,27 @@ def test_a_component_that_is_a_pipeline_is_called_like_any_other(notebook: Path)
     ]
 
 
+def test_a_pipeline_is_kept_as_a_component(notebook: Path) -> None:
+    @pipeline()
+    def inner(lines: Input(type="uri_folder")) -> dict[str, Any]:  # type: ignore[valid-type]
+        return {"last": upper()(lines=lines).outputs.out}
+
+    client = MLClient()
+    client.components.create_or_update(inner().component, version="2")
+    kept = client.components.get("inner", version="2")
+
+    @pipeline()
+    def outer(lines: Any) -> dict[str, Any]:
+        return {"end": kept(lines=lines).outputs.last}
+
+    @pipeline()
+    def same(lines: Any) -> dict[str, Any]:
+        return {"end": inner(lines=lines).outputs.last}
+
+    data = Input(type="uri_folder", path="./files")
+    assert outer(data).load().job.steps == same(data).load().job.steps
+
+
 def test_settings_of_an_inner_pipeline_are_told_to_have_no_effect(notebook: Path) -> None:
     @pipeline(default_compute="inner")
     def inner(lines: Any) -> None:

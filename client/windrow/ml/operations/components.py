@@ -8,10 +8,12 @@ from typing import Any
 
 from windrow.errors import NotFound
 from windrow.ml.absent import refuse_label
+from windrow.ml.jobs.pipeline_job import PipelineJob
+from windrow.ml.jobs.pipeline_step import PipelineStep
 from windrow.ml.jobs.step import Step
 
 Component = Step | Callable[..., Any]
-"""Called to make a step: a component, or a function under @pipeline."""
+"""Called to make a step: a component, or a function under @pipeline. A pipeline stands for its component."""
 
 
 class ComponentOperations:
@@ -23,7 +25,14 @@ class ComponentOperations:
         self._known: dict[tuple[str, str], Component] = {}
 
     def create_or_update(self, component: Component, *, version: str | int | None = None, **more: Any) -> Component:
-        """Keep a component under its name and version ("1" if it has none), or a function under @pipeline."""
+        """Keep a component under its name and version ("1" if it has none), a function under @pipeline, or a pipeline
+        (`pipeline_function().component`) under its name.
+        """
+        if isinstance(component, PipelineJob):
+            name = str(component.get("name") or component.get("display_name"))
+            made = PipelineStep(component, settings={"name": name, "version": str(version or "1")})
+            self._known[name, str(version or "1")] = made
+            return made
         if not isinstance(component, Step):
             self._known[component.__name__, str(version or "1")] = component
             return component
