@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from v1_notebooks import config, rows_of
-from windrow.errors import NotFound, RequestRefused, UsageError
+from windrow.errors import NotFound, UsageError
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.core import Dataset, Experiment, Workspace
 from windrow.ml.v1.data.datapath import DataPath, DataPathComputeBinding
@@ -98,10 +98,11 @@ def test_versions_and_endpoints(workspace: Workspace, pipeline: Pipeline, notebo
     (notebook / "src" / "tell.py").write_text(TELL + "# more\n")
     second = pipeline.publish("nightly")
     assert second.id == "nightly:2"
-    with pytest.raises(RequestRefused, match="pipeline nightly:2 already exists, and a version cannot be changed"):
-        (notebook / "src" / "tell.py").write_text(TELL + "# and more\n")
-        pipeline.publish("nightly", version="2")
-    assert [one.id for one in PublishedPipeline.list(workspace)] == ["nightly:2", "nightly:1"]
+    (notebook / "src" / "tell.py").write_text(TELL + "# and more\n")
+    with pytest.warns(JobWarning, match=r"version 2 of nightly was published before.* This one is nightly:2-2\."):
+        again = pipeline.publish("nightly", version="2")
+    assert (again.id, again.version) == ("nightly:2-2", "2")
+    assert [one.id for one in PublishedPipeline.list(workspace)] == ["nightly:2-2", "nightly:2", "nightly:1"]
     timed = pipeline.publish("timed", version="2024-01-02T03:04:05.678901")
     assert (timed.id, timed.version) == ("timed:2024-01-02T03_04_05.678901", "2024-01-02T03:04:05.678901")
     assert PublishedPipeline.get(workspace, timed.id).version == timed.version

@@ -186,7 +186,7 @@ class Pipeline(Refusing):
         """Keep the pipeline under a name with the master, with its code and environments; it is run with parameters.
 
         `version`: by default the next number. Parameters of settings that are not for the whole step keep their values,
-        with a warning. Raises windrow.spec.JobFileError, UsageError, RequestRefused for a version that exists.
+        with a warning. Raises windrow.spec.JobFileError, UsageError, RequestRefused.
         """
         connection = self.workspace.ml_client.connection
         context = self._context(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow.errors import UsageError
+from windrow.errors import RequestRefused, UsageError
+from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.absent import Refusing, tell_no_effect
 from windrow.ml.v1.bindings import NamedInput
 from windrow.ml.v1.datastores import DataPath, DataReference
@@ -206,7 +209,10 @@ def asset_name(name: str) -> str:
 def publish_tree(
     workspace: RunWorkspace, tree: JobTree, name: str, version: str | None, description: str
 ) -> PublishedPipeline:
-    """Publish the tree of a pipeline under a name. Raises windrow.spec.JobFileError, UsageError, RequestRefused."""
+    """Publish the tree of a pipeline under a name. A version that another pipeline has gets a number, with a warning,
+    as versions of Azure ML need not differ. Raises windrow.spec.JobFileError, UsageError, RequestRefused.
+    """
+    from windrow.rpc.errors import ASSET_EXISTS
     from windrow.sdk.asset import Asset
     from windrow.sdk.pipelines import publish
 
@@ -215,7 +221,24 @@ def publish_tree(
     if kept_version != str(version or ""):
         tags[_VERSION_TAG] = str(version)
     wanted = Asset("pipeline", asset_name(name), kept_version, "", "", False, description, tags)
-    return PublishedPipeline(workspace, publish(workspace.ml_client.windrow, tree, wanted).asset)
+    for number in itertools.count(2):
+        try:
+            published = PublishedPipeline(workspace, publish(workspace.ml_client.windrow, tree, wanted).asset)
+        except RequestRefused as error:
+            if error.reason != ASSET_EXISTS:
+                raise
+            more = {**tags, _VERSION_TAG: str(version)}
+            wanted = wanted._replace(version=f"{kept_version}-{number}", tags=more)
+            continue
+        if number > 2:
+            warnings.warn(
+                f"The version {version} of {name} was published before, with another content. This one is "
+                f"{published.id}.",
+                JobWarning,
+                stacklevel=3,
+            )
+        return published
+    raise AssertionError("unreachable")
 
 
 def _published(
