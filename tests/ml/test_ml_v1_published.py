@@ -20,6 +20,7 @@ from windrow.ml.v1.pipeline.core import (
     Schedule,
     ScheduleRecurrence,
 )
+from windrow.ml.v1.pipeline.core._restclients.aeva.models.error_response import ErrorResponseException
 from windrow.ml.v1.pipeline.steps import ParallelRunStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
@@ -108,6 +109,8 @@ def test_versions_and_endpoints(workspace: Workspace, pipeline: Pipeline, notebo
     assert PublishedPipeline.get(workspace, timed.id).version == timed.version
     with pytest.raises(NotFound, match="no pipeline other"):
         PublishedPipeline.get(workspace, "other")
+    with pytest.raises(ErrorResponseException, match="no pipeline serving"):
+        PipelineEndpoint.get(workspace, name="serving")
     endpoint = PipelineEndpoint.publish(workspace, "serving", first, "d")
     endpoint.add_default(second)
     assert (endpoint.default_version, list(endpoint.list_versions())) == ("2", ["2", "1"])

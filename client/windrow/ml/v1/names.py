@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windrow import __version__
-from windrow.errors import JobFailed, UsageError, WindrowError
+from windrow.errors import JobFailed, RequestRefused, UsageError, WindrowError
 from windrow.ml.stand_ins import mirrored
 from windrow.ml.v1.absent import VENDOR
 from windrow.ml.v1.bindings import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
@@ -88,6 +88,11 @@ MODULES: Mapping[str, Mapping[str, object]] = {
         *(Pipeline, PipelineData, PipelineEndpoint, PipelineParameter, PipelineRun, PublishedPipeline, Schedule),
         *(ScheduleRecurrence, StepRun, StepSequence),
     ),
+    # Not public, but the only place of the error that a PipelineEndpoint raises which is not there.
+    "pipeline.core._restclients": {},
+    "pipeline.core._restclients.aeva": {},
+    "pipeline.core._restclients.aeva.models": {},
+    "pipeline.core._restclients.aeva.models.error_response": {"ErrorResponseException": RequestRefused},
     "pipeline.core.builder": _by_name(PipelineData, PipelineStep, StepSequence),
     "pipeline.core.graph": _by_name(PipelineParameter, PublishedPipeline),
     "pipeline.core.pipeline": _by_name(Pipeline),
