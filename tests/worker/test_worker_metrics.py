@@ -156,7 +156,7 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("run_.upload_file('a', 'b')", "Run.upload_file is not there in Windrow: the files that a step keeps"),
+        ("run_.upload_file('a', 'b')", " Run.upload_file is not there in Windrow: the files that a step keeps"),
         ("run_.input_datasets['a']", "the places of its inputs and outputs as arguments"),
         ("run_.experiment.workspace", "Experiment.workspace is not there in Windrow: there is no workspace"),
         ("run_.child_run('a')", "a step is one run"),

@@ -70,10 +70,11 @@ class _Limited:
         if name.startswith("__"):
             raise AttributeError(name)
         why = _INSTEAD.get(name)
+        public = type(self).__name__.replace("_Own", "")
         raise AttributeError(
-            f"{type(self).__name__}.{name} is not there in Windrow: {why}."
+            f"{public}.{name} is not there in Windrow: {why}."
             if why
-            else f"{type(self).__name__} has no {name} in Windrow, which offers of it what logs values. Leave it out, "
+            else f"{public} has no {name} in Windrow, which offers of it what logs values. Leave it out, "
             "or install azureml-core in the Python of the step."
         )
 
