@@ -20,7 +20,7 @@ def notices(text: str) -> list[str]:
 
 def test_values_that_do_not_fit_are_told_once_with_their_number(job: CompatibilityJob) -> None:
     job.write("code/score.py", SCRIPT)
-    rows = "".join(f"{number},x\n" for number in range(200))
+    rows = "".join(f"{number},x\n" for number in range(2_000))
     job.write("data/a.csv", f"a,b\n{rows}1.5,x\n7,x,more\n")
     job.write("data/b.csv", "a,b\noops,x\n")
     job.write_job("mltable", "./data", settings="mini_batch_size: 1kb\nresources: {instance_type: Standard_D3}")
@@ -28,7 +28,7 @@ def test_values_that_do_not_fit_are_told_once_with_their_number(job: Compatibili
     (column,) = (notice for notice in told if '"a"' in notice)
     assert "out): 2." in column and "is not of type int" in column
     (width,) = (notice for notice in told if '"Column3"' in notice)
-    assert "out): 1." in width and "line 203" in width
+    assert "out): 1." in width and "line 2003" in width
     (machines,) = (notice for notice in told if "Standard_D3" in notice)
     assert "no effect" in machines
 
