@@ -14,7 +14,7 @@ from embedded_run import EmbeddedRun, check_counts, wait_until
 from opened_store import open_store
 from windrow import Client
 from windrow import run as windrow_run
-from windrow.errors import RequestRefused, UsageError
+from windrow.errors import JobWarning, RequestRefused, UsageError
 from windrow.spec import EffectiveJob
 from windrow_command import windrow
 from windrow_master.files.state_files import StateFiles
@@ -201,7 +201,10 @@ def test_a_run_from_python_takes_over_results_too(run: SinceRun) -> None:
     assert refused.value.reason == "CODE_CHANGED" and run.take_ran() == {}
     with pytest.raises(UsageError, match="must be one of 'ask', 'rerun', 'mix'"):
         own(code_change="maybe")
-    assert own(code_change="mix").succeeded
+    with pytest.warns(JobWarning) as told:
+        assert own(code_change="mix").succeeded
+    words = "\n".join(str(one.message) for one in told)
+    assert "stay as they are, although this has changed since" in words and "are taken over: 8 of 10 files" in words
     assert run.take_ran().keys() == {"f00004", "f00005"}
 
 
