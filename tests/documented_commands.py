@@ -214,6 +214,7 @@ ELSEWHERE = {
     (NOTEBOOK, "import windrow"): "tests/client/test_client_notebook.py and tests/examples/test_examples_notebook.py",
     (NOTEBOOK, "try:"): "the same",
     (NOTEBOOK, 'with windrow.Client(state=".windrow") as client:'): "the same",
+    (NOTEBOOK, "import warnings"): "tests/client/test_client_warnings.py",
     (PYTHON, "try:"): "the same",
     (README, "from pathlib import Path"): "the script of the job that all others run",
     ("CONTRIBUTING.md", "make setup"): "runs this test",

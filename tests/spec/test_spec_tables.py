@@ -222,7 +222,7 @@ def test_keys_come_as_a_list_as_text_and_as_an_argument_and_win_over_a_size(work
         assert loaded.job.steps[0].partition_keys == ("season", "user")
         assert loaded.job.steps[0].arguments[-1] == '--partition_keys=["season", "user"]'
         loaded = workspace.loaded(f"{TABLE % './t'}\n{given}\nmini_batch_size: 3\n")
-        (warning,) = [one for one in loaded.warnings if "win over mini_batch_size" in one.message]
+        (warning,) = [one for one in loaded.warnings if " over mini_batch_size" in one.message]
         assert "season, user" in warning.message
     task = "\ntask: {type: run_function, code: ./src, entry_script: score.py, program_arguments: %s}\n"
     step = workspace.loaded(TABLE % "./t" + task % '"--partition_keys \'[\\"user\\"]\'"').job.steps[0]

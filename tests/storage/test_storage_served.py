@@ -81,7 +81,9 @@ def test_only_rows_that_are_sorted_need_the_default_datastore(
     job.write(TABLE, data, rows="{type: uri_file}", settings=f"partition_keys: [{key}]")
     with Served(job, tmp_path, "other") as served, windrow.Client(served.address, patience_s=DEADLINE_S) as client:
         served.start_agent("one")
-        done = client.wait(client.submit(job.folder / "job.yml").job_id, timeout_s=DEADLINE_S, check=False)
+        submitted = client.submit(job.folder / "job.yml").job_id
+        with pytest.warns(windrow.JobWarning, match=f"{key} wins over mini_batch_size"):
+            done = client.wait(submitted, timeout_s=DEADLINE_S, check=False)
         assert done.state is (JobState.FAILED if said else JobState.COMPLETED) and said in done.message, done.message
 
 

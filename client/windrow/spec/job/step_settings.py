@@ -167,8 +167,8 @@ class StepSettings:
             self._context.problems.warn(
                 self._context.partition_places[self._key],
                 f"{self._key}.partition_keys",
-                f"{', '.join(keys)} win over mini_batch_size, given by {size}: each combination of their values is one "
-                "mini-batch.",
+                f"{', '.join(keys)} {'wins' if len(keys) == 1 else 'win'} over mini_batch_size, given by {size}: each "
+                f"{'value' if len(keys) == 1 else 'combination of their values'} is one mini-batch.",
             )
         return self.values
 
