@@ -164,11 +164,11 @@ def test_a_return_of_another_type_is_named(job: CompatibilityJob, returned: str,
 
 
 def test_a_module_that_is_missing_is_named_with_the_interpreter(job: CompatibilityJob) -> None:
-    """Scripts that load a registered model by the vendor's package need another way to it: an input."""
-    write(job, "from azureml.core.model import Model\n\ndef run(mini_batch):\n    return mini_batch\n")
+    """Without the vendor's package, scripts have only as much of it as they need."""
+    write(job, "from azureml.pipeline.core import Pipeline\n\ndef run(mini_batch):\n    return mini_batch\n")
     code, text = job.run()
     assert code == 1
-    assert "No module named 'azureml'" in text
+    assert "No module named 'azureml.pipeline'" in text
     assert "--python" in text
 
 
