@@ -8,7 +8,6 @@ USAGE = 2
 """Bad options, a bad job file, a refused request."""
 TOLERATED_FAILURES = 3
 """Of a step without a threshold, or under --strict; there, also of values that did not fit their column."""
-STRICT_HELP = "Exit with code 3 if failures were tolerated, or values of a table did not fit its columns."
 CANCELLED = 4
 UNREACHABLE = 5
 TIMED_OUT = 124

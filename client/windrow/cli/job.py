@@ -22,6 +22,7 @@ from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
 from windrow.cli.options import (
+    STRICT_HELP,
     CodeChange,
     CodeChangeChoice,
     JobName,
@@ -33,6 +34,7 @@ from windrow.cli.options import (
     Sets,
     Since,
     State,
+    Strict,
     Tolerate,
     guarded,
     open_client,
@@ -74,7 +76,7 @@ def create(
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help=f"With --stream. {exit_codes.STRICT_HELP}"),
+        typer.Option("--strict", help=f"With --stream. {STRICT_HELP}"),
     ] = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
@@ -223,7 +225,7 @@ app.command("explain", epilog="Example: windrow job explain digits-20260501-1015
 @guarded
 def stream(
     job: JobName,
-    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
+    strict: Strict = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
     master: Master = None,

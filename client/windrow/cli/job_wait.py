@@ -16,7 +16,7 @@ from windrow.cli.display.jsonlines import emit
 from windrow.cli.job_stream import stands_still, tell_stands_still
 from windrow.cli.messages import say
 from windrow.cli.notify import notify
-from windrow.cli.options import Master, Notify, Output, OutputForm, State, Tolerate, guarded, open_client
+from windrow.cli.options import Master, Notify, Output, OutputForm, State, Strict, Tolerate, guarded, open_client
 from windrow.cli.tables import out
 from windrow.common.quantities import duration, first_few
 from windrow.sdk.job_names import only_job
@@ -46,7 +46,7 @@ def wait(
             "--timeout", min=0, metavar="S", help="Give up after this many seconds, with exit code 124. Jobs continue."
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
+    strict: Strict = False,
     tolerate: Tolerate = False,
     targets: Notify = None,
     master: Master = None,

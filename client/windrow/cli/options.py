@@ -107,6 +107,8 @@ CodeChange = Annotated[
         "or mix its results with new ones.",
     ),
 ]
+STRICT_HELP = "Exit with code 3 if failures were tolerated, or values of a table did not fit its columns."
+Strict = Annotated[bool, typer.Option("--strict", help=STRICT_HELP)]
 Tolerate = Annotated[
     bool,
     typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),

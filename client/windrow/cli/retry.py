@@ -19,6 +19,7 @@ from windrow.cli.options import (
     OutputForm,
     Sets,
     State,
+    Strict,
     Tolerate,
     guarded,
     open_client,
@@ -46,7 +47,7 @@ def retry(
     ] = None,
     sets: Sets = None,
     stream: Annotated[bool, typer.Option("--stream", help="Follow the job until it ends.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help=exit_codes.STRICT_HELP)] = False,
+    strict: Strict = False,
     tolerate: Tolerate = False,
     python: Annotated[
         str | None,
