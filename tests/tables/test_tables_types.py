@@ -48,6 +48,11 @@ def test_inference(sample: list[str | None], mltable: str, plain: str) -> None:
     assert infer("x", sample, plain=True)[0].type == plain
 
 
+def test_a_number_of_thousands_of_digits_in_the_sample_stops_nothing() -> None:
+    """Python refuses to read integers of more than 4,300 digits."""
+    assert infer("x", ["0" * 5000, None, "7"], plain=True)[0] == Column("x", "int", exact=True, as_floats=True)
+
+
 def test_undecidable_dates_stay_text_and_are_told() -> None:
     column, undecidable = infer("x", ["01/02/2020", "3/4/2021"], plain=False)
     assert column.type == "text" and undecidable

@@ -92,9 +92,10 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Colu
         true_words, false_words = (PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS) if plain else (TRUE_WORDS, FALSE_WORDS)
         return Column(name, "bool", true_words=true_words, false_words=false_words), False
     if are_whole(sample):
-        if all(INT_MIN <= int(value[:40]) <= INT_MAX for value in values):
-            in_floats = all(abs(int(value)) <= FLOAT_EXACT for value in values)
-            return Column(name, "int", exact=plain, as_floats=plain and None in sample and in_floats), False
+        numbers = [int(value[:40]) for value in values]
+        if all(INT_MIN <= number <= INT_MAX for number in numbers):
+            as_floats = plain and None in sample and all(abs(number) <= FLOAT_EXACT for number in numbers)
+            return Column(name, "int", exact=plain, as_floats=as_floats), False
         return Column(name, "text" if plain else "float"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False

@@ -23,7 +23,7 @@ try:
     if int(pyarrow.__version__.split(".")[0]) < 10:
         raise ImportError
     from windrow_worker.tables.arrow_delimited import TYPES, read_fast
-    from windrow_worker.tables.arrow_integers import whole_numbers_of
+    from windrow_worker.tables.arrow_frames import frame_of
 except ImportError:
     # No pyarrow in the user's environment, or too old a version: only the exact way.
     read_fast = None  # type: ignore[assignment]
@@ -55,6 +55,8 @@ class DelimitedLoader:
         """`fast`: False for the exact way only, without pyarrow."""
         self._exact_integers = exact_integers
         self._columns = [Column.from_json(value) for value in reader["columns"]]
+        self.whole: Dict[str, bool] = {column.name: column.as_floats for column in self._columns if column.exact}
+        """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._layouts: List[List[int]] = reader["layouts"]
         self._text = Text(**reader["text"])
         self._encoding: str = reader["encoding"]
@@ -69,11 +71,6 @@ class DelimitedLoader:
         """
         known = TYPES_WITHOUT_NULLS
         return {column.name: known[column.type] for column in self._columns if column.type in known}
-
-    @property
-    def whole(self) -> Dict[str, bool]:
-        """The columns that hold integers of plain files, and of each whether it holds floats."""
-        return {column.name: column.as_floats for column in self._columns if column.exact}
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and ValueError for bytes that are not
@@ -110,7 +107,6 @@ class DelimitedLoader:
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         names, arrays = [], []
-        whole: Dict[str, pandas.Series] = {}
         if self._path_column:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(file), table.rows))
@@ -119,13 +115,7 @@ class DelimitedLoader:
             arrays.append(
                 table.arrays[positions[index]] if index in positions else pyarrow.nulls(table.rows, TYPES[column.type])
             )
-            if column.exact and not self._exact_integers and (column.as_floats or arrays[-1].null_count):
-                whole[column.name] = whole_numbers_of(arrays[-1], column.as_floats)
-                # Not converted twice.
-                arrays[-1] = pyarrow.nulls(table.rows, pyarrow.float64())
-        made = pyarrow.Table.from_arrays(arrays, names=names)
-        value = made.to_pandas(integer_object_nulls=self._exact_integers)
-        return value.assign(**whole) if whole else value
+        return frame_of(names, arrays, self.whole, self._exact_integers)
 
     def _exact_frame(self, table: _Table, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         made: List[Tuple[str, str, List[Any]]] = []

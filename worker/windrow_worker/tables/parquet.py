@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.arrow_integers import whole_numbers_of
+from windrow_worker.tables.arrow_frames import frame_of
 from windrow_worker.tables.files import PATH, check_records, check_unchanged, open_listed, printable
 
 
@@ -103,16 +103,7 @@ class ParquetLoader:
                     place = "%s, row group %d: row %d" % (printable(name), where["row_group"], first + 1)
                     value = table.column(at)[first]
                     misfits.append((field.name, count, "%s: %.200s is not of type %s" % (place, value, field.type)))
-        # Without the metadata of pandas: an index that was stored is a column like the others.
-        whole: Dict[str, Any] = {}
-        for at, column in enumerate(names):
-            as_floats = self.whole.get(column, False)
-            if column in self.whole and not self._exact_integers and (as_floats or arrays[at].null_count):
-                whole[column] = whole_numbers_of(arrays[at], as_floats)
-                # Not converted twice.
-                arrays[at] = pyarrow.nulls(table.num_rows, pyarrow.float64())
-        made = pyarrow.Table.from_arrays(arrays, names=names)
-        value = made.to_pandas(integer_object_nulls=self._exact_integers).assign(**whole)
+        value = frame_of(names, arrays, self.whole, self._exact_integers)
         for column in self._mixed:
             value[column] = value[column].astype(object)
 

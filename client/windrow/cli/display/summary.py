@@ -22,9 +22,9 @@ from windrow.transfer.fetch_places import shown_places
 
 DETAIL_LINES = 20
 KINDS_SHOWN = 8
+"""The number of kinds of failures that are shown for a step; its `user/error.txt` has all."""
 SKIPPED_NAMED = 3
 """A line names at most this many skipped steps."""
-"""The number of kinds of failures that are shown for a step; its `user/error.txt` has all."""
 NO_SCRIPT_RAN = frozenset(("node_fault", "node_lost", "preempted", "cancelled"))
 """Causes that a mini-batch can have without any worker."""
 
