@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import windrow
 from compatibility_job import CompatibilityJob, output_of
@@ -92,12 +93,32 @@ def test_another_name_is_refused(job: CompatibilityJob) -> None:
     assert 'the file of rows is "rows.txt"' in text
 
 
+def test_rows_with_other_columns_and_types_are_rows_of_one_file(job: CompatibilityJob) -> None:
+    returned = "[{'v': 1, 'n': c.minibatch_index}] * 2 if c.minibatch_index % 2 else [{'m': [], 'v': 'x'}] * 2"
+    write(job, "./rows.csv", f"def run(b, c):\n    return {returned}\n")
+    job.completed("--set", "jobs.score.task.program_arguments=--append_row_format csv")
+    assert (job.folder / "rows.csv").read_text() == "m,v,n\n[],x,\n[],x,\n,1,1\n,1,1\n[],x,\n[],x,\n"
+    write(job, "./rows.parquet", f"def run(b, c):\n    return {returned}\n")
+    text = job.completed("--set", "jobs.score.task.program_arguments=--append_row_format parquet")
+    assert "The column 'v' of the rows holds values of several types (int64, string), so it is text in rows" in text
+    first, other = {"m": [], "v": "x", "n": None}, {"m": None, "v": "1", "n": 1}
+    assert pq.read_table(job.folder / "rows.parquet").to_pylist() == [first, first, other, other, first, first]
+
+
+def test_dataframes_of_text_with_different_headers_fail_the_job(job: CompatibilityJob) -> None:
+    write(
+        job, "./rows.txt", "import pandas\ndef run(b, c):\n    return pandas.DataFrame({f'c{c.minibatch_index}': b})\n"
+    )
+    code, text = job.run("--set", "jobs.score.task.program_arguments=--append_row_dataframe_header True")
+    assert code == 1
+    assert "run() returned DataFrames with different columns" in text and "set --append_row_format csv" in text
+
+
 @pytest.mark.parametrize(
     ("row_format", "returned", "said"),
     [
         ("jsonl", "['text'] * len(b)", "Element 0 of what run() returned is of type str"),
-        ("csv", "[{str(c.minibatch_index): 1}] * len(b)", "with other columns than before"),
-        ("parquet", "[{'a': 1 if c.minibatch_index else 'x'}] * len(b)", "The column 'a'"),
+        ("parquet", "[{'a': b}] * len(b) if c.minibatch_index else [{'a': run}]", "The values of 'a'"),
     ],
 )
 def test_what_does_not_fit_is_a_bad_return(job: CompatibilityJob, row_format: str, returned: str, said: str) -> None:

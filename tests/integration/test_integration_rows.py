@@ -92,16 +92,16 @@ def test_rows_come_in_order_as_far_as_that_is_whole_or_as_they_are_committed(tmp
 def test_rows_that_are_followed_come_once_while_master_and_agent_are_killed(
     tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    run = RowsRun(tmp_path / "run")
+    run = RowsRun(tmp_path / "run", what="[{**row, 'late': 1} if row['number'] > 20 else row for row in rows]")
     for gate in (4, 20):
         run.close_gate(gate)
     run.start("--slots", "2")
     wait_until(lambda: run.committed() >= 2, "the first rows")
     command = [WINDROW, "job", "rows", "last", "--follow", *order]
     with subprocess.Popen(
-        command, cwd=run.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        command, cwd=run.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as follower:
-        assert follower.stdout is not None
+        assert follower.stdout is not None and follower.stderr is not None
         lines = [follower.stdout.readline() for _ in range(3)]
         run.kill("master")
         run.open_gate(4)
@@ -111,6 +111,7 @@ def test_rows_that_are_followed_come_once_while_master_and_agent_are_killed(
         assert run.finish()[0] == 0
         # Not `communicate`, which passes over what `readline` has buffered.
         lines += follower.stdout.readlines()
+        assert "The rows have more columns from here on: number,text,late" in follower.stderr.read()
         assert follower.wait(60) == 0
     rows = [int(row["number"]) for row in csv.DictReader(lines)]
     assert sorted(rows) == WITHOUT_13 and (order or rows == WITHOUT_13)

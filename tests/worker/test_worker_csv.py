@@ -26,7 +26,9 @@ RNG = np.random.default_rng(7)
 def written(frame: pd.DataFrame, settings: dict[str, Any], header: bool = False) -> tuple[bytes, bytes]:
     """Header and rows as the worker writes them."""
     pieces: list[bytes] = []
-    head = DataFrameWriter(settings, header).write(frame, pieces.append)
+    writer = DataFrameWriter(settings, header)
+    head = writer.header_of(frame)
+    writer.write(frame, pieces.append)
     return head, b"".join(pieces)
 
 
@@ -305,7 +307,10 @@ def test_the_mark_of_an_encoding_stands_once(encoding: str, header: bool, rows: 
     writer = DataFrameWriter({"encoding": encoding, "chunksize": 7_000}, header)
     frame = pd.DataFrame({"name": ["é x"] * rows, "half": [0.5] * rows})
     pieces: list[bytes] = []
-    heads = {writer.write(part, pieces.append) for part in (frame, frame.iloc[:0], frame)}
+    parts = (frame, frame.iloc[:0], frame)
+    heads = {writer.header_of(part) for part in parts}
+    for part in parts:
+        writer.write(part, pieces.append)
     whole = pd.concat([frame, frame]).to_csv(None, sep=" ", index=False, header=header)
     assert heads.pop() + b"".join(pieces) == whole.encode(encoding)
     assert not heads

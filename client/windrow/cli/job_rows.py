@@ -58,11 +58,16 @@ def _print(reading: CommittedRows, limit: int | None, *, follow: bool, as_json: 
     to_json = _ToJson(reading) if as_json else None
     # As it is: rows may be in another encoding than the terminal's.
     write = sys.stdout.buffer.write
-    count, begun = 0, False
+    count, above = 0, b""
     for found in reading.follow() if follow else reading.read():
-        if not begun and reading.header and reading.step.format != "parquet" and to_json is None:
-            write(reading.header)
-        begun = True
+        if reading.header != above and to_json is None:
+            if above:
+                # Rows that came later have columns that those before lack.
+                sys.stdout.flush()
+                say(f"The rows have more columns from here on: {reading.header.decode('utf-8', 'replace').strip()}")
+            else:
+                write(reading.header)
+            above = reading.header
         if limit is None and to_json is None and reading.step.format != "parquet":
             write(found.content)
         else:

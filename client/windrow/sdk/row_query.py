@@ -6,11 +6,12 @@ name as well. Rows of text are a table if they were DataFrames; `lines` has each
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from windrow.errors import UsageError
 from windrow.sdk.committed_rows import CommittedRows, Progress, rows_step, rows_steps
@@ -147,18 +148,23 @@ class RowQuery:
 
     def _delimited(self, reading: CommittedRows) -> tuple[str, str]:
         step = reading.step
-        path = self._path("csv")
-        with path.open("wb") as file:
+        paths: dict[bytes, Path] = {}
+        with contextlib.ExitStack() as opened:
+            files: dict[bytes, BinaryIO] = {}
             for found in reading.read():
-                if not file.tell():
-                    file.write(reading.header)
-                file.write(found.content)
-            size = file.tell()
+                # Rows of CSV that are committed while others are read may have more columns.
+                if reading.header not in files:
+                    paths[reading.header] = self._path("csv")
+                    files[reading.header] = opened.enter_context(paths[reading.header].open("wb"))
+                    files[reading.header].write(reading.header)
+                files[reading.header].write(found.content)
+            empty = not any(file.tell() for file in files.values())
         separator = "," if step.format == "csv" else str(step.to_csv.get("sep", " "))
         source = (
-            f"read_csv({_text(path)}, delim={_text(separator)}, header={str(step.has_header).lower()}, sample_size=-1)"
+            f"read_csv([{', '.join(map(_text, paths.values()))}], delim={_text(separator)}, "
+            f"header={str(step.has_header).lower()}, sample_size=-1, union_by_name={str(len(paths) > 1).lower()})"
         )
-        return source, "" if size else _NOTHING
+        return source, _NOTHING if empty else ""
 
     def _jsonl(self, reading: CommittedRows) -> tuple[str, str]:
         path = self._path("jsonl")

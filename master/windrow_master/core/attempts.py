@@ -18,7 +18,7 @@ from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
 from windrow_master.core.budgets import budget_left, count_failure
-from windrow_master.core.causes import TRAITS, Budget, reported_cause
+from windrow_master.core.causes import TRAITS, USER_ERROR, Budget, reported_cause
 from windrow_master.core.commands import (
     UNANSWERED,
     CompleteAttempts,
@@ -39,7 +39,7 @@ from windrow_master.core.splitting import FailedItems, count_of, read_items, sho
 from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
-from windrow_master.core.steps import MESSAGE_CHARS_MAX, settle_step
+from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, settle_step
 from windrow_master.core.thresholds import short_returns_fail
 
 NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
@@ -150,7 +150,10 @@ def _complete_attempt(
         try:
             step.header = join_headers(step.settings.row_format, step.header, header)
         except HeaderMisfit as error:
+            # Which of the two came first depends on the time: not one of them fails, but the step.
             _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
+            if step.state not in ENDED_STEPS:
+                fail_step(state, step, str(error), now, USER_ERROR)
             return
     table, counters, mini_batch = step.mini_batches, step.counters, lease.mini_batch
     planned_items, results = table.item_counts[mini_batch], result.result_count

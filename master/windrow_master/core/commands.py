@@ -285,6 +285,8 @@ class FinishStep(NamedTuple):
     message: str = ""
     paths: bytes | None = None
     """Its paths with the values that its outputs hold; None if no other step needs one."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know about its rows."""
 
 
 class LostRows(NamedTuple):

@@ -1,95 +1,35 @@
-"""What the mini-batches of a step must agree on: a header line, or the columns of a Parquet file.
+"""Which columns the rows of a step have.
 
-A header line is the same everywhere. Columns have the same names. Their types are also the same, except in three cases:
-only missing values fit anything, int64 fits float64 (as where a mini-batch without missing values meets one with them),
-and decimals fit those with more digits after the point. These are chains: whichever mini-batch ends first, the
-columns come out the same.
+Rows of CSV and Parquet say themselves which columns they have: the step only knows whether all its mini-batches have
+the same. If not, whoever makes a file of the rows looks at each (`output/fitting.py`). Lines of text have no columns
+of their own: their header line, if they have one, must be the same everywhere.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from typing import NamedTuple
+SELF_DESCRIBED = ("csv", "parquet")
+"""Formats whose rows say which columns they have."""
 
-_DECIMAL = re.compile(r"decimal128\(38, (-?\d{1,2})\)", re.ASCII)
+MIXED = b"\0"
+"""Stands for the columns of a step whose mini-batches have different ones. No header begins with it."""
 
 
 class HeaderMisfit(Exception):
-    """The rows of a mini-batch do not fit those before; the message shows the user what differs."""
+    """The rows of a mini-batch do not fit those of another; the message shows the user what differs."""
 
 
-class Column(NamedTuple):
-    """A column of a Parquet file: the text of its Arrow type, and the type itself, packed by the worker.
-
-    Not the worker's `Column`, which says how text becomes values.
-    """
-
-    name: str
-    type: str
-    packed: str
-
-
-def join_headers(row_format: str, pinned: bytes | None, header: bytes) -> bytes:
-    """The header that holds for all mini-batches so far. Raises HeaderMisfit."""
-    if row_format == "parquet":
-        found = columns_of(header)
-        return header if pinned is None else _join_columns(columns_of(pinned), found)
-    if pinned is None or header == pinned:
+def join_headers(row_format: str, known: bytes | None, header: bytes) -> bytes:
+    """The header of all mini-batches so far: whichever comes first, the same comes out. Raises HeaderMisfit."""
+    if known is None or header == known:
         return header
-    what, more = (
-        ("a DataFrame", "")
-        if row_format == "text"
-        else ("rows", " (in dicts: all keys, with None for a missing value)")
-    )
+    if row_format in SELF_DESCRIBED:
+        return MIXED
     raise HeaderMisfit(
-        f"run() returned {what} with other columns than before: {_shown(header)}, where {_shown(pinned)} was expected. "
-        f"Return the same columns in the same order from every mini-batch{more}."
+        f"run() returned DataFrames with different columns: {_shown(header)}, and in another mini-batch "
+        f"{_shown(known)}. Lines of text have one header for all. Return the same columns in the same order from every "
+        "mini-batch, or set --append_row_format csv, which gives the file the columns of all."
     )
 
 
 def _shown(header: bytes) -> str:
     return repr(header.decode("utf-8", "backslashreplace").rstrip("\r\n"))
-
-
-def columns_of(header: bytes) -> list[Column]:
-    """The columns that a worker reports. Raises HeaderMisfit if they cannot be read."""
-    try:
-        return [Column(str(name), str(kind), str(packed)) for name, kind, packed in json.loads(header)]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise HeaderMisfit(f"The columns of the returned rows cannot be read: {header[:200]!r}.") from error
-
-
-def _join_columns(pinned: list[Column], found: list[Column]) -> bytes:
-    by_name = {column.name: column for column in found}
-    known = {column.name for column in pinned}
-    more, less = sorted(by_name.keys() - known), sorted(known - by_name.keys())
-    if more or less:
-        said = [f"{', '.join(map(repr, more))} more"] if more else []
-        said += [f"{', '.join(map(repr, less))} less"] if less else []
-        raise HeaderMisfit(
-            f"run() returned rows with other columns than the mini-batches before: {' and '.join(said)}. Return "
-            "the same columns from every mini-batch (in dicts: all keys, with None for a missing value)."
-        )
-    joined = [_join(column, by_name[column.name]) for column in pinned]
-    return json.dumps(joined, separators=(",", ":")).encode()
-
-
-def _join(pinned: Column, found: Column) -> Column:
-    for one, other in ((pinned, found), (found, pinned)):
-        if _holds(one.type, other.type):
-            return one
-    raise HeaderMisfit(
-        f"The column {pinned.name!r} of the rows that run() returned is of type {found.type}, which does not fit the "
-        f"{pinned.type} of the mini-batches before. Return the same type from every mini-batch, as by astype()."
-    )
-
-
-def _holds(wide: str, narrow: str) -> bool:
-    """Whether a column of type `wide` can hold every value of type `narrow`."""
-    if wide == narrow or narrow == "null":
-        return True
-    if wide == "double":
-        return narrow == "int64"
-    digits, fewer = _DECIMAL.fullmatch(wide), _DECIMAL.fullmatch(narrow)
-    return digits is not None and fewer is not None and int(fewer[1]) < int(digits[1])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.commands import Moment, PlanGroup, TakenOver
+from windrow_master.core.headers import HeaderMisfit, join_headers
 from windrow_master.core.mini_batches import RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import MiniBatchState, StepState
-from windrow_master.core.steps import settle_step, warn
+from windrow_master.core.steps import fail_step, settle_step, warn
 
 
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
@@ -28,8 +30,6 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     step.plan.is_done = command.done
     step.counters.planned += count
     step.counters.items_total += items
-    if command.header is not None and step.header is None:
-        step.header = command.header
     for taken in command.taken:
         _take_over(state, job, step, taken)
     _queue(step, command)
@@ -47,6 +47,12 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     step.counters.misfits_planned += command.misfits
     state.touch_step(step)
     state.scheduling_wanted = True
+    if command.header is not None:
+        try:
+            step.header = join_headers(step.settings.row_format, step.header, command.header)
+        except HeaderMisfit as error:
+            fail_step(state, step, str(error), now, USER_ERROR)
+            return True
     if command.done:
         settle_step(state, step, now)
     return True

@@ -56,7 +56,7 @@ class StepRow(NamedTuple):
     counters: bytes
     """JSON: core.counters.Counters."""
     header: bytes | None
-    """The header line of the first accepted DataFrame."""
+    """As core.headers keeps it."""
     start_time: float | None
     end_time: float | None
     error_category: str = ""

@@ -229,6 +229,8 @@ def on_finish_step(state: CoreState, command: FinishStep, now: Moment) -> None:
     step.message = command.message
     if command.paths is not None:
         step.paths = command.paths
+    for warning in command.warnings:
+        warn_of(state, step, warning)
     _complete_step(state, job, step, now)
 
 

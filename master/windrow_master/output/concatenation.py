@@ -22,7 +22,7 @@ import os
 import stat
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +40,9 @@ from windrow_master.output.errors import (
     RowsUnreadable,
     TargetForeign,
 )
-from windrow_master.output.extents import SegmentFile, SegmentReader, strides
+from windrow_master.output.extents import STRIDE_BYTES, SegmentFile, SegmentReader, strides
 from windrow_master.output.file_operations import FileOperations
+from windrow_master.output.fitting import ArrowFitting, Fitting, fit_all, heads_of, make_fitting
 from windrow_master.output.target import foreign, refuse_foreign, remove_stale, stamp_if_equal, temporary_path
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import CommittedRange, OutputRow
@@ -78,9 +79,11 @@ class OutputRequest:
     """The file itself (not its folder); its folder exists."""
     segments_folder: Path
     header: bytes | None
-    """Written once, at the top; for Parquet, the columns. None for no header."""
+    """Of the rows, as `core/headers.py` keeps it."""
     row_format: str = "text"
     """As windrow.spec.settings.schema.ROW_FORMATS."""
+    missing: str = ""
+    """What stands in CSV for a value that a mini-batch does not have."""
     rows: int | None = None
     """How many the step counted as they were committed; None if it did not count them."""
 
@@ -92,16 +95,17 @@ def concatenate(
     *,
     stop: threading.Event | None = None,
     files: FileOperations | None = None,
+    warn: Callable[[str], object] = print,
 ) -> OutputRow:
     """Make the output; return what was written. Blocks: call it in a thread of its own.
 
-    `record` makes its argument durable (`Store.record_output`).
+    `record` makes its argument durable (`Store.record_output`). `warn` takes messages about the rows for the user.
 
     Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped, StateDamaged
     (the number of rows is not the one that was counted); and what reader and record raise. The target is then
     unchanged, or, if only its folder could not be synced, the whole new output.
     """
-    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or FileOperations()).run()
+    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or FileOperations(), warn).run()
 
 
 class _Concatenation:
@@ -114,7 +118,9 @@ class _Concatenation:
         record: Callable[[OutputRow], None],
         stop: threading.Event,
         files: FileOperations,
+        warn: Callable[[str], object],
     ) -> None:
+        self._warn = warn
         self._wanted = wanted
         self._reader = reader
         self._record = record
@@ -207,20 +213,41 @@ class _Concatenation:
         return None
 
     def _write_all(self) -> None:
-        if self._wanted.row_format != "parquet":
-            if self._wanted.header:
-                self._put(self._wanted.header)
-            self._write_ranges(self._put_rows)
+        wanted = self._wanted
+        fitting = make_fitting(wanted.row_format, wanted.header, wanted.missing, self._heads)
+        if not isinstance(fitting, ArrowFitting):
+            self._put(fitting.header)
+            self._write_ranges(lambda ranges, large: self._put_rows(ranges, large, fitting))
             return
         # Loading pyarrow takes a tenth of a second, which other formats need not spend.
+        import pyarrow
+
         from windrow_master.output.parquet_file import ParquetFile
 
-        parquet = ParquetFile(self._wanted.header, self._put)
+        for column, types in fitting.mixed.items():
+            self._warn(
+                f"The column {column!r} of the rows holds values of several types ({', '.join(types)}), so it is text "
+                f"in {wanted.target.name}. Return values of one type if you want another."
+            )
+        parquet = ParquetFile(fitting, self._put)
         try:
             self._write_ranges(lambda ranges, large: self._put_tables(ranges, large, parquet))
             parquet.finish()
+        except pyarrow.ArrowInvalid as error:
+            raise OutputUnwritable(
+                f"The output {wanted.target} cannot be written: rows of different mini-batches do not fit into one "
+                f"column ({error}). Return values of one type and size, for example decimals of a fixed number of "
+                "digits, and retry the job with --discard, so that all mini-batches run again."
+            ) from error
         finally:
             parquet.abandon()
+
+    def _heads(self) -> Iterator[tuple[bytes, bool]]:
+        """As `fitting.Heads`."""
+        for page in self._reader.ranges_of(self._wanted.step_id):
+            for head in heads_of(self._segments, page):
+                self._unless_stopped()
+                yield head
 
     def _write_ranges(self, put: Callable[[Sequence[CommittedRange], bool], None]) -> None:
         for page in self._reader.ranges_of(self._wanted.step_id):
@@ -242,35 +269,29 @@ class _Concatenation:
             what = f"{self._wanted.rows:,} rows were committed, and {self._rows:,} are found"
             raise StateDamaged(f"the record of the mini-batches of step {self._wanted.step_id}", what)
 
-    def _put_rows(self, ranges: Sequence[CommittedRange], large: bool) -> None:
+    def _put_rows(self, ranges: Sequence[CommittedRange], large: bool, fitting: Fitting) -> None:
         if large:
-            self._put_large(ranges[0])
+            self._put_large(ranges[0], fitting)
         else:
-            self._put_small(ranges)
+            self._put_small(ranges, fitting)
 
-    def _put_small(self, ranges: Sequence[CommittedRange]) -> None:
+    def _put_small(self, ranges: Sequence[CommittedRange], fitting: Fitting) -> None:
         rows = self._segments.read(ranges, self._lost)
         # Once something is lost, the rest is only verified, to find everything lost in one pass.
         if not self._lost:
-            self._put(rows)
+            self._put(fit_all(rows, ranges, fitting)[0])
             self._rows += sum([row.row_count for row in ranges])
 
     def _put_tables(self, ranges: Sequence[CommittedRange], large: bool, parquet: ParquetFile) -> None:
         """Rows of Parquet, each range an Arrow stream; of a large one, memory holds one batch."""
         if large:
             (row,) = ranges
-            crc32, length = 0, 0
-            for piece in self._segments.pieces(row):
-                crc32 = zlib.crc32(piece, crc32)
-                length += len(piece)
-            if length != row.length or crc32 != row.crc32:
+            if not self._segments.is_sound(row):
                 self._lost.append(row)
             elif not self._lost:
-                rows_file = SegmentFile(self._segments.descriptor(row.segment_id), row.offset, row.length)
+                rows_file = self._segments.file(row)
                 parquet.append(rows_file)
-                if rows_file.checksum() != row.crc32:
-                    # Changed since it was verified. This output is never renamed to the target.
-                    self._lost.append(row)
+                self._check_again(rows_file, row)
         else:
             rows = memoryview(self._segments.read(ranges, self._lost))
             at = 0
@@ -280,27 +301,45 @@ class _Concatenation:
         if not self._lost:
             self._rows += sum([row.row_count for row in ranges])
 
-    def _put_large(self, row: CommittedRange) -> None:
+    def _put_large(self, row: CommittedRange, fitting: Fitting) -> None:
         """Verify first, then let the kernel copy: if the file system can, the output shares the segment's blocks."""
         crc32, length = 0, 0
         hasher = self._hasher.copy()
+        skipped: int | None = 0
         for piece in self._segments.pieces(row):
             crc32 = zlib.crc32(piece, crc32)
+            if not length:
+                skipped = fitting.copied_from(piece)
+            if not self._lost and skipped is not None:
+                hasher.update(piece if length else memoryview(piece)[skipped:])
             length += len(piece)
-            if not self._lost:
-                hasher.update(piece)
         if length != row.length or crc32 != row.crc32:
             self._lost.append(row)
+        elif not self._lost and skipped is None:
+            self._put_large_fitted(row, fitting)
         elif not self._lost:
+            offset, length = row.offset + (skipped or 0), row.length - (skipped or 0)
             try:
-                self._files.copy(self._segments.descriptor(row.segment_id), row.offset, row.length, self._descriptor)
+                self._files.copy(self._segments.descriptor(row.segment_id), offset, length, self._descriptor)
             except EOFError:
                 # Cut since it was verified. This output is never renamed to the target.
                 self._lost.append(row)
                 return
             self._hasher = hasher
-            self._length += row.length
+            self._length += length
             self._rows += row.row_count
+
+    def _put_large_fitted(self, row: CommittedRange, fitting: Fitting) -> None:
+        rows_file = self._segments.file(row)
+        for piece in fitting.fit(iter(lambda: rows_file.read(STRIDE_BYTES), b"")):
+            self._put(piece)
+        self._check_again(rows_file, row)
+        self._rows += row.row_count
+
+    def _check_again(self, read: SegmentFile, row: CommittedRange) -> None:
+        # If rows changed since they were verified, this output is never renamed to the target.
+        if read.checksum() != row.crc32:
+            self._lost.append(row)
 
     def _unless_stopped(self) -> None:
         if self._stop.is_set():

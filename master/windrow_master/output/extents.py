@@ -132,6 +132,18 @@ class SegmentReader:
             yield piece
             at += len(piece)
 
+    def is_sound(self, row: CommittedRange) -> bool:
+        """Whether a range is there and matches its checksum. Raises RowsUnreadable."""
+        crc32, length = 0, 0
+        for piece in self.pieces(row):
+            crc32 = crc32_of(piece, crc32)
+            length += len(piece)
+        return (length, crc32) == (row.length, row.crc32)
+
+    def file(self, row: CommittedRange) -> SegmentFile:
+        """A range as a file. Raises OSError."""
+        return SegmentFile(self.descriptor(row.segment_id), row.offset, row.length)
+
     def close(self) -> None:
         """Close what is open."""
         for descriptor in self._descriptors.values():

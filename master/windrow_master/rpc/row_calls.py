@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
+from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
@@ -16,6 +17,7 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.output.committed_rows import RowsPiece, Seen, committed_rows, whole_until
 from windrow_master.output.errors import RowsUnreadable
+from windrow_master.output.fitting import Fitting, Heads, make_fitting
 from windrow_master.rpc.mini_batch_calls import step_named
 from windrow_master.rpc.refusals import Context
 from windrow_master.step_paths import StepPaths
@@ -48,8 +50,15 @@ class RowCalls:
         # Before the rows are read: what comes after the last of them is told by the next call.
         complete = step.state in ENDED_STEPS
         counters = Counters.from_json(step.counters)
-        header = step.header or b""
+        header = b""
         reader = self._jobs.reader
+        rows = EffectiveJob.from_json(job.document).steps[step.ordinal].rows
+
+        def fitting_of(heads: Heads) -> Fitting:
+            # Rows are committed together with their header.
+            now = next((now.header for now in reader.steps_of(job.job_key) if now.step_id == step.step_id), None)
+            return make_fitting(rows.format, now, rows.missing, heads)
+
         try:
             until = await in_thread(whole_until, reader, step.step_id, request.first)
             # Of an ended step, what has no outcome will never have one.
@@ -61,12 +70,11 @@ class RowCalls:
                 first=request.first,
                 behind=behind,
                 seen=Seen(request.seen),
+                fitting_of=fitting_of,
             )
             while (piece := await in_thread(next, pieces, None)) is not None:
-                # The first rows are committed together with the header.
-                header = header or await in_thread(self._header_of, job, step)
+                header = piece.header
                 for message in _messages(piece):
-                    message.header = header
                     yield message
         except (StateDamaged, RowsUnreadable) as error:
             await errors.abort(context, grpc.StatusCode.DATA_LOSS, errors.STATE_DAMAGED, str(error))
@@ -78,17 +86,17 @@ class RowCalls:
         )
         yield pb.ReadRowsResponse(header=header, end=end)
 
-    def _header_of(self, job: JobRow, step: StepRow) -> bytes:
-        steps = self._jobs.reader.steps_of(job.job_key)
-        return next((now.header for now in steps if now.step_id == step.step_id), None) or b""
-
 
 def _messages(piece: RowsPiece) -> Iterator[pb.ReadRowsResponse]:
     """A piece in messages that are not too long."""
     ranges = [
-        pb.RowsRange(mini_batch=row.mini_batch, row_count=row.row_count, length=row.length) for row in piece.ranges
+        pb.RowsRange(mini_batch=row.mini_batch, row_count=row.row_count, length=length)
+        for row, length in zip(piece.ranges, piece.lengths, strict=True)
     ]
-    for begin in range(0, len(piece.content), CONTENT_BYTES_MAX):
+    # Also where none of them has a row: the client notes what it has seen.
+    for begin in range(0, len(piece.content) or 1, CONTENT_BYTES_MAX):
         yield pb.ReadRowsResponse(
-            ranges=ranges if not begin else (), content=piece.content[begin : begin + CONTENT_BYTES_MAX]
+            header=piece.header,
+            ranges=ranges if not begin else (),
+            content=piece.content[begin : begin + CONTENT_BYTES_MAX],
         )

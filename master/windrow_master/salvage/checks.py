@@ -7,7 +7,6 @@ values of its own, add a check to CHECKS: `windrow state check` and `windrow doc
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -173,14 +172,10 @@ def damaged_recipes(path: Path, batches: Sequence[FoundMiniBatch]) -> Iterator[S
 
 def rows_are_sound(reader: SegmentReader, row: CommittedRange) -> bool:
     """Whether the rows of a mini-batch can be read and match their checksum."""
-    crc32, length = 0, 0
     try:
-        for piece in reader.pieces(row):
-            crc32 = zlib.crc32(piece, crc32)
-            length += len(piece)
+        return reader.is_sound(row)
     except (OSError, RowsUnreadable, OverflowError, ValueError):
         return False
-    return (length, crc32) == (row.length, row.crc32)
 
 
 CHECKS: tuple[Callable[[DamagedState], Iterator[Damage]], ...] = (

@@ -18,13 +18,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from windrow.common.quantities import counted
 from windrow.common.state_mark import STATE_MARK
 
+from windrow_master.core.headers import MIXED, SELF_DESCRIBED
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.artifacts import DIGEST, sha256_of
 from windrow_master.files.durable import is_full
@@ -33,11 +34,13 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.files.step_damage import StepDamaged
 from windrow_master.files.temporary import temporary_folder
 from windrow_master.output.extents import SegmentReader
+from windrow_master.output.fitting import ArrowFitting, Fitting, make_fitting
 from windrow_master.reports.failed_items import describer
 from windrow_master.salvage.checks import rows_are_sound
 from windrow_master.salvage.folder import DamagedState
 from windrow_master.store.errors import StoreBroken
 from windrow_master.store.found import FoundJob, FoundMiniBatch, FoundStep
+from windrow_master.store.records import CommittedRange
 from windrow_master.store.sqlite.saved import SavedDatabase
 from windrow_master.store.sqlite.saved_records import SavedRecords
 
@@ -127,11 +130,21 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
     files = state.step_files(job, step)
     segments = state.records.segments_of(step.step_id)
     reader = SegmentReader(files.segments, {number: one.name for number, one in segments.items()}.get)
-    target = place / f"rows.{_ending(job, step)}"
+    form, missing_value = _format_of(job, step)
+    target = place / f"rows.{_ENDINGS.get(form, 'txt')}"
     entry: dict[str, Any] = {"step": step.name, "state": step.state_name}
     entry |= dict.fromkeys(("mini_batches", "rows", "missing", "damaged", "unreadable"), 0)
     count = 0
-    sink = _Sink(target, step)
+    # Without the header, the rows themselves tell their columns.
+    header = MIXED if step.header is None and form in SELF_DESCRIBED else step.header
+
+    def heads() -> Iterator[tuple[bytes, bool]]:
+        for batch in state.records.mini_batches_of(step.step_id):
+            row = _rows_of(batch)
+            if row is not None and rows_are_sound(reader, row):
+                yield next(reader.pieces(row)), bool(row.row_count)
+
+    sink = _Sink(target, lambda: make_fitting(form, header, missing_value, heads))
     try:
         with (
             (place / "missing.csv").open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -177,11 +190,12 @@ def _export_step(state: DamagedState, job: FoundJob, step: FoundStep, place: Pat
 class _Sink:
     """The file of rows. It is made with the first row."""
 
-    def __init__(self, path: Path, step: FoundStep) -> None:
+    def __init__(self, path: Path, make: Callable[[], Fitting]) -> None:
         self.written = False
         self._path = path
-        self._header = step.header
+        self._make = make
         self._file: io.BufferedWriter | None = None
+        self._fitting: Fitting | None = None
         self._parquet: Any = None
 
     def put(self, pieces: Callable[[], Any]) -> None:
@@ -190,7 +204,8 @@ class _Sink:
         if self._parquet is not None:
             self._parquet.append(io.BytesIO(b"".join(pieces())))
             return
-        for piece in pieces():
+        assert self._fitting is not None
+        for piece in self._fitting.fit(pieces()):
             file.write(piece)
 
     def close(self) -> None:
@@ -204,12 +219,12 @@ class _Sink:
         if self._file is None:
             self._file = self._path.open("wb")
             self.written = True
-            if self._path.suffix == ".parquet":
+            self._fitting = self._make()
+            if isinstance(self._fitting, ArrowFitting):
                 from windrow_master.output.parquet_file import ParquetFile
 
-                self._parquet = ParquetFile(self._header, self._file.write)
-            elif self._header:
-                self._file.write(self._header)
+                self._parquet = ParquetFile(self._fitting, self._file.write)
+            self._file.write(self._fitting.header)
         return self._file
 
 
@@ -217,8 +232,8 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
     """Append the rows of a mini-batch; return why they are missing, "" if they are not."""
     if batch.state != MiniBatchState.SUCCEEDED:
         return next((why for state, why in _NOT_RUN.items() if state == batch.state), f"it has state {batch.state}")
-    row = batch.range
-    if row is None or not row.length:
+    row = _rows_of(batch)
+    if row is None:
         return ""
     if not rows_are_sound(reader, row):
         if step.state_name == "completed":
@@ -226,6 +241,13 @@ def _write_rows(batch: FoundMiniBatch, reader: SegmentReader, sink: _Sink, step:
         return _UNREADABLE
     sink.put(lambda: reader.pieces(row))
     return ""
+
+
+def _rows_of(batch: FoundMiniBatch) -> CommittedRange | None:
+    """Where the rows of a mini-batch are, if it has any and its record is sound."""
+    if not batch.sound or batch.state != MiniBatchState.SUCCEEDED or batch.range is None or not batch.range.length:
+        return None
+    return batch.range
 
 
 def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Callable[[FoundMiniBatch], str]:
@@ -248,15 +270,17 @@ def _names(recipes: Path, step: FoundStep, opened: contextlib.ExitStack) -> Call
     return named
 
 
-def _ending(job: FoundJob, step: FoundStep) -> str:
-    """The suffix of the file of rows, from the format of the rows."""
-    written = Path(step.append_row or "").suffix[1:]
+def _format_of(job: FoundJob, step: FoundStep) -> tuple[str, str]:
+    """The format of the rows, and what stands in them for a missing value, as far as that can be read."""
     try:
         steps = json.loads(job.document)["steps"]
-        form = steps[step.ordinal]["rows"].get("format", "text") if step.ordinal >= 0 else written
+        if step.ordinal >= 0:
+            rows = steps[step.ordinal]["rows"]
+            return rows.get("format", "text"), str(rows.get("dataframe_to_csv", {}).get("na_rep") or "")
     except (ValueError, LookupError, TypeError, AttributeError):
-        form = "parquet" if written == "parquet" else "text"
-    return _ENDINGS.get(form, "txt")
+        pass
+    written = Path(step.append_row or "").suffix[1:]
+    return ("parquet" if written == "parquet" else "text"), ""
 
 
 def _artifacts(folder: Path, out: Path, notes: list[str]) -> int:

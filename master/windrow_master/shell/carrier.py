@@ -289,6 +289,7 @@ class Carrier:
             generation=generation,
             header=step.header,
             row_format=step.settings.row_format,
+            missing=self._jobs.document(step).steps[step.ordinal].rows.missing,
             reader=step.plan.reader or b"{}",
             has_failures=bool(step.counters.failed or step.counters.items_failed),
             paths=paths,

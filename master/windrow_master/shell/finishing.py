@@ -65,6 +65,7 @@ class Finish:
     generation: int
     header: bytes | None
     row_format: str
+    missing: str
     reader: bytes
     has_failures: bool
     paths: StepPaths
@@ -216,6 +217,7 @@ class Finisher:
         # Before anything is registered under a name.
         values = read_values(work.step_name, work.paths.outputs, work.values)
         segments = work.files.segments
+        warnings: list[str] = []
         append_row = work.paths.append_row
         if append_row is not None:
             remote = is_remote(append_row)
@@ -232,10 +234,11 @@ class Finisher:
                 segments,
                 work.header,
                 work.row_format,
+                work.missing,
                 work.rows,
             )
             try:
-                row = concatenate(wanted, self._reader, self._record, stop=stop)
+                row = concatenate(wanted, self._reader, self._record, stop=stop, warn=warnings.append)
             except RowsLost as error:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
@@ -254,7 +257,8 @@ class Finisher:
         # asset registered.
         told = self.register(work.assets)
         paths = replace(work.paths, values=values).to_json() if values else None
-        return FinishStep(work.step_id, work.generation, " ".join([*told, message]) if told else message, paths)
+        message = " ".join([*told, message]) if told else message
+        return FinishStep(work.step_id, work.generation, message, paths, tuple(warnings))
 
     def _upload(self, rows: Path, row: OutputRow, work: Finish, stop: threading.Event) -> None:
         """Upload an output to remote storage, unless it already exists: Windrow recognizes its own by their digest."""

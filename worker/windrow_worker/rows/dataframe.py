@@ -75,17 +75,19 @@ class DataFrameWriter:
         self._fast: Optional[FastCsv] = None
         self._tried_fast = False
 
-    def write(self, frame: Any, write: Callable[[Any], None]) -> bytes:
-        """Writes the rows with `write`. Returns what comes above them: the byte order mark, if the encoding has one,
-        and the header line, if it is wanted. A DataFrame without rows and columns has no header, like an empty list.
-        Raises BadReturn.
+    def header_of(self, frame: Any) -> bytes:
+        """What comes above the rows: the byte order mark, if the encoding has one, and the header line, if it is
+        wanted. A DataFrame without rows and columns has no header, like an empty list. Raises BadReturn.
         """
+        if self._header is False:
+            return self._mark
+        if not len(frame) and not frame.shape[1]:
+            return b""
+        return self._mark + self._by_pandas(frame.iloc[:0], self._header)
+
+    def write(self, frame: Any, write: Callable[[Any], None]) -> None:
+        """Writes the rows with `write`. Raises BadReturn."""
         arguments = self._arguments
-        header = self._mark
-        if self._header is not False:
-            if not len(frame) and not frame.shape[1]:
-                return b""
-            header += self._by_pandas(frame.iloc[:0], self._header)
         length = len(frame)
         columns = arguments.get("columns")
         width = frame.shape[1] if columns is None else len(columns)
@@ -97,7 +99,6 @@ class DataFrameWriter:
             if piece is None or (self._quotes_returns and b"\r" in piece):
                 piece = self._by_pandas(chunk, False, start)
             write(piece)
-        return header
 
     def _by_pandas(self, frame: Any, header: Any, first_row: int = 0) -> bytes:
         """`first_row`: index of the chunk's first row, for messages."""

@@ -168,17 +168,16 @@ class PieceRows:
         write: Callable[[Any, Callable[[Any], None]], Tuple[bytes, Optional[int]]],
         sink: RowSink,
         keeps_rows: bool,
-        *,
-        is_parquet: bool,
+        row_format: Optional[FormatWriter],
     ) -> None:
-        """`write` serialises a value, as `RowWriter` does."""
+        """`write` serialises a value, as `RowWriter` does. `row_format`: what joins the pieces; None for text."""
         self._write = write
         self._sink = sink
         self._keeps_rows = keeps_rows
-        self._is_parquet = is_parquet
+        self._format = row_format
         self._header = b""
         self._count = 0
-        self._values: List[Any] = []
+        self._parts: List[bytes] = []
 
     def add(self, value: Any) -> None:
         """Adds what a `run()` returned, or nothing of it. Raises as `RowWriter.write`."""
@@ -186,10 +185,11 @@ class PieceRows:
             return
         made: List[Any] = []
         header, count = self._write(value, made.append)
-        if self._is_parquet:
-            # The rows of a mini-batch are one stream, whose columns depend on all of them.
-            if len(value):
-                self._values.append(value)
+        if self._format is not None:
+            # The columns of a mini-batch depend on all its rows.
+            self._count += count or 0
+            if made:
+                self._parts.append(made[0] if len(made) == 1 else b"".join(made))
             return
         if header and self._header and header != self._header:
             raise BadReturn(
@@ -205,24 +205,13 @@ class PieceRows:
         """The complete rows. Raises as `RowWriter.write`."""
         if not self._keeps_rows:
             return NO_ROWS
-        if self._is_parquet:
-            self._header, count = self._write(_joined(self._values), self._sink.write)
-            self._count = count or 0
+        if self._format is not None and self._parts:
+            self._header = self._format.join(self._parts, self._sink.write)
         return self._sink.finish(self._header, self._count)
 
     def discard(self) -> None:
         """Removes what has been written. Never raises."""
         self._sink.discard()
-
-
-def _joined(values: List[Any]) -> Any:
-    """Returned values as one. A DataFrame among them makes one of all."""
-    if not any(is_dataframe(value) for value in values):
-        return [row for value in values for row in value]
-    import pandas
-
-    frames = [value if is_dataframe(value) else pandas.DataFrame(list(value)) for value in values]
-    return pandas.concat(frames, ignore_index=True)
 
 
 class RowWriter:
@@ -238,7 +227,6 @@ class RowWriter:
         self._settings = dict(settings.get("dataframe_to_csv") or {})
         self._header = bool(settings.get("dataframe_header"))
         self._returns = settings.get("returns", "per_item")
-        self._is_parquet = settings.get("format") == "parquet"
         self._frames: Optional[DataFrameWriter] = None
         self._format: Optional[FormatWriter] = None
         row_format = settings.get("format", "text")
@@ -303,7 +291,9 @@ class RowWriter:
                 from windrow_worker.rows.dataframe import DataFrameWriter
 
                 self._frames = DataFrameWriter(self._settings, self._header)
-            return self._checked(self._frames.write(value, write)), len(value)
+            header = self._checked(self._frames.header_of(value))
+            self._frames.write(value, write)
+            return header, len(value)
         write_elements(value, write)
         return b"", None
 
@@ -318,7 +308,7 @@ class RowWriter:
 
     def gather(self, lease_id: int) -> PieceRows:
         """Gathers the rows of a mini-batch that is run piece by piece."""
-        return PieceRows(self._write, self._sink(lease_id), self._keeps_rows, is_parquet=self._is_parquet)
+        return PieceRows(self._write, self._sink(lease_id), self._keeps_rows, self._format)
 
     def _checked(self, header: bytes) -> bytes:
         if len(header) > self._most:

@@ -534,7 +534,9 @@ class ReadRowsResponse(google.protobuf.message.Message):
     CONTENT_FIELD_NUMBER: builtins.int
     END_FIELD_NUMBER: builtins.int
     header: builtins.bytes
-    """What stands before all rows, as in Completion; the same in each message, and empty until rows are committed."""
+    """The header line above all rows, empty for a format without one. In CSV, the columns of all rows that were committed
+    when they were read: those that come later may have more.
+    """
     content: builtins.bytes
     """Their rows, one range behind the other. Those of a long range continue in the next messages."""
     @property

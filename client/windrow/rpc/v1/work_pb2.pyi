@@ -655,8 +655,9 @@ class Completion(google.protobuf.message.Message):
     rows_crc32: builtins.int
     """crc32 of the rows."""
     header: builtins.bytes
-    """What must be the same for all mini-batches of a step: the header line of a DataFrame's rows, which is sent
-    separately, or the columns of a Parquet file (JSON).
+    """Which columns the rows have. Text: the header line of a DataFrame's rows, which is not among them and must be the
+    same for all mini-batches of a step. CSV: the header line, with which the rows begin. Parquet: the Arrow schema of
+    the rows, which are an Arrow stream.
     """
     start_unix_us: builtins.int
     """Wall clock at which the attempt began, in µs since 1970 (UTC)."""

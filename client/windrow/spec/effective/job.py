@@ -133,6 +133,11 @@ class Rows(NamedTuple):
     dataframe_header: bool = False
     format: str = "text"
 
+    @property
+    def missing(self) -> str:
+        """What stands for a missing value."""
+        return str(self.dataframe_to_csv.get("na_rep") or "")
+
 
 class CondaList(NamedTuple):
     """A conda list as it is written, for nodes that can build it with conda's own packages.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Protocol
+    from typing import Any, Callable, Dict, List, Protocol
 
     class FormatWriter(Protocol):
         """Writes what `run()` returned in one format."""
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
             """Writes the rows of a DataFrame or a sequence. Raises BadReturn for values that the format cannot hold."""
             ...
 
+        def join(self, parts: List[bytes], write: Callable[[Any], None]) -> bytes:
+            """Writes what `write` has written for the parts of a mini-batch as the rows of one; returns their header.
+            Raises BadReturn."""
+            ...
+
 
 class Written(NamedTuple):
-    """`header`: what must be the same for all mini-batches of the step; `rows`: how many were written.
+    """`header`: which columns the rows have, empty if the format does not need to know; `rows`: how many were written.
 
-    Not the `Written` of `windrow.spec.v1`, which is an output.
+    Rows of a format whose mini-batches may differ in columns say themselves which they have: `header` only tells
+    whether all are the same. Not the `Written` of `windrow.spec.v1`, which is an output.
     """
 
     header: bytes

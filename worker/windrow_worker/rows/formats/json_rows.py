@@ -41,6 +41,12 @@ class JsonLinesWriter:
             write(b"".join(lines))
         return Written(b"", count)
 
+    def join(self, parts: List[bytes], write: Callable[[Any], None]) -> bytes:
+        """Writes parts as one; `FormatWriter.join` says how."""
+        for part in parts:
+            write(part)
+        return b""
+
 
 def _rows_of(frame: Any) -> Iterator[Dict[str, Any]]:
     names = frame_names(frame, "jsonl")

@@ -1,0 +1,181 @@
+"""Rows with different columns in one file: what stands above them, and each mini-batch with the columns of all.
+
+The columns stand in the order in which they first appear in the rows, in output order. So the file is a function of the
+rows: it depends neither on which mini-batch ended first nor on how the input was cut.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windrow_worker.rows.formats.csv_columns import OtherColumns, fit_rows, header_length, join_headers
+
+from windrow_master.core.headers import MIXED
+from windrow_master.output.extents import SegmentReader, strides
+from windrow_master.store.records import CommittedRange
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HEAD_BYTES = 1 << 20
+"""A header line or schema is shorter: it has to fit into a message of the protocol."""
+
+Heads = Callable[[], Iterable[tuple[bytes, bool]]]
+"""Of all mini-batches in output order: the start of the rows, with the whole header, and whether there are rows."""
+
+
+class Fitting(Protocol):
+    """How the rows of each mini-batch get into one file."""
+
+    @property
+    def header(self) -> bytes:
+        """What stands above all rows, as they come out of `fit`."""
+        ...
+
+    def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The rows of a mini-batch, cut anywhere. Raises OtherColumns if they have columns that are not known."""
+        ...
+
+    def copied_from(self, start: bytes) -> int | None:
+        """From where on the rows of a mini-batch, which begin with `start`, get into the file as they are. None if they
+        do not."""
+        ...
+
+
+class LinesFitting:
+    """Lines of text, and JSON lines: as they are."""
+
+    def __init__(self, header: bytes | None) -> None:
+        self.header = header or b""
+
+    def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The same pieces."""
+        yield from pieces
+
+    def copied_from(self, start: bytes) -> int | None:
+        """From their start on."""
+        return 0
+
+
+class CsvFitting:
+    """Rows of CSV, each mini-batch below its own header line."""
+
+    def __init__(self, header: bytes | None, missing: bytes, heads: Heads) -> None:
+        """`header`: as the step keeps it. `missing`: what stands where a mini-batch lacks a column. `heads`: read only
+        if columns differ."""
+        self._missing = missing
+        if header != MIXED:
+            self.header = header or b""
+        else:
+            self.header = join_headers(head[: header_length(head)] for head, _ in heads())
+
+    def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The rows without a header line, with the columns of all."""
+        return fit_rows(pieces, self.header, self._missing)
+
+    def copied_from(self, start: bytes) -> int | None:
+        """From behind the header line, if it is that of the file."""
+        return len(self.header) if start.startswith(self.header) else None
+
+
+class ArrowFitting:
+    """Rows of Parquet, each mini-batch an Arrow stream."""
+
+    header = b""
+
+    def __init__(self, header: bytes | None, heads: Heads) -> None:
+        """`header`: the schema, as the step keeps it. `heads`: read only if columns or types differ. Loading pyarrow
+        takes a tenth of a second, which other formats need not spend."""
+        import pyarrow
+        from windrow_worker.rows.formats import arrow_columns
+
+        self._columns = arrow_columns
+        self._is_mixed = header == MIXED
+        if header is None:
+            joined = pyarrow.schema([])
+        elif header != MIXED:
+            joined = pyarrow.ipc.read_schema(pyarrow.BufferReader(header))
+        else:
+            joined = arrow_columns.join_schemas(
+                [(pyarrow.ipc.open_stream(head).schema, has_rows) for head, has_rows in heads()]
+            )
+        self.schema: pyarrow.Schema = pyarrow.schema(
+            [pyarrow.field(field.name, arrow_columns.settle_type(field.type)) for field in joined]
+        )
+        """Of the file."""
+        self.mixed: dict[str, list[str]] = {
+            field.name: types for field in joined if (types := arrow_columns.mixed_types(field))
+        }
+        """Columns of text that hold values of other types, and which."""
+
+    def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """An Arrow stream with the columns of all; as it is where no mini-batch has others."""
+        if not self._is_mixed:
+            yield from pieces
+            return
+        import pyarrow
+
+        target = io.BytesIO()
+        with (
+            pyarrow.ipc.open_stream(b"".join(pieces)) as stream,
+            pyarrow.ipc.new_stream(target, self.schema) as out,
+        ):
+            for batch in stream:
+                out.write_batch(self.fit_batch(batch))
+        yield target.getvalue()
+
+    def copied_from(self, start: bytes) -> int | None:
+        """None: a file has other bytes than a stream."""
+        return None
+
+    def fit_batch(self, batch: Any) -> Any:
+        """A batch of rows as one of the file. Raises OtherColumns, pyarrow.ArrowException for a decimal that the file's
+        type does not hold."""
+        try:
+            return self._columns.fit_table(batch, self.schema)
+        except KeyError as error:
+            raise OtherColumns from error
+
+
+def heads_of(segments: SegmentReader, ranges: Sequence[CommittedRange]) -> Iterator[tuple[bytes, bool]]:
+    """As `Heads`, of some mini-batches. Rows that are lost are left out: who reads them finds them. Raises
+    RowsUnreadable."""
+    for stride, large in strides(ranges):
+        if large:
+            (row,) = stride
+            if segments.is_sound(row):
+                yield segments.file(row).read(HEAD_BYTES) or b"", bool(row.row_count)
+            continue
+        lost: list[CommittedRange] = []
+        rows, at = segments.read(stride, lost), 0
+        for row in stride:
+            if row not in lost:
+                yield rows[at : at + row.length], bool(row.row_count)
+                at += row.length
+
+
+def fit_all(rows: bytes, ranges: Sequence[CommittedRange], fitting: Fitting) -> tuple[bytes, list[int]]:
+    """The rows of mini-batches that stand one behind the other, and the new length of each. Raises OtherColumns."""
+    if isinstance(fitting, LinesFitting):
+        return rows, [row.length for row in ranges]
+    fitted: list[bytes] = []
+    lengths: list[int] = []
+    at = 0
+    for row in ranges:
+        pieces = list(fitting.fit((rows[at : at + row.length],)))
+        at += row.length
+        fitted += pieces
+        lengths.append(sum(map(len, pieces)))
+    return b"".join(fitted), lengths
+
+
+def make_fitting(row_format: str, header: bytes | None, missing: str, heads: Heads) -> Fitting:
+    """The fitting of a step. `row_format`: as windrow.spec.settings.schema.ROW_FORMATS; `header`: as the step keeps it;
+    `missing`: as the step writes a missing value into CSV."""
+    if row_format == "csv":
+        return CsvFitting(header, missing.encode(), heads)
+    if row_format == "parquet":
+        return ArrowFitting(header, heads)
+    return LinesFitting(header)
