@@ -7,13 +7,16 @@ import json
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from embedded_run import WINDROW, EmbeddedRun, wait_until
 from fleet_commands import EXPECTED, Fleet
 from windrow.errors import UsageError
 from windrow.sdk.client import Client
+from windrow.sdk.job import Job
 from windrow_command import windrow
 
 SCRIPT = """
@@ -217,7 +220,7 @@ def test_what_has_no_rows_says_so(tmp_path: Path) -> None:
     assert run.finish()[0] == 0
 
 
-def test_ctrl_c_ends_following_and_not_the_job(tmp_path: Path) -> None:
+def test_ctrl_c_ends_following_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RowsRun(tmp_path / "run")
     run.close_gate(20)
     run.start("--slots", "2")
@@ -232,6 +235,17 @@ def test_ctrl_c_ends_following_and_not_the_job(tmp_path: Path) -> None:
         assert follower.wait(60) == 130
         assert "Traceback" not in follower.stderr.read()
         follower.stdout.read()
+    with Client(state=run.state) as client:
+        job_id, progress = client.find("last").job_id, client.progress
+
+        def interrupted(*given: Any, **named: Any) -> Iterator[Job]:
+            for job in progress(*given, **named):
+                yield job
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(client, "progress", interrupted)
+        with pytest.raises(KeyboardInterrupt, match=f"job {job_id} was interrupted, not the job. It goes on. To wait"):
+            client.wait(job_id, progress=False)
     run.open_gate(20)
     assert run.finish()[0] == 0
     assert run.numbers() == WITHOUT_13

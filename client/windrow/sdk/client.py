@@ -547,7 +547,8 @@ class Client:
         """Wait until a job has ended or is paused (its `message` says why), and return it.
 
         `check`: raise JobFailed if it failed or was cancelled. `progress`: show a bar on a terminal, or a card in a
-        notebook. What the job warns of are Python warnings (JobWarning), each once. Raises NotFound, DeadlinePassed.
+        notebook. What the job warns of are Python warnings (JobWarning), each once. An interrupt ends the waiting, and
+        says so. Raises NotFound, DeadlinePassed.
         """
         job_id = id_of(job_id)
         from windrow.sdk.progress_bar import open_bar
@@ -558,6 +559,14 @@ class Client:
             bar.begin(self, job_id, is_new=False)
             for job in self.progress(job_id, timeout_s=timeout_s):
                 bar.show(job)
+        except KeyboardInterrupt as interrupt:
+            if interrupt.args:
+                raise  # by a program that says itself why
+            from windrow.sdk.ending import stopped_waiting
+
+            raise KeyboardInterrupt(
+                stopped_waiting(job_id, own=self._private is not None and self._private.runs_jobs)
+            ) from None
         finally:
             bar.end()
         if job is None:

@@ -52,6 +52,15 @@ def how_to_continue(job_id: str, options: str = "") -> str:
     )
 
 
+def stopped_waiting(job_id: str, *, own: bool) -> str:
+    """What an interrupt of `Client.wait` leaves. `own`: the client runs the job itself."""
+    goes_on = "It goes on until the client is closed, which keeps what is done" if own else "It goes on"
+    return (
+        f"Waiting for job {job_id} was interrupted, not the job. {goes_on}. To wait again: "
+        f"client.wait({job_id!r}). To end it: client.cancel({job_id!r})."
+    )
+
+
 def main_cause(job: Job) -> tuple[Step, FailureKind] | None:
     """What cost most, of what failed for good; that of failed steps first. None if nothing did."""
     found = [(step, kind) for step in job.steps for kind in step.failure_kinds if kind.is_permanent]

@@ -60,6 +60,11 @@ class PrivateMaster:
         """Whether the master is this client's own, so that unfinished jobs do not continue."""
         return self._session is not None and not self._session.attached and not self._session.with_agent
 
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether the master is this client's own, and runs jobs until the client is closed."""
+        return self._session is not None and not self._session.attached and self._session.with_agent
+
     def run_jobs(self, connection: Connection, options: RememberedOptions) -> None:
         """Make sure that jobs run: start the client's own master anew, with an agent. Raises StateFolderError if the
         master of another process has none, and what `open_session` raises.
