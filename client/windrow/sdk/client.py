@@ -564,9 +564,8 @@ class Client:
                 raise  # by a program that says itself why
             from windrow.sdk.ending import stopped_waiting
 
-            raise KeyboardInterrupt(
-                stopped_waiting(job_id, own=self._private is not None and self._private.runs_jobs)
-            ) from None
+            own = self._private is not None and self._private.runs_jobs
+            raise KeyboardInterrupt(stopped_waiting(job_id, own=own)) from None
         finally:
             bar.end()
         if job is None:
