@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from output_step import STEP, CommittedStep
 from windrow_master.core.headers import join_headers
 from windrow_master.output import extents, parquet_file
 from windrow_master.output.concatenation import RowsLost, concatenate
+from windrow_master.output.errors import ColumnUnwritable
 from windrow_worker.rows.formats import make_format_writer
 
 
@@ -83,6 +85,13 @@ def test_large_ranges_are_read_where_they_lie(step: CommittedStep, monkeypatch: 
     header = commit(step, [[{"n": at, "t": "x" * 50} for at in range(200)], [{"n": 200, "t": "y"}]])
     table = pq.read_table(pa.BufferReader(make(step, header)))
     assert table.column("n").to_pylist() == list(range(201))
+
+
+def test_decimals_that_no_type_holds_are_told_and_leave_nothing_behind(step: CommittedStep) -> None:
+    header = commit(step, [[{"d": Decimal("1e33")}], [{"d": Decimal("1e-20")}]])
+    with pytest.raises(ColumnUnwritable, match=r"decimals of different mini-batches.*Decimal\.quantize"):
+        make(step, header)
+    assert list(step.target.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("large", [True, False])

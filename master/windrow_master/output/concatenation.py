@@ -32,6 +32,7 @@ from windrow_master.crash_points import reach
 from windrow_master.files.durable import is_full
 from windrow_master.files.errors import StateDamaged
 from windrow_master.output.errors import (
+    ColumnUnwritable,
     ConcatenationError,
     ConcatenationStopped,
     OutputFull,
@@ -95,15 +96,15 @@ def concatenate(
     *,
     stop: threading.Event | None = None,
     files: FileOperations | None = None,
-    warn: Callable[[str], object] = print,
+    warn: Callable[[str], object] | None = None,
 ) -> OutputRow:
     """Make the output; return what was written. Blocks: call it in a thread of its own.
 
     `record` makes its argument durable (`Store.record_output`). `warn` takes messages about the rows for the user.
 
-    Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ConcatenationStopped, StateDamaged
-    (the number of rows is not the one that was counted); and what reader and record raise. The target is then
-    unchanged, or, if only its folder could not be synced, the whole new output.
+    Raises RowsLost, RowsUnreadable, TargetForeign, OutputFull, OutputUnwritable, ColumnUnwritable,
+    ConcatenationStopped, StateDamaged (the number of rows is not the one that was counted); and what reader and record
+    raise. The target is then unchanged, or, if only its folder could not be synced, the whole new output.
     """
     return _Concatenation(wanted, reader, record, stop or threading.Event(), files or FileOperations(), warn).run()
 
@@ -118,7 +119,7 @@ class _Concatenation:
         record: Callable[[OutputRow], None],
         stop: threading.Event,
         files: FileOperations,
-        warn: Callable[[str], object],
+        warn: Callable[[str], object] | None,
     ) -> None:
         self._warn = warn
         self._wanted = wanted
@@ -224,8 +225,9 @@ class _Concatenation:
 
         from windrow_master.output.parquet_file import ParquetFile
 
+        warn = self._warn or _unheard
         for column, types in fitting.mixed.items():
-            self._warn(
+            warn(
                 f"The column {column!r} of the rows holds values of several types ({', '.join(types)}), so it is text "
                 f"in {wanted.target.name}. Return values of one type if you want another."
             )
@@ -234,10 +236,10 @@ class _Concatenation:
             self._write_ranges(lambda ranges, large: self._put_tables(ranges, large, parquet))
             parquet.finish()
         except pyarrow.ArrowInvalid as error:
-            raise OutputUnwritable(
-                f"The output {wanted.target} cannot be written: rows of different mini-batches do not fit into one "
-                f"column ({error}). Return values of one type and size, for example decimals of a fixed number of "
-                "digits, and retry the job with --discard, so that all mini-batches run again."
+            raise ColumnUnwritable(
+                f"The output {wanted.target} cannot be written: decimals of different mini-batches do not fit into one "
+                f"column ({error}). Return decimals with the same number of digits after the point, as by "
+                "Decimal.quantize(), or text; then run the job again as a new one."
             ) from error
         finally:
             parquet.abandon()
@@ -367,3 +369,7 @@ class _Concatenation:
             f"The output {target} cannot be written: {error.strerror or error}. Fix that, or give the output another "
             f"path; then retry the job."
         )
+
+
+def _unheard(message: str) -> None:
+    """Takes a message for nobody."""

@@ -35,6 +35,10 @@ class OutputUnwritable(ConcatenationError):
     """The output cannot be written for another reason."""
 
 
+class ColumnUnwritable(ConcatenationError):
+    """The values of a column have no common type in the format of the output."""
+
+
 class ConcatenationStopped(ConcatenationError):
     """Making the output was stopped on request."""
 

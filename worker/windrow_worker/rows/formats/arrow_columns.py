@@ -156,8 +156,8 @@ def fit_array(array: Any, kind: Any) -> Any:
         return pyarrow.StructArray.from_arrays(fields, fields=list(kind), **_mask(array))
     if _types.is_string(kind):
         return pyarrow.array([None if value is None else _text_of(value) for value in array.to_pylist()], kind)
-    # Unchecked: an int64 in a column of float64 loses digits beyond 2**53.
-    return array.cast(kind, safe=False)
+    # Unchecked, an int64 in a column of float64 loses digits beyond 2**53, and a decimal that is too long all of them.
+    return array.cast(kind, safe=_types.is_decimal(kind))
 
 
 def _mask(array: Any) -> Dict[str, Any]:
