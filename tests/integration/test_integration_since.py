@@ -103,6 +103,7 @@ def test_the_next_run_does_what_is_new_has_changed_or_failed(run: SinceRun) -> N
     assert run.take_ran() == dict.fromkeys(("f00000", "f00001", "f00004", "f00005", "f00008", "new"), 1)
     expected = {f"f{at:05} {at}" for at in (1, 2, 3, 4, 6, 7, 8)} | {"f00000 changed", "f00005 mended", "new new"}
     assert len(run.rows()) == 10 and run.rows() == sorted(expected), "in the order of the input"
+    assert "note: " in text and "warning: " not in text
     assert (
         "are taken over: 4 of 10 files. The other 6 files run: 1 new, 1 changed since, 2 without a result there, "
         "2 in a mini-batch that is no longer the same."
@@ -202,9 +203,12 @@ def test_a_run_from_python_takes_over_results_too(run: SinceRun) -> None:
     with pytest.raises(UsageError, match="must be one of 'ask', 'rerun', 'mix'"):
         own(code_change="maybe")
     with pytest.warns(JobWarning) as told:
-        assert own(code_change="mix").succeeded
-    words = "\n".join(str(one.message) for one in told)
-    assert "stay as they are, although this has changed since" in words and "are taken over: 8 of 10 files" in words
+        ended = own(code_change="mix")
+    assert ended.succeeded
+    (warned,) = (str(one.message) for one in told)
+    assert "stay as they are, although this has changed since" in warned
+    (note,) = ended.job.notes
+    assert "are taken over: 8 of 10 files" in note
     assert run.take_ran().keys() == {"f00004", "f00005"}
 
 

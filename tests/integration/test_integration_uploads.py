@@ -228,7 +228,10 @@ def test_results_of_files_that_were_sent_before_are_taken_over(served: Served, t
         assert created.returncode == 0, created.stderr
         rows = finished(served, name)
         with served.client() as client:
-            return rows, client.get(name).items.ran
+            ended = client.get(name)
+            assert not ended.warnings, "what is taken over is a note"
+            assert name == "first" or "are taken over" in ended.notes[0]
+            return rows, ended.items.ran
 
     rows, ran = submit("first")
     assert ran == 10

@@ -191,6 +191,7 @@ class Plan(NamedTuple):
     recipes: list[bytes]
     reader: dict[str, Any]
     warnings: list[str]
+    notes: list[str]
     checkpoints: list[dict[str, Any]]
     error: dict[str, Any] | None
 
@@ -205,7 +206,7 @@ def plan(
 ) -> Plan:
     """Let a planner run to its end, checking what every stream of groups must keep."""
     planner = Planner(step, path, kind, size, checkpoint, **more)
-    found = Plan([], [], {}, [], [], None)
+    found = Plan([], [], {}, [], [], [], None)
     last, reader, error = checkpoint, None, None
     while (said := planner.message()) is not None:
         message, records = said
@@ -220,6 +221,7 @@ def plan(
         assert (step / "listing").stat().st_size >= last["listing_bytes"]
         found.mini_batches.extend(records)
         found.warnings.extend(message["warnings"])
+        found.notes.extend(message.get("notes", ()))
         found.checkpoints.append(last)
         assert last["mini_batches"] == len(found.mini_batches) + (checkpoint or {"mini_batches": 0})["mini_batches"]
     assert planner.close() == 0

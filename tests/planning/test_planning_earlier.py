@@ -37,7 +37,7 @@ def test_of_a_folder_only_what_is_new_has_changed_or_had_no_result_is_divided_ag
     ]  # fmt: skip
     assert [one.before for one in second.mini_batches] == [-1, 1, 2, -1, -1, 4]
     assert [one.item_first for one in second.mini_batches] == [0, 1, 3, 5, 7, 8]
-    assert second.warnings[-1] == (
+    assert second.notes[-1] == (
         "Results of job before are taken over: 6 of 10 files. The other 4 files run: 1 new, 2 without a result there, "
         "1 in a mini-batch that is no longer the same."
     )
@@ -243,7 +243,7 @@ def test_of_tables_the_parts_of_files_that_are_as_they_were_are_taken_over(tmp_p
     assert second.recipes == first.recipes
     assert [one.before for one in second.mini_batches] == [-1, *range(1, len(first.mini_batches))]
     count = len(first.mini_batches)
-    assert f"are taken over: {count - 1} of {count} mini-batches" in second.warnings[-1]
+    assert f"are taken over: {count - 1} of {count} mini-batches" in second.notes[-1] and not second.warnings
     (data / "a.csv").write_text(rows.replace("5", "6"))
     third = plan(tmp_path / "third", data, "mltable", 300, earlier={**given, "began": time.time() - 60})
     assert {one.before for one in third.mini_batches} == {-1}

@@ -425,3 +425,5 @@ def _print_job(job: Job) -> None:
     )
     for warning in job.warnings:
         out(f"warning: {warning}")
+    for note in job.notes:
+        out(f"note: {note}")

@@ -89,7 +89,7 @@ class Follower:
         self._after_seq = after_seq
         self._closing = threading.Event()
         self.warned = set(warned)
-        """The job's warnings that the user has seen."""
+        """The job's warnings and notes that the user has seen."""
         self.last: Job | None = None
         """The state that was shown last."""
         threading.Thread(target=self._watch_job, name="watch-job", daemon=True).start()
@@ -122,7 +122,7 @@ class Follower:
             if isinstance(event, Job):
                 self.last = event
                 display.show(event)
-                self._warn(display, event)
+                self._tell_of(display, event)
                 if event.state.ended or event.state is JobState.PAUSED:
                     return event
                 for step in event.steps:
@@ -140,12 +140,13 @@ class Follower:
             elif self.last is not None:
                 return self.last
 
-    def _warn(self, display: Display, job: Job) -> None:
-        """Show new warnings of the job, from its planner and about its tables."""
-        for warning in job.warnings:
-            if warning not in self.warned:
-                self.warned.add(warning)
-                display.notice(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
+    def _tell_of(self, display: Display, job: Job) -> None:
+        """Show new warnings and notes of the job, from its planner and about its tables."""
+        warning = coloured("warning:", YELLOW, sys.stderr)
+        for head, text in [(warning, text) for text in job.warnings] + [("note:", text) for text in job.notes]:
+            if text not in self.warned:
+                self.warned.add(text)
+                display.notice(f"{head} {text}")
 
     def _watch_job(self) -> None:
         try:

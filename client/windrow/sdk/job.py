@@ -274,6 +274,8 @@ class Job(NamedTuple):
     run_digest: str = ""
     warnings: tuple[str, ...] = ()
     experiment_name: str = ""
+    notes: tuple[str, ...] = ()
+    """What its steps tell that is no reason to warn, such as how much of an earlier job is taken over."""
 
     @property
     def parallel(self) -> Job:
@@ -340,6 +342,7 @@ def job_from_message(message: job_pb2.Job) -> Job:
         run_digest=message.run_digest,
         warnings=tuple(message.warnings),
         experiment_name=message.experiment_name,
+        notes=tuple(message.notes),
     )
 
 

@@ -75,6 +75,8 @@ class ShownJob(Protocol):
     @property
     def warnings(self) -> Sequence[str]: ...
     @property
+    def notes(self) -> Sequence[str]: ...
+    @property
     def steps(self) -> Sequence[ShownStep]: ...
     @property
     def items(self) -> ShownItems: ...
@@ -127,7 +129,7 @@ def job_html(job: ShownJob, options: str = "", now: str = "", label: str = "") -
         lines.append(f"<div>{escape(now)}</div>")
     if job.message:
         lines.append(f"<div>{escape(job.message)}</div>")
-    lines += _failures(job) + _warnings(job)
+    lines += _failures(job) + _warnings(job) + _notes(job)
     report = f"windrow job report {job.job_id}{options} --open"
     lines.append(f"<div style='opacity:.75'>Report: <code>{escape(report)}</code></div>")
     return f"<div class='windrow-job' style='color:inherit;line-height:1.5'>{''.join(lines)}</div>"
@@ -173,6 +175,10 @@ def _warnings(job: ShownJob) -> list[str]:
     if len(job.warnings) > WARNINGS_SHOWN:
         shown.append(f"<li>{escape(counted(len(job.warnings) - WARNINGS_SHOWN, 'more warning'))}</li>")
     return _list(shown)
+
+
+def _notes(job: ShownJob) -> list[str]:
+    return _list([f"<li>{escape(text[:MESSAGE_CHARACTERS_MAX])}</li>" for text in job.notes[:WARNINGS_SHOWN]])
 
 
 def _list(entries: list[str]) -> list[str]:

@@ -249,6 +249,8 @@ class PlanGroup(NamedTuple):
     """What the rows of those taken over agree on."""
     misfits: int = 0
     """How many values planning met that did not fit their column."""
+    notes: tuple[str, ...] = ()
+    """What people should know, and need not be warned of."""
 
 
 class FailStep(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ KIND_DETAILS_MAX = 10
 MISFIT_COLUMNS_MAX = 200
 MISFIT_CHARS_MAX = 512
 MISFIT_LINES_MAX = 20
+NOTES_MAX = 20
 
 
 @dataclass(slots=True)
@@ -68,9 +70,11 @@ class Counters:
     kinds_left_out: list[int] = field(default_factory=lambda: [0, 0])
     """Failed attempts, and given-up mini-batches, of the kinds that exceed `KINDS_MAX`."""
     misfits: dict[str, list[Any]] = field(default_factory=dict)
+    """Column -> [count, example]."""
     misfits_planned: int = 0
     """Those that planning met, as it sorted the rows; it has warned of them."""
-    """Column -> [count, example]."""
+    notes: list[str] = field(default_factory=list)
+    """What planning told of the step that is no warning, such as how much of an earlier job is taken over."""
     failed_uncounted: int = 0
     taken_over: int = 0
     items_taken_over: int = 0
@@ -299,6 +303,11 @@ class Counters:
             entry[0] += count
         elif len(self.misfits) < MISFIT_COLUMNS_MAX:
             self.misfits[column] = [count, example]
+
+    def add_notes(self, notes: Iterable[str]) -> None:
+        """Keep notes, each once: they are written with each change of the step."""
+        self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
+        del self.notes[NOTES_MAX:]
 
     @property
     def misfit_count(self) -> int:

@@ -45,6 +45,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     for warning in command.warnings:
         warn(job, warning)
     step.counters.misfits_planned += command.misfits
+    step.counters.add_notes(command.notes)
     state.touch_step(step)
     state.scheduling_wanted = True
     if command.header is not None:

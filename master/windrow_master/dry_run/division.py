@@ -66,6 +66,7 @@ class Division:
         self.error = ""
         self.category = ""
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.reader: dict[str, Any] = {}
         self.first: list[dict[str, Any]] = []
 
@@ -141,6 +142,7 @@ class Division:
             return
         self.reader = message.get("reader") or self.reader
         self.warnings += message.get("warnings", ())
+        self.notes += message.get("notes", ())
         counted = message["to"]
         self.items = counted["items"]
         group = GroupRecords.of(message, records)
@@ -189,6 +191,7 @@ class Division:
             "kind": _kind(self.reader),
             "first": self.first,
             "warnings": self.warnings,
+            "notes": self.notes,
             "taken_over": None if self._taking_over is None else self._taking_over.to_dict(),
         }
 

@@ -96,6 +96,7 @@ class Emitter:
         self._since = time.monotonic()
         self._warnings: list[str] = []
         self._warnings_left_out = 0
+        self._notes: list[str] = []
         self._misfits = 0
 
     def set_reader(self, reader: dict[str, Any]) -> None:
@@ -117,6 +118,10 @@ class Emitter:
             self._warnings.append(self.subject + text)
         else:
             self._warnings_left_out += 1
+
+    def note(self, text: str) -> None:
+        """Tell the user, with the next group, what is no reason to warn: all of the input runs, or has a result."""
+        self._notes.append(self.subject + text)
 
     def count_misfits(self, number: int) -> None:
         """Count values that did not fit their column, before the first mini-batch of an input. If some of those are
@@ -206,7 +211,7 @@ class Emitter:
         """Send the last group."""
         if self._recipes_known is not None and self._is_first:
             whys = reasons_in_words(self._recipes_known.whys, "mini-batch")
-            self.warn(
+            self.note(
                 f"Results of job {self._recipes_known.job_id} are taken over: {self._taken_over:,} of "
                 f"{self._mini_batches:,} mini-batches. {whys}".rstrip()
             )
@@ -237,6 +242,8 @@ class Emitter:
         }
         if self._sent is None:
             message["reader"] = self._reader
+        if self._notes:
+            message["notes"], self._notes = self._notes, []
         if self._misfits:
             message["misfits"], self._misfits = self._misfits, 0
         if self._ranks:

@@ -192,7 +192,7 @@ class TakenOver:
         if trouble := earlier.trouble():
             self._emitter.warn(trouble)
         told = f"Results of job {earlier.job_id} are taken over: {taken:,} of {counted(count, 'file')}."
-        self._emitter.warn(f"{told} {reasons_in_words(whys, 'file')}".rstrip())
+        self._emitter.note(f"{told} {reasons_in_words(whys, 'file')}".rstrip())
 
     def _change_of(
         self,

@@ -80,7 +80,7 @@ def plan_tables(request: Request, plan_files: PlanFiles, emitter: Emitter) -> No
         for url in () if "recipe" in position else copied():
             if url not in told:
                 told.add(url)
-                emitter.warn(
+                emitter.note(
                     f"{url}: its web server does not support range requests, so every mini-batch reads it from the "
                     "start. Make mini_batch_size larger, or copy it to a folder or a bucket."
                 )

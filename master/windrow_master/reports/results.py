@@ -62,6 +62,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         lines.append(f"  {step.name}: {step.outcome}{reused}{counts}")
         if step.row.state == StepState.SKIPPED:
             lines += [f"    {line}" for line in _why(step.row.message)]
+        lines += [f"    {' '.join(note.split())}" for note in counters.notes]
         if rows := _rows(step):
             lines.append(f"    {rows}")
     for warning in job.warnings:

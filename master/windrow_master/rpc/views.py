@@ -57,6 +57,7 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
         generation=job.generation,
         run_digest=job.run_digest,
         warnings=json.loads(job.warnings) + [warning for step in steps for warning in _misfit_warnings(step)],
+        notes=[note for step in steps for note in _notes(step)],
         experiment_name=document.get("experiment_name", ""),
     )
 
@@ -68,6 +69,10 @@ def _misfit_warnings(step: StepRow) -> list[str]:
     if step.state not in ENDED_STEPS:
         return []
     return [f"{step.name}: {warning}" for warning in Counters.from_json(step.counters).misfit_warnings()]
+
+
+def _notes(step: StepRow) -> list[str]:
+    return [f"{step.name}: {note}" for note in Counters.from_json(step.counters).notes]
 
 
 def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) -> job_pb2.Step:

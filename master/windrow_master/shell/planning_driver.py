@@ -201,6 +201,7 @@ class PlanningDriver:
                 done=bool(end["done"]),
                 reader=canonical(message["reader"]) if message.get("reader") is not None else None,
                 warnings=tuple(message.get("warnings", ())),
+                notes=tuple(message.get("notes", ())),
                 misfits=message.get("misfits", 0),
                 ranks=group.ranks,
                 taken=taken_over,

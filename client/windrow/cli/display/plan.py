@@ -162,6 +162,8 @@ def _division(division: dict[str, Any]) -> None:
         out(_line("", "…"))
     for warning in division["warnings"]:
         out(_line("", f"warning: {warning}"))
+    for note in division["notes"]:
+        out(_line("", f"note: {note}"))
 
 
 def _taken_over(division: dict[str, Any], taken: dict[str, Any]) -> str:

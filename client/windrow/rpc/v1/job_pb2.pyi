@@ -135,6 +135,7 @@ class Job(google.protobuf.message.Message):
     RUN_DIGEST_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Unique name; `[A-Za-z0-9][\\w.-]{0,63}`."""
     display_name: builtins.str
@@ -167,6 +168,10 @@ class Job(google.protobuf.message.Message):
     def warnings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Warnings for people: settings that are not supported yet, misfits, quarantined nodes."""
 
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What people may want to know, and need not be warned of: how much of an earlier job is taken over."""
+
     def __init__(
         self,
         *,
@@ -182,9 +187,10 @@ class Job(google.protobuf.message.Message):
         run_digest: builtins.str = ...,
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         experiment_name: builtins.str = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "warnings", b"warnings"]) -> None: ...
 
 global___Job = Job
 

@@ -100,6 +100,7 @@ def _reopen_step(connection: sqlite3.Connection, step: StepRow, how: Reopening, 
     counters = Counters(
         planned=planned, succeeded=succeeded, items_total=items, items_ok=ok, rows=rows, output_bytes=length,
         taken_over=taken_over, items_taken_over=items_taken_over,
+        notes=Counters.from_json(step.counters).notes if how == Reopening.RESUMED else [],
     )  # fmt: skip
     # A step that begins from nothing waits for its dependencies. One that is resumed has all of them.
     state = StepState.RUNNING if how == Reopening.RESUMED else StepState.WAITING
