@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,6 +192,9 @@ def test_since_retry_and_replay(folder: OneLineRun) -> None:
     assert code == 0, text
     assert (folder.folder / "out.csv").read_bytes() == CSV
     (folder.folder / "data" / "z").write_text("new")
+    code, text = folder.run(*line, "--since", "last", "--dry-run")
+    assert code == 0, text
+    assert re.search(r"taken over from job \S+: \d+ mini-batch", text), "of the run that the same command has made"
     code, text = folder.run(*line, "--since", "last")
     assert code == 0, text
     assert "taken over" in text
@@ -201,6 +205,7 @@ def test_a_plan_without_a_run(folder: OneLineRun) -> None:
     code, text = folder.run("run", "score.py", "data", "-o", "out.csv", "--workers", "2", "--dry-run")
     assert code == 0, text
     assert "12 mini-batches with 12 items" in text
+    assert text.startswith("Dry run of score.py:") and "/job.yml" not in text, "the user has no job file"
     assert not folder.state.exists()
 
 

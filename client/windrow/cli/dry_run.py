@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.cli import exit_codes, one_line
 from windrow.cli.display.plan import print_plan
@@ -29,7 +29,7 @@ from windrow.sdk.earlier_jobs import taking_over
 from windrow.sdk.submission import pack_code
 from windrow.spec import DataInput, JobFileError, Origin, build_effective, load_job
 from windrow.spec.earlier_results import NO_LAST, refuse_nothing_divided, with_results_of
-from windrow.spec.reading.problems import grouped
+from windrow.spec.reading.problems import Problem, grouped
 from windrow.storage.credentials import hide_credentials
 from windrow.validation.validate import check_loaded
 
@@ -58,36 +58,75 @@ def _dry_run(options: RunOptions) -> int:
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
     with contextlib.ExitStack() as opened:
-        job_file = options.job_file
+        moved, job_file = _Moved(), options.job_file
         if options.is_script:
             made = one_line.make(options)
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="windrow-"))
-            job_file = one_line.write(made, folder)
-        loaded = load_job(
-            job_file,
-            options.sets,
-            datastores=known,
-            # Asked only by a file that names an asset; a master of this state folder has to be asked then.
-            assets=lambda: opened.enter_context(Client(state=state)).asset_lookup(),
-        )
-    refuse_without_earlier_job(loaded, options.code_change, options.since)
-    if options.exact_row_index:
-        loaded = loaded.with_exact_row_index()
-    builds = options.environments == "build" and not options.python
-    check_job_interpreter(python, loaded, builds=builds)
-    loaded = _checked(loaded, python)
-    job, codes = packed(loaded)
-    if options.since:
-        refuse_nothing_divided(job, options.since)
-    divided, outputs = [step.name for step in job.steps], os.path.join(state, "outputs")  # noqa: PTH118
-    answer = ask(job, state=state, outputs=outputs, datastores=known, divided=divided, since=options.since)
+            moved, job_file = _Moved(folder, one_line.kept_in(options, state)), one_line.write(made, folder)
+        try:
+            loaded = load_job(
+                job_file,
+                options.sets,
+                datastores=known,
+                # Asked only by a file that names an asset; a master of this state folder has to be asked then.
+                assets=lambda: opened.enter_context(Client(state=state)).asset_lookup(),
+            )
+            refuse_without_earlier_job(loaded, options.code_change, options.since)
+            if options.exact_row_index:
+                loaded = loaded.with_exact_row_index()
+            builds = options.environments == "build" and not options.python
+            check_job_interpreter(python, loaded, builds=builds)
+            loaded = moved.job(_checked(loaded, python))
+        except JobFileError as error:
+            raise JobFileError(moved.problems(error.problems), moved.problems(error.warnings)) from error
+        job, codes = packed(loaded)
+        if options.since:
+            refuse_nothing_divided(job, options.since)
+        divided, outputs = [step.name for step in job.steps], os.path.join(state, "outputs")  # noqa: PTH118
+        answer = ask(job, state=state, outputs=outputs, datastores=known, divided=divided, since=options.since)
     if answer["since"] is not None:
         job, loaded = _since(job, loaded, with_results_of(job, answer["since"]))
     slots = options.slots or _slots()
     document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
     where = f"a private master and agent of this machine{workers}, with their state in {state}"
-    return _tell(document, loaded, options.form, where)
+    what = options.job_file if options.is_script else job.job_file
+    return _tell(moved.told(document), loaded, options.form, where, what=what)
+
+
+class _Moved(NamedTuple):
+    """The job file of a run without one is in a temporary folder (`made`) in a dry run. To the user, and when earlier
+    runs are looked for, it is where the run keeps it (`kept`).
+    """
+
+    made: str = ""
+    kept: str = ""
+
+    def job(self, loaded: LoadedJob) -> LoadedJob:
+        """The job as the run loads it, whose settings come from the command line. Not the paths of its inputs: those
+        are read from the temporary folder.
+        """
+        if not self.made:
+            return loaded
+        typed = Origin("command line")
+        origins = {key: typed if self.made in origin.where else origin for key, origin in loaded.origins.items()}
+        job = loaded.job._replace(job_file=self.told(loaded.job.job_file))
+        warnings, notes = self.problems(loaded.warnings), self.problems(loaded.notes)
+        return loaded._replace(job=job, origins=origins, warnings=warnings, notes=notes)
+
+    def problems(self, found: Sequence[Problem]) -> tuple[Problem, ...]:
+        """The problems at the places where the run would find them."""
+        return tuple(Problem(*map(self.told, problem)) for problem in found)
+
+    def told(self, value: Any) -> Any:
+        """Text, or what holds it, without the temporary folder."""
+        if isinstance(value, str):
+            return value.replace(self.made, self.kept) if self.made else value
+        if isinstance(value, dict):
+            return {key: self.told(entry) for key, entry in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.told(entry) for entry in value]
+        return value
 
 
 def dry_create(
@@ -144,7 +183,7 @@ def dry_create(
         path = job.fetch.get(".".join(place))
         fills = f"`windrow job download` fills {path}" if path else "`windrow job download --to DIR` fetches it"
         document["notes"].append(f"{loaded.own_outputs[place]}: the master keeps the output; {fills}.")
-    return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}")
+    return _tell(document, loaded, "json" if as_json else "text", f"the master at {client.address}", what=job.job_file)
 
 
 def _since(job: EffectiveJob, loaded: LoadedJob, resuming: EffectiveJob) -> tuple[EffectiveJob, LoadedJob]:
@@ -216,7 +255,7 @@ def _checked(loaded: LoadedJob, python: str, *, packages: bool = True) -> Loaded
     return loaded._replace(warnings=found.warnings)
 
 
-def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) -> int:
+def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str, *, what: str) -> int:
     problems = problems_of(document)
     code = exit_codes.JOB_FAILED if problems else exit_codes.DONE
     if output == "json":
@@ -226,5 +265,5 @@ def _tell(document: dict[str, Any], loaded: LoadedJob, output: str, where: str) 
         say(f"{coloured('warning:', YELLOW, sys.stderr)} {line}")
     for line in grouped(loaded.notes):
         say(f"note: {line}")
-    print_plan(document, where=where)
+    print_plan(document, where=where, what=what)
     return code

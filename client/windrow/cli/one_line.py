@@ -35,6 +35,11 @@ def keep(made: MadeJob, options: RunOptions, state: str) -> str:
     return write(made, _place(options, state))
 
 
+def kept_in(options: RunOptions, state: str) -> str:
+    """The folder in which `keep` writes the job file. Raises UsageError."""
+    return _place(options, state)
+
+
 def write(made: MadeJob, folder: str) -> str:
     """Write the job file, and what it needs, into a folder. Returns the path of the job file. Raises UsageError."""
     for name, text in made.files.items():

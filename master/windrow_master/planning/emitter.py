@@ -19,6 +19,8 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from windrow.common.quantities import counted
+
 from windrow_master.planning.earlier.earlier import NONE, EarlierJob, EarlierRecipes
 from windrow_master.planning.earlier.why import reasons_in_words
 from windrow_master.planning.errors import PlanningError
@@ -213,7 +215,7 @@ class Emitter:
             whys = reasons_in_words(self._recipes_known.whys, "mini-batch")
             self.note(
                 f"Results of job {self._recipes_known.job_id} are taken over: {self._taken_over:,} of "
-                f"{self._mini_batches:,} mini-batches. {whys}".rstrip()
+                f"{counted(self._mini_batches, 'mini-batch')}. {whys}".rstrip()
             )
         self._send(done=True)
 

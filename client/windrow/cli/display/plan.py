@@ -26,9 +26,9 @@ WIDTH = 13
 DEFAULTS_WIDTH = 110
 
 
-def print_plan(document: dict[str, Any], *, where: str) -> None:
-    """Print the whole plan to standard output. `where`: what would run the job."""
-    out(f"Dry run of {document['job_file']}: nothing is started, and nothing is kept.")
+def print_plan(document: dict[str, Any], *, where: str, what: str) -> None:
+    """Print the whole plan to standard output. `where`: what would run the job. `what`: the job file, or the script."""
+    out(f"Dry run of {what}: nothing is started, and nothing is kept.")
     out(f"The job would be named {document['job_id']} and run by {where}.")
     _unfinished(document["unfinished"])
     for note in document["notes"]:
