@@ -71,3 +71,10 @@ def test_of_hundreds_of_steps_a_few_are_named() -> None:
     assert tolerance_note({"steps": steps}, tolerate=False).startswith(
         "Steps s0, s1, s2, s3, s4 and 295 more set no threshold: "
     )
+
+
+def test_the_start_says_what_happens_if_all_items_fail() -> None:
+    """Only a step that writes rows fails then."""
+    steps = [{"name": "s", "append_row_to": "rows"}, {"name": "t"}]
+    assert tolerance_note({"steps": steps}, tolerate=False).endswith("0); if all fail, the job fails (1).")
+    assert tolerance_note({"steps": steps[1:]}, tolerate=False).endswith("0).")

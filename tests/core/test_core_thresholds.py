@@ -113,7 +113,7 @@ def test_a_mini_batch_that_failed_uncounted_is_an_item_at_least(allowed: int, fa
         ({"error_threshold": 9, "allowed_failed_percent": 33.0}, [1, 2, 2], "1 of 3 mini-batches failed"),
         ({"error_threshold": 9, "allowed_failed_percent": 34.0}, [1, 2, 2], ""),
         ({"error_threshold": -1, "allowed_failed_percent": 0.0}, [1, 2, 2], ""),
-        ({}, [0, 0, 0], "no succeeded mini batch item returned from run()"),
+        ({}, [0, 0, 0], "so there are no rows to write"),
         ({}, [0, 1, 0], ""),
     ],
 )
@@ -171,4 +171,4 @@ def test_append_row_without_one_succeeded_item_fails() -> None:
     driver.join()
     for lease in driver.held():
         driver.complete("n1", completion(lease.lease_id, items=2, results=0, rows=b""))
-    assert step.state == StepState.FAILED and "no succeeded mini batch item returned from run()" in step.message
+    assert step.state == StepState.FAILED and "so there are no rows to write" in step.message

@@ -31,8 +31,11 @@ def tolerance_note(document: Mapping[str, Any], *, tolerate: bool) -> str:
     names = without_threshold(document)
     if not names or tolerate:
         return ""
+    # Of such a step, Azure ML fails the job as well.
+    writes_rows = any(step.get("append_row_to") for step in document["steps"] if step["name"] in names)
+    all_failed = f"; if all fail, the job fails ({exit_codes.JOB_FAILED})" if writes_rows else ""
     steps = f"Step {names[0]} sets" if len(names) == 1 else f"Steps {first_few(names, NAMED_MAX)} set"
     return (
         f"{steps} no threshold: any number of failures is tolerated. If items fail, the exit code is "
-        f"{exit_codes.TOLERATED_FAILURES} (with --tolerate: {exit_codes.DONE})."
+        f"{exit_codes.TOLERATED_FAILURES} (with --tolerate: {exit_codes.DONE}){all_failed}."
     )

@@ -62,7 +62,8 @@ def nothing_to_write(step: Step) -> str:
     """Why a step that has ended without one good item fails, for people."""
     if not step.counters.items_total and not step.counters.failed_attempts:
         return "there was nothing to run: the steps in the input's MLTable file leave no rows. Check its filter."
-    return "no succeeded mini batch item returned from run(): append_row has nothing to write. " + (
+    failed = f" ({step.counters.items_failed:,} failed)" if step.counters.items_failed else ""
+    return f"no item has a result{failed}, so there are no rows to write. " + (
         f"Most attempts failed with {step.counters.main_failure()}"
         if step.counters.failed_attempts
         else "Return a list or a pandas DataFrame with one element for each item."
