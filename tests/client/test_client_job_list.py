@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from client_workspace import Workspace
 from windrow.cli import job_list
+from windrow.cli.job_stream import INTERRUPTED
 from windrow.common.quantities import brief_duration
 from windrow.errors import UsageError
 from windrow.sdk.job import Job, JobState
@@ -98,7 +99,7 @@ def test_display_names_are_shown_where_there_is_room_for_what_they_add(width: in
 
 
 def test_states_of_the_option_are_those_of_jobs() -> None:
-    assert {*job_list.JobStateName} == {*JobState} - {JobState.UNKNOWN}
+    assert {*job_list.JobStateName} == {*JobState} - {JobState.UNKNOWN} | {INTERRUPTED}
 
 
 def test_moments_and_short_times() -> None:

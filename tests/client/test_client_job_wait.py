@@ -100,7 +100,7 @@ def test_an_unfinished_run_that_nothing_runs_is_not_waited_for(workspace: Worksp
     end(running)
     wait_until(lambda: not workspace.processes(), "its master and agent have ended, too")
     done = workspace.run("job", "wait", "left")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (130, "")
     assert "(the same command, or the same call in Python), or by: windrow job retry left" in done.stderr
 
 

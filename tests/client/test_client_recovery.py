@@ -226,11 +226,17 @@ def test_questions_about_an_interrupted_run_are_answered_and_nothing_runs(worksp
     kill(run.pid)
     run.communicate()
     [job] = json.loads(workspace.run("job", "list", "--format", "json").stdout)
-    assert job["state"] == "running"
-    assert workspace.run("job", "show", job["job_id"]).returncode == 0
+    assert job["state"] == "running" and job["interrupted"]
+    again = f"or by: windrow job retry {job['job_id']}"
+    listed, shown = workspace.run("job", "list", "--only", "interrupted"), workspace.run("job", "show", job["job_id"])
+    for told in (listed, shown):
+        assert told.returncode == 0 and "interrupted" in told.stdout and again in told.stdout
+    assert "running" not in listed.stdout + shown.stdout
+    assert "no run is live; 1 job interrupted" in workspace.run("top", "--once").stdout
+    assert "These are nodes of runs that have ended." in workspace.run("node", "list").stdout
     stream = workspace.run("job", "stream", job["job_id"])
-    assert stream.returncode == 1
-    assert "no run is live" in stream.stderr and f"or by: windrow job retry {job['job_id']}" in stream.stderr
+    assert stream.returncode == 130
+    assert "no process runs it" in stream.stderr and again in stream.stderr
     cancelled = workspace.run("job", "cancel", job["job_id"], "--wait")
     assert cancelled.stdout.strip() == f"{job['job_id']} is cancelled."
     workspace.gate.touch()

@@ -136,8 +136,8 @@ def test_keys_switch_between_the_screens_and_q_ends(tmp_path: Path) -> None:
         try:
             for key, what in (
                 (b"", b"PROGRESS"),
-                (b"n", b"No node is connected"),
-                (b"w", b"No node is connected."),
+                (b"n", b"A run on this machine brings its own node"),
+                (b"w", b"A run on this machine brings its own node"),
                 (b"j", b"PROGRESS"),
             ):
                 shown = b""

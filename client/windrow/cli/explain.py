@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
+from windrow.cli.job_stream import shown_state, stands_still
 from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import out, print_json
@@ -32,9 +33,9 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
     with open_client(master, state) as client:
         found = client.find(only_job(job))
         reasons = client.explain(found.job_id)
-        stands_still = client.runs_nothing and not found.state.ended
+        still, state_now = stands_still(client, found), shown_state(client, found)
         document = client.document(found.job_id)
-        pace = None if stands_still else _pace(client, found)
+        pace = None if still else _pace(client, found)
         warn_read_only(client)
     if output is OutputForm.JSON:
         print_json(
@@ -46,16 +47,16 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
             }
         )
         return exit_codes.DONE
-    out(f"{found.job_id} is {found.state.value}{': ' + found.message if found.message else '.'}")
+    out(f"{found.job_id} is {state_now}{': ' + found.message if found.message else '.'}")
     options = master_options(master, state)
-    if stands_still:
+    if still:
         from windrow.sdk.ending import how_to_continue
 
-        out(f"No process is running this job. {how_to_continue(found.job_id, options)}")
+        out(f"No process runs this job. {how_to_continue(found.job_id, options)}")
     steps = {step.name: step for step in found.steps}
     for reason in reasons:
         out("")
-        if stands_still and reason.code not in ("COMPLETED", "SKIPPED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
+        if still and reason.code not in ("COMPLETED", "SKIPPED", "FAILED", "CANCELLED", "WAITS_FOR_STEPS"):
             # Why the scheduler gives it no work is said above.
             out(f"{reason.step}: {_done(steps[reason.step])}")
         else:

@@ -17,7 +17,7 @@ from windrow.cli.job_list import list_jobs
 from windrow.cli.job_metrics import print_metrics
 from windrow.cli.job_query import query
 from windrow.cli.job_rows import rows
-from windrow.cli.job_stream import stream_job
+from windrow.cli.job_stream import INTERRUPTED, shown_state, stands_still, stream_job
 from windrow.cli.job_wait import wait
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import say
@@ -198,12 +198,12 @@ def show(
             warn_read_only(client)
             return print_metrics(found, client.metrics(found.job_id), as_json=output is OutputForm.JSON)
         document = client.document(found.job_id)
-        waits = "" if found.state.ended or client.runs_nothing else client.why_no_work(found.job_id)
+        waits, state_now = _why_it_waits(client, found), shown_state(client, found)
         warn_read_only(client)
     if output is OutputForm.JSON:
-        print_json({**found.to_dict(), "document": document})
+        print_json({**found.to_dict(), "interrupted": state_now == INTERRUPTED, "document": document})
         return exit_codes.DONE
-    _print_job(found)
+    _print_job(found, state_now)
     if waits:
         out(waits)
     if found.state.ended:
@@ -374,12 +374,21 @@ def logs(
     return exit_codes.DONE
 
 
-def _print_job(job: Job) -> None:
+def _why_it_waits(client: Client, job: Job) -> str:
+    """Why nobody works on a job, and what to do; "" if somebody does, or it has ended."""
+    if stands_still(client, job):
+        from windrow.sdk.ending import how_to_continue
+
+        return f"No process runs this job. {how_to_continue(job.job_id, client.options)}"
+    return "" if job.state.ended else client.why_no_work(job.job_id)
+
+
+def _print_job(job: Job, state: str) -> None:
     fields = [
         ("job", job.job_id),
         ("name", job.display_name),
         ("experiment", job.experiment_name),
-        ("state", job.state.value),
+        ("state", state),
         ("why", "" if job.state.ended else job.message),
         ("submitted", local_time(job.create_time)),
         ("ended", local_time(job.end_time)),
@@ -406,7 +415,7 @@ def _print_job(job: Job) -> None:
         [
             (
                 step.name,
-                step.shown_state,
+                state if state == INTERRUPTED and step.state in ("running", "concatenating") else step.shown_state,
                 f"{step.items.total:,}{'' if step.planned else '+'}",
                 f"{step.items.ok:,}",
                 f"{step.items.failed:,}",

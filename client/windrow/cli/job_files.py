@@ -103,8 +103,7 @@ def print_log(client: Client, job_id: str, path: str, *, follow: bool, tail: int
             stdout.write(chunk)
             stdout.flush()
     if job is not None and left:
-        tell_stands_still(client, job)
-        return exit_codes.JOB_FAILED
+        return tell_stands_still(client, job)
     return exit_codes.DONE
 
 

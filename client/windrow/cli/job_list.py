@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import exit_codes
+from windrow.cli.job_stream import INTERRUPTED, shown_state
 from windrow.cli.messages import is_colourful
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_json, print_table, width_of
@@ -22,11 +23,12 @@ from windrow.common.quantities import brief_duration
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
+    from windrow.sdk.client import Client
     from windrow.sdk.job import Job
 
 
 class JobStateName(StrEnum):
-    """What `--only` takes: `windrow.sdk.job.JobState` without `unknown`."""
+    """What `--only` takes: `windrow.sdk.job.JobState` without `unknown`, and `interrupted`."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -36,6 +38,7 @@ class JobStateName(StrEnum):
     COMPLETED_WITH_FAILURES = "completed_with_failures"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
 
 
 def _done(job: Job) -> str:
@@ -55,22 +58,22 @@ def _brief(begin: datetime | None, end: datetime) -> str:
     return "" if begin is None else brief_duration(max(0.0, (end - begin).total_seconds()))
 
 
-COLUMNS: dict[str, tuple[str, Callable[[Job], str]]] = {
-    "job": ("JOB", lambda job: job.job_id),
-    "state": ("STATE", lambda job: job.state.value),
-    "items": (">ITEMS", lambda job: f"{job.items.total:,}"),
-    "ok": (">OK", lambda job: f"{job.items.ok:,}"),
-    "failed": (">FAILED", lambda job: f"{job.items.failed:,}" if job.items.failed else ""),
-    "done": (">DONE", _done),
-    "age": (">AGE", _age),
-    "took": (">TOOK", _took),
-    "submitted": ("SUBMITTED", lambda job: local_time(job.create_time)),
-    "ended": ("ENDED", lambda job: local_time(job.end_time)),
-    "retries": (">RETRIES", lambda job: f"{job.retries:,}" if job.retries else ""),
-    "experiment": ("EXPERIMENT", lambda job: job.experiment_name),
-    "name": ("NAME", lambda job: job.display_name),
+COLUMNS: dict[str, tuple[str, Callable[[Job, str], str]]] = {
+    "job": ("JOB", lambda job, _: job.job_id),
+    "state": ("STATE", lambda job, state: state),
+    "items": (">ITEMS", lambda job, _: f"{job.items.total:,}"),
+    "ok": (">OK", lambda job, _: f"{job.items.ok:,}"),
+    "failed": (">FAILED", lambda job, _: f"{job.items.failed:,}" if job.items.failed else ""),
+    "done": (">DONE", lambda job, _: _done(job)),
+    "age": (">AGE", lambda job, _: _age(job)),
+    "took": (">TOOK", lambda job, _: _took(job)),
+    "submitted": ("SUBMITTED", lambda job, _: local_time(job.create_time)),
+    "ended": ("ENDED", lambda job, _: local_time(job.end_time)),
+    "retries": (">RETRIES", lambda job, _: f"{job.retries:,}" if job.retries else ""),
+    "experiment": ("EXPERIMENT", lambda job, _: job.experiment_name),
+    "name": ("NAME", lambda job, _: job.display_name),
 }
-"""By name: the heading, as `print_table` takes it, and the cell of a job."""
+"""By name: the heading, as `print_table` takes it, and the cell of a job, given what its state is shown as."""
 DEFAULT_COLUMNS = "job,state,failed,done,age"
 SHORTENED = ("name", "experiment", "job")
 """The columns that are shortened on a terminal that is too narrow, in this order: never numbers, times or states."""
@@ -119,23 +122,36 @@ def list_jobs(
     chosen = _columns(columns)
     oldest = None if since is None else _moment(since)
     with open_client(master, state) as client:
-        found = list(islice(_fitting(client.list_jobs(), only or (), oldest, name), limit))
+        found = list(islice(_fitting(client, only or (), oldest, name), limit))
+        states = {job.job_id: shown_state(client, job) for job in found}
+        options, is_here = client.options, client.is_here
         warn_read_only(client)
     if output is OutputForm.JSON:
-        print_json([job.to_dict() for job in found])
+        print_json([job.to_dict() | {"interrupted": states[job.job_id] == INTERRUPTED} for job in found])
     elif not found and (only or since or name):
         out("No job fits --only, --since and --name.")
+    elif not found and is_here:
+        out("This state folder has no jobs yet. Run one with: windrow run job.yml, or windrow run script.py INPUT")
     elif not found:
         out("This master has no jobs yet. Submit one with: windrow job create FILE")
     else:
-        rows = [[COLUMNS[column][1](job) for column in chosen] for job in found]
+        rows = [[COLUMNS[column][1](job, states[job.job_id]) for column in chosen] for job in found]
         if is_colourful(sys.stdout):
             width = shutil.get_terminal_size().columns
             chosen, rows = _shortened(chosen, rows, width)
             if columns == DEFAULT_COLUMNS:
                 chosen, rows = _with_names(chosen, rows, [job.display_name for job in found], width)
         print_table([COLUMNS[column][0] for column in chosen], rows, folds=False)
+        _tell_interrupted([job_id for job_id, state in states.items() if state == INTERRUPTED], options)
     return exit_codes.DONE
+
+
+def _tell_interrupted(job_ids: Sequence[str], options: str) -> None:
+    """Say how jobs continue that no process runs, by the example of the newest."""
+    if job_ids:
+        from windrow.sdk.ending import how_to_continue
+
+        out(f"No process runs what is interrupted. {how_to_continue(job_ids[0], options)}")
 
 
 def _columns(text: str) -> list[str]:
@@ -160,14 +176,15 @@ def _moment(text: str) -> datetime:
 
 
 def _fitting(
-    jobs: Iterator[Job], states: Sequence[JobStateName], oldest: datetime | None, pattern: str | None
+    client: Client, states: Sequence[JobStateName], oldest: datetime | None, pattern: str | None
 ) -> Iterator[Job]:
     """The jobs that the options leave, in their order. None is fetched after the first that is too old."""
+    jobs = client.list_jobs()
     if oldest is not None:
         since = oldest
         jobs = takewhile(lambda job: job.create_time is None or job.create_time >= since, jobs)
     for job in jobs:
-        if states and job.state.value not in states:
+        if states and shown_state(client, job) not in states:
             continue
         if pattern is None or fnmatchcase(job.job_id, pattern) or fnmatchcase(job.display_name, pattern):
             yield job

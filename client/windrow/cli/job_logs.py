@@ -185,8 +185,7 @@ class Followed:
             job = client.get(self._job_id)
             grown = self._print_new(client)
             if stands_still(client, job):
-                tell_stands_still(client, job)
-                return exit_codes.JOB_FAILED
+                return tell_stands_still(client, job)
             if job.state.ended:
                 now = time.monotonic()
                 if self._ended_at is None or grown:

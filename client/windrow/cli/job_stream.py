@@ -9,10 +9,12 @@ from windrow.cli import exit_codes
 from windrow.cli.messages import say
 from windrow.cli.tolerance import tolerance_note
 from windrow.common.quantities import counted
-from windrow.sdk.job import Job
+from windrow.sdk.job import Job, JobState
 
 if TYPE_CHECKING:
     from windrow.sdk.client import Client
+
+INTERRUPTED = "interrupted"
 
 
 def stands_still(client: Client, job: Job) -> bool:
@@ -20,14 +22,21 @@ def stands_still(client: Client, job: Job) -> bool:
     return client.runs_nothing and not job.state.ended
 
 
-def tell_stands_still(client: Client, job: Job) -> None:
-    """Say that nothing runs the job, and what to do."""
+def shown_state(client: Client, job: Job) -> str:
+    """The state of a job; `interrupted` if it would be at work, and nothing runs it."""
+    is_interrupted = stands_still(client, job) and job.state in (JobState.QUEUED, JobState.RUNNING)
+    return INTERRUPTED if is_interrupted else job.state.value
+
+
+def tell_stands_still(client: Client, job: Job) -> int:
+    """Say that nothing runs the job, and what to do. Returns the exit code."""
     from windrow.sdk.ending import how_to_continue
 
     say(
-        f"Job {job.job_id} is unfinished ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no run "
-        f"is live over its state folder. {how_to_continue(job.job_id, client.options)}"
+        f"Job {job.job_id} was interrupted ({job.items.done:,} of {counted(job.items.total, 'item')} done), and no "
+        f"process runs it. {how_to_continue(job.job_id, client.options)}"
     )
+    return exit_codes.INTERRUPTED
 
 
 def stream_job(
@@ -52,8 +61,7 @@ def stream_job(
 
     job_id = job.job_id
     if stands_still(client, job):
-        tell_stands_still(client, job)
-        return exit_codes.JOB_FAILED
+        return tell_stands_still(client, job)
     display = make_display(output, quiet=False)
     display.begin(job, continued=False if begun else None)
     if note := tolerance_note(client.document(job_id), tolerate=tolerate or strict):

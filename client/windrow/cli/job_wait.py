@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from windrow.sdk.client import Client
     from windrow.sdk.job import Job
 
-BAD_FIRST = (exit_codes.JOB_FAILED, exit_codes.CANCELLED, exit_codes.TOLERATED_FAILURES, exit_codes.DONE)
+BAD_FIRST = (
+    exit_codes.JOB_FAILED,
+    exit_codes.INTERRUPTED,
+    exit_codes.CANCELLED,
+    exit_codes.TOLERATED_FAILURES,
+    exit_codes.DONE,
+)
 """The exit code of several jobs is the first of these that one of them has."""
 JOBS_SHOWN = 5
 
@@ -56,7 +62,7 @@ def wait(
     """Wait until jobs have ended, with one line for each that ends.
 
     The exit code is the job's, as of `windrow job stream`; of several jobs, that of one that failed, else of one that
-    was cancelled. Ctrl-C stops waiting, not the jobs.
+    was interrupted, else of one that was cancelled. Ctrl-C stops waiting, not the jobs.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     codes = set()
@@ -64,8 +70,7 @@ def wait(
         found = {job.job_id: job for job in (client.find(only_job(name)) for name in jobs)}
         still = [job for job in found.values() if stands_still(client, job)]
         for job in still:
-            tell_stands_still(client, job)
-            codes.add(exit_codes.JOB_FAILED)
+            codes.add(tell_stands_still(client, job))
         left = found.keys() - {job.job_id for job in still}
         ends = _watched(client, left)
         while left:

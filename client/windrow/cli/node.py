@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from windrow.sdk.master import Master as FoundMaster
 
 POLL_S = 0.25
+NO_RUN = (
+    "No run is live over this state folder. A run on this machine brings its own node, which ends with it; for a "
+    "master that runs elsewhere, add --master ADDRESS."
+)
 
 _Value = TypeVar("_Value")
 
@@ -45,11 +49,13 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
     """
     with open_client(master, state) as client:
         nodes = list(client.list_nodes())
-        found = warn_read_only(client)
+        found, alone = warn_read_only(client), client.runs_nothing
     if output is OutputForm.JSON:
         ends = found.certificate_good_until
         shared = {"master_certificate_good_until": ends.isoformat() if ends is not None else None}
         print_json([node.to_dict() | shared for node in nodes])
+    elif not nodes and alone:
+        out(NO_RUN)
     elif not nodes:
         out("This master has no nodes. Start one: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
@@ -71,6 +77,8 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
             ),
             [_row(node, with_pools=with_pools) for node in nodes],
         )
+        if alone:
+            out(f"These are nodes of runs that have ended. {NO_RUN}")
     for note in _expiring(found, nodes, datetime.now(UTC)):
         say(f"{coloured('warning:', YELLOW, sys.stderr)} {note}")
     return exit_codes.DONE

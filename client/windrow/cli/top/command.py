@@ -70,6 +70,7 @@ def look(client: Client, watcher: Watcher, job_id: str | None) -> Moment:
     """Ask the master how things are. `job_id`: only this job, and its workers. Raises WindrowError."""
     jobs = [client.get(job_id)] if job_id is not None else list(islice(client.list_jobs(), JOBS_SHOWN))
     moment = watcher.moment(jobs, list(client.list_nodes()), time.monotonic(), datetime.now(UTC))
+    moment = moment._replace(runs_nothing=client.runs_nothing)
     if job_id is not None:
         moment = moment._replace(workers=[one for one in moment.workers if one.job_id == job_id])
     return moment

@@ -27,6 +27,7 @@ LINES_BESIDE = 6
 """Lines that are not rows: title, screens, headings, gaps, and what was left out."""
 COLOURED_PHASES = {"running": "green", "init": "yellow", "starting": "yellow", "loading": "cyan", "returning": "cyan"}
 PERCENT_HIGH = 90
+NO_RUN = "No run is live. A run on this machine brings its own node, which ends with it."
 
 
 def frame(moment: Moment, view: str, width: int, height: int) -> RenderableType:
@@ -41,10 +42,12 @@ def frame(moment: Moment, view: str, width: int, height: int) -> RenderableType:
 
 
 def _head(moment: Moment, width: int) -> Text:
-    running = sum(job.state in UNENDED for job in moment.jobs)
+    at_work = sum(job.state in UNENDED for job in moment.jobs)
     ready = sum(node.state == "ready" for node in moment.nodes)
     workers = sum(node.workers or 0 for node in moment.nodes)
-    told = f"{counted(running, 'job')} at work, {counted(ready, 'node')} ready, {counted(workers, 'worker')}"
+    told = f"{counted(at_work, 'job')} at work, {counted(ready, 'node')} ready, {counted(workers, 'worker')}"
+    if moment.runs_nothing:
+        told = f"no run is live; {counted(at_work, 'job')} interrupted" if at_work else "no run is live"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("windrow top  ", style="bold")
     text.append(f"{moment.title}  {told}"[: max(0, width - 13)])
@@ -79,7 +82,7 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     wide = width >= WIDE
     rows = [row for job in moment.jobs for row in _rows_of(job)]
     shown = rows[:lines]
-    cells = [_cells(job, step, moment.figures.get(job.job_id), wide=wide) for job, step in shown]
+    cells = [_cells(moment, job, step, wide=wide) for job, step in shown]
     headings = ("STATE", ">DONE", ">RATE", ">TO GO", ">FAILED", *[">AGE"] * wide)
     # Names and bars share what the other columns leave.
     left = width - _natural(headings, cells) - 2 * GAP
@@ -93,15 +96,20 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
             _bar(step if step is not None else job, bar),
             *others,
         )
-    return table, len(rows) - len(shown), "" if rows else "There are no jobs yet: windrow job create job.yml"
+    return table, len(rows) - len(shown), "" if rows else _no_jobs(moment)
 
 
-def _cells(job: Job, step: Step | None, figures: JobFigures | None, *, wide: bool) -> list[str]:
+def _no_jobs(moment: Moment) -> str:
+    return f"There are no jobs yet: windrow {'run' if moment.runs_nothing else 'job create'} job.yml"
+
+
+def _cells(moment: Moment, job: Job, step: Step | None, *, wide: bool) -> list[str]:
     """What a row says beside name and bar."""
     told: Job | Step = job if step is None else step
+    figures = moment.figures.get(job.job_id)
     pace = figures if figures is not None and step is None else JobFigures(0.0, None, None)
     return [
-        _state(told),
+        "interrupted" if moment.runs_nothing and told.state in ("queued", "running") else _state(told),
         _done(told),
         rate(pace.items_per_s, "items") if pace.items_per_s else "",
         duration(pace.remaining_s) if pace.remaining_s is not None else "",
@@ -164,7 +172,7 @@ def _nodes(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
             "" if node.disk_free_bytes is None else size(node.disk_free_bytes),
             *["" if node.silent_s is None else f"{node.silent_s:.0f} s ago"] * wide,
         )
-    nothing = "No node is connected. Start one: windrow agent --master ADDRESS"
+    nothing = NO_RUN if moment.runs_nothing else "No node is connected. Start one: windrow agent --master ADDRESS"
     return table, len(moment.nodes) - len(shown), "" if moment.nodes else nothing
 
 
@@ -202,7 +210,7 @@ def _workers(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
             Text(does, style=COLOURED_PHASES.get(worker.phase, "dim")),
             *others,
         )
-    nothing = _no_workers(moment.nodes)
+    nothing = NO_RUN if moment.runs_nothing else _no_workers(moment.nodes)
     return table, len(moment.workers) - len(shown), "" if moment.workers else nothing
 
 

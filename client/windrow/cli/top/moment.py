@@ -43,6 +43,8 @@ class Moment(NamedTuple):
     workers: Sequence[Served]
     trouble: str = ""
     """Why what is shown is old; "" if it is not."""
+    runs_nothing: bool = False
+    """No process runs the jobs that have not ended, and their nodes are gone."""
 
 
 class Watcher:
