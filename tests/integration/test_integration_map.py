@@ -261,10 +261,10 @@ def test_failed_items_count_as_failed(folder: Path) -> None:
             return x if x % 10 != 4 else lambda: x
         moments = []
         try:
-            windrow.map(bad, range(50), max_retries=0, on_progress=moments.append)
+            windrow.map(bad, range(50), max_retries=0, on_progress=moments.append, mini_batch_size=20)
         except windrow.ItemsFailed as error:
             print(len(error.failed), error.job.items.ok, error.job.items.failed, error.job.state.label)
-        print("40 of 50 items ok, 10 failed" in moments[-1]._repr_html_())
+        print("40 of 50 items ok, 10 failed" in moments[-1]._repr_html_(), moments[-1].mini_batches.total)
         # Also where all do, and each mini-batch has many.
         found = windrow.map(bad, [3] * 50_000, max_retries=0, workers=1, check=False, on_progress=moments.append)
         print(moments[-1].items.failed, len(found), {str(one) for one in found})
@@ -276,7 +276,7 @@ def test_failed_items_count_as_failed(folder: Path) -> None:
     )
     assert said.splitlines() == [
         "10 40 10 CompletedWithFailures",
-        "True",
+        "True 3",
         "50000 50000 {'ValueError: not 3'}",
         "2 of 2 items failed; first, item 0: ValueError: not 3",
     ]

@@ -78,8 +78,8 @@ def run(mini_batch: Any, mini_batch_context: Any) -> list[Any]:
 def items_of(mini_batch: Any, first: int) -> Iterator[tuple[int, Any]]:
     """The items of a mini-batch, each with its number among all. `first`: that of the first one."""
     if told["items"] == "pickled":
-        for index, text in mini_batch[["index", "item"]].itertuples(index=False, name=None):
-            yield int(index), text
+        for record in mini_batch:
+            yield record["index"], record["item"]
     elif told["items"] == "paths":
         yield from enumerate(mini_batch, first)
     else:

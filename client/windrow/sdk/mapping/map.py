@@ -115,7 +115,8 @@ def map(
     `items`: values that can be pickled; or, as one text or path, a folder or pattern (the function gets the path of
     each file) or a table (it gets each row as a dict). `output`: a file for the rows (.csv, .jsonl and .parquet take
     dicts, .txt any text); then the `Run` is returned. `check`: raise ItemsFailed if an item failed; otherwise a
-    `Failed` stands in place of its result. `mini_batch_size`: files, or bytes. `timeout`: seconds for a mini-batch.
+    `Failed` stands in place of its result. `mini_batch_size`: items of a list, files, or bytes of a
+    table (of a list, too, with a unit: "64kb"). `timeout`: seconds for a mini-batch.
     `max_retries`: so often a failed item is tried again. `retry_delay`: so many seconds it waits before that (or
     "500ms"), doubled each time. `rate_limit`: the most items that are begun, such as "20/s"; unless `mini_batch_size`
     is given, each is a mini-batch of its own then. `speculate`: the function may be called twice for an item at the
@@ -174,11 +175,16 @@ def map(
             size = mini_batch_size or max(1, min(BYTES_MAX, sum(lengths) // wanted, MARKS_MAX * min(lengths)))
         call.write_code(sender, sent, kind, max_retries + 1)
         # So that each row has its number among all.
-        arguments = ("--exact_row_index", "True") if kind != "paths" else ()
+        arguments = ["--exact_row_index", "True"] if kind != "paths" else []
+        if kind == "pickled":
+            arguments += ["--amlbi_file_format", "jsonl"]
+            if mini_batch_size is not None and str(mini_batch_size).strip().isdecimal():
+                size, arguments = None, [*arguments, "--amlbi_mini_batch_rows", str(int(mini_batch_size))]
         made = make_job_file(
             OneLine(
                 script=os.path.join(call.code, ENTRY),
                 inputs=(typed,),
+                kind="files" if kind == "pickled" else "auto",
                 output=call.rows,
                 mini_batch_size=None if size is None else str(size),
                 timeout=timeout,
@@ -186,7 +192,7 @@ def map(
                 retry_delay=retry_delay,
                 rate_limit=rate_limit,
                 speculate=speculate,
-                arguments=arguments,
+                arguments=tuple(arguments),
                 slots=slots,
                 name=_name(function),
                 output_option="output",
