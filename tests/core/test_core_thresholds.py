@@ -107,7 +107,8 @@ def test_a_mini_batch_that_failed_uncounted_is_an_item_at_least(allowed: int, fa
         (
             {"error_threshold": 1},
             [1, 1, 2],
-            "2 items failed, more than error_threshold allows (1). run() returned fewer",
+            "run() returned fewer results than it was given items. If a row does not stand for an item, as after a "
+            "filter, say so: --returns any",
         ),
         ({"error_threshold": 0, "mini_batch_error_threshold": 0}, [2, 9, 2], ""),
         ({"error_threshold": 9, "allowed_failed_percent": 33.0}, [1, 2, 2], "1 of 3 mini-batches failed"),

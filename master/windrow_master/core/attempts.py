@@ -40,7 +40,7 @@ from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, settle_step
-from windrow_master.core.thresholds import short_returns_fail
+from windrow_master.core.thresholds import NOT_PER_ITEM, short_returns_fail
 
 NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
 """Causes for which neither the mini-batch nor the node is to blame."""
@@ -193,7 +193,8 @@ def _complete_attempt(
         for one in named:
             counters.add_failed_items(before, mini_batch, one.count, one.cause, one.message, node.node_id)
         if unnamed := short - count_of(named):
-            counters.add_short_return(mini_batch, unnamed, message, node.node_id, result.process_number)
+            told = f"{message}. {NOT_PER_ITEM}"
+            counters.add_short_return(mini_batch, unnamed, told, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
         counters.elapsed_us += result.elapsed_us & INT64_MAX

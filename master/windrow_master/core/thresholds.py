@@ -8,6 +8,13 @@ from windrow.common.quantities import counted
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import Step
 
+NOT_PER_ITEM = (
+    "If a row does not stand for an item, as after a filter, say so: --returns any, in program_arguments of the job "
+    "file or, without one, as an option."
+)
+"""What to do about items without a result, where each row counts as the result of one."""
+FEWER_RESULTS = f"run() returned fewer results than it was given items. {NOT_PER_ITEM}"
+
 
 def short_returns_fail(step: Step) -> bool:
     """Whether a return with fewer results than items makes its mini-batch failed."""
@@ -30,7 +37,7 @@ def passed_threshold(step: Step) -> str:
         return (
             f"{counted(counters.items_failed_at_least, 'item')} failed, "
             f"more than error_threshold allows ({settings.error_threshold})."
-            + ("" if counters.failed_attempts else " run() returned fewer results than it was given items.")
+            + ("" if counters.failed_attempts else f" {FEWER_RESULTS}")
             + (uncounted if counters.failed_uncounted else "")
         )
     if 0 <= settings.mini_batch_error_threshold < counters.failed:
@@ -66,5 +73,5 @@ def nothing_to_write(step: Step) -> str:
     return f"no item has a result{failed}, so there are no rows to write. " + (
         f"Most attempts failed with {step.counters.main_failure()}"
         if step.counters.failed_attempts
-        else "Return a list or a pandas DataFrame with one element for each item."
+        else f"Return a list or a pandas DataFrame with one element for each item. {NOT_PER_ITEM}"
     )
