@@ -39,7 +39,7 @@ from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.core.thresholds import nothing_to_write, passed_threshold
+from windrow_master.core.thresholds import nothing_to_write, passed_threshold, sets_threshold
 
 MESSAGE_CHARS_MAX = 4096
 WARNINGS_MAX = 100
@@ -487,12 +487,13 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
         job.become(JobState.CANCELLED)
     elif any(step.state == StepState.FAILED for step in job.steps):
         job.become(JobState.FAILED)
-    elif any(step.counters.failed or step.counters.items_failed for step in job.steps):
+    elif with_failures := [step for step in job.steps if step.counters.failed or step.counters.items_failed]:
         job.become(JobState.COMPLETED_WITH_FAILURES)
         items = sum(step.counters.items_failed for step in job.steps)
         failed = sum(step.counters.failed for step in job.steps)
         told = [counted(items, "item")] * (items > 0) + [counted(failed, "mini-batch")] * (failed > 0)
-        job.message = f"{' and '.join(told)} failed; the thresholds allow it."
+        why = "the thresholds allow it" if any(map(sets_threshold, with_failures)) else "the job tolerates any number"
+        job.message = f"{' and '.join(told)} failed; {why}."
     else:
         job.become(JobState.COMPLETED)
     job.end_time = now.wall_s

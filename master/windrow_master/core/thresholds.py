@@ -21,6 +21,16 @@ def short_returns_fail(step: Step) -> bool:
     return step.settings.error_threshold >= 0
 
 
+def sets_threshold(step: Step) -> bool:
+    """Whether a number of failures would fail the step."""
+    settings = step.settings
+    return (
+        settings.error_threshold >= 0
+        or settings.mini_batch_error_threshold >= 0
+        or settings.allowed_failed_percent < 100
+    )
+
+
 def passed_threshold(step: Step) -> str:
     """Why the step fails by its thresholds, given its counters; empty if it does not."""
     counters, settings = step.counters, step.settings
