@@ -238,6 +238,8 @@ def test_the_agent_needs_a_master(workspace: Workspace) -> None:
         ("run --format json", "'FILE'"),
         ("run job.yml --nope --format json", "--nope"),
         ("run job.yml --format json --restart --keep-rows", "are mutually exclusive"),
+        ("run job.yml --format json --strict --tolerate", "contradict each other"),
+        ("job wait last --format json --tolerate --strict", "contradict each other"),
         ("job show --format=json", "'JOB'"),
     ],
 )

@@ -80,6 +80,7 @@ def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> N
         "job.yml --nonsense",
         "job.yml --format xml",
         "job.yml --restart --keep-rows",
+        "job.yml --strict --tolerate",
         "job.yml --set",
         "-- job.yml",
         "job.yml -o rows.csv",

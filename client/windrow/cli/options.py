@@ -108,10 +108,25 @@ CodeChange = Annotated[
     ),
 ]
 STRICT_HELP = "Exit with code 3 if failures were tolerated, or values of a table did not fit its columns."
-Strict = Annotated[bool, typer.Option("--strict", help=STRICT_HELP)]
+
+
+def _not_both(context: typer.Context, value: bool) -> bool:
+    """Refuse --strict with --tolerate: whichever comes second finds the first."""
+    if value and (context.params.get("strict") or context.params.get("tolerate")):
+        raise typer.BadParameter(
+            "--strict and --tolerate contradict each other: one makes failures exit code 3, the other 0. Leave one out."
+        )
+    return value
+
+
+Strict = Annotated[bool, typer.Option("--strict", help=STRICT_HELP, callback=_not_both)]
 Tolerate = Annotated[
     bool,
-    typer.Option("--tolerate", help="Exit with code 0, not 3, also if items failed in a step that sets no threshold."),
+    typer.Option(
+        "--tolerate",
+        help="Exit with code 0, not 3, also if items failed in a step that sets no threshold.",
+        callback=_not_both,
+    ),
 ]
 Notify = Annotated[
     list[str] | None,

@@ -157,7 +157,9 @@ def parse(arguments: list[str]) -> RunOptions | None:
             options.job_file = argument
     if os.environ.get("WINDROW_ENVIRONMENTS", "build") not in CHOICES["environments"]:
         return None  # typer reports it
-    if not options.job_file or options.misplaced() or (options.restart and options.keep_rows):
+    if not options.job_file or options.misplaced():
+        return None
+    if (options.restart and options.keep_rows) or (options.strict and options.tolerate):
         return None
     options.slots = options.slots or options.workers
     return options
