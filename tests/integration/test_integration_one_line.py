@@ -163,6 +163,29 @@ def test_another_output_is_another_run(folder: OneLineRun) -> None:
     assert code == 0 or "--restart" in text
 
 
+def test_each_output_of_a_folder_has_its_own_list_of_failed_items(folder: OneLineRun) -> None:
+    first, second = folder.folder / "failed_items.csv", folder.folder / "two.txt.failed_items.csv"
+
+    def run(output: str, bad: str) -> None:
+        folder.script(
+            "import os\ndef run(mini_batch):\n    return [os.path.basename(name) for name in mini_batch"
+            f" if not name.endswith({bad!r})]\n"
+        )
+        code, text = folder.run("run", "score.py", "data", "-o", output, "--mini-batch-size", "1", "--tolerate")
+        assert code == 0, text
+
+    run("one.txt", "3")
+    of_one = first.read_bytes()
+    run("two.txt", "5")
+    assert first.read_bytes() == of_one and b"f00003" in of_one and b"f00005" in second.read_bytes()
+    run("one.txt", "nothing")
+    assert not first.exists() and second.exists()
+    run("two.txt", "5")
+    assert b"f00005" in first.read_bytes() and not second.exists(), "one list of an output, at the usual place"
+    run("two.txt", "nothing")
+    assert not first.exists()
+
+
 def test_saved_and_run_again(folder: OneLineRun) -> None:
     first = folder.rows("out.csv", "data/f*", "--mini-batch-size", "5")
     (folder.folder / "jobs").mkdir()

@@ -14,7 +14,7 @@ from opened_store import open_store
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.files.state_files import StepFiles
-from windrow_master.shell.finishing import Finish, Finisher, failed_items_path
+from windrow_master.shell.finishing import Finish, Finisher, failed_items_paths
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.records import AssetRow, OutputRow
 
@@ -139,4 +139,4 @@ def test_failed_items_are_listed_beside_an_output_and_never_in_a_folder_of_data(
 
     places = {name: placed(path) for name, path in outputs.items()}
     work = finish_of(tmp_path, places, placed(append_row) if append_row else None)
-    assert failed_items_path(work) == tmp_path / listed
+    assert failed_items_paths(work)[0] == tmp_path / listed

@@ -9,6 +9,11 @@ FILE_NAME = "failed_items.csv"
 _SAID = re.compile(r"What failed is listed in (.+)\.$", re.DOTALL)
 
 
+def named_for(output: str | os.PathLike[str]) -> str:
+    """The name of the list of an output, if that of another output has the plain name in their folder."""
+    return f"{os.fspath(output).rpartition('/')[2]}.{FILE_NAME}"
+
+
 def listed_in(path: str | os.PathLike[str]) -> str:
     """The sentence that ends the message of a step with failures."""
     return f"What failed is listed in {os.fspath(path)}."

@@ -77,5 +77,5 @@ def _written(step: EffectiveStep) -> Iterator[str]:
 
 def _beside(output: str, *names: str) -> Iterator[str]:
     """The lists of failed items beside an output that is a file."""
-    for name in (failure_list.FILE_NAME, *names):
+    for name in (failure_list.FILE_NAME, failure_list.named_for(output), *names):
         yield os.path.join(os.path.dirname(output), name)

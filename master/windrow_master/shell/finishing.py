@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from windrow.common.failure_list import FILE_NAME, listed_in
+from windrow.common.failure_list import FILE_NAME, listed_in, named_for
 from windrow.common.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
 from windrow.storage.urls import is_remote
@@ -281,15 +281,18 @@ class Finisher:
         The list is in the logs, where `windrow job logs` finds it from any machine, and beside the output. If nothing
         failed, an old list is removed. A file beside the output that is not Windrow's stays.
         """
-        logged, beside = work.logs / FILE_NAME, failed_items_path(work)
+        logged, places = work.logs / FILE_NAME, failed_items_paths(work)
         if not work.has_failures:
-            logged.unlink(missing_ok=True)
-            if self._is_of_this_output(beside, work) and not self._is_foreign(beside):
-                beside.unlink(missing_ok=True)
+            for path in [logged, *self._own_lists(places, work)]:
+                path.unlink(missing_ok=True)
             return ""
         logged.parent.mkdir(parents=True, exist_ok=True)
         if not self._list_failures(work, logged):
             return ""
+        beside = next((path for path in places if not self._is_of_another_output(path, work)), places[-1])
+        for path in self._own_lists(places, work):
+            if path != beside:
+                path.unlink(missing_ok=True)
         if beside != logged and self._is_foreign(beside):
             status = logged.stat()
             if not beside.is_file() or stamp_if_equal(beside, status.st_size, sha256_of(logged)) is None:
@@ -308,12 +311,13 @@ class Finisher:
         """Write the list of a step that has made no output, in its logs. A list that an earlier run has left beside the
         output is replaced, so that nobody takes it for the list of this one.
         """
-        logged, beside = work.logs / FILE_NAME, failed_items_path(work)
+        logged = work.logs / FILE_NAME
         logged.parent.mkdir(parents=True, exist_ok=True)
-        if not self._list_failures(work, logged) or beside == logged:
+        if not self._list_failures(work, logged):
             return
-        if beside.is_file() and self._is_of_this_output(beside, work) and not self._is_foreign(beside):
-            self._copy_list(work, logged, beside)
+        for beside in self._own_lists(failed_items_paths(work), work):
+            if beside.is_file():
+                self._copy_list(work, logged, beside)
 
     def _copy_list(self, work: Finish, logged: Path, beside: Path) -> None:
         copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))
@@ -324,6 +328,13 @@ class Finisher:
         except TargetForeign:
             return True
         return False
+
+    def _own_lists(self, places: Sequence[Path], work: Finish) -> list[Path]:
+        """Where earlier lists of this output may be, of those beside it."""
+        return [path for path in places if self._is_of_this_output(path, work) and not self._is_foreign(path)]
+
+    def _is_of_another_output(self, report: Path, work: Finish) -> bool:
+        return report.is_file() and not self._is_of_this_output(report, work) and not self._is_foreign(report)
 
     def _is_of_this_output(self, report: Path, work: Finish) -> bool:
         """Whether this list is from an earlier generation of the job, or an earlier run into the same output.
@@ -365,22 +376,24 @@ def _unless_stopped(stop: threading.Event, work: Finish) -> None:
         raise ConcatenationStopped(f"Finishing step {work.step_name!r} was stopped.")
 
 
-def failed_items_path(work: Finish) -> Path:
-    """The path of the list of failed items: beside the output, or in the logs if the output is in remote storage or
-    nothing can be written beside it.
+def failed_items_paths(work: Finish) -> list[Path]:
+    """Where the list of failed items may be: beside the output, or in the logs if the output is in remote storage or
+    nothing can be written beside it. If the list of another output is at the first place, it goes to the second, which
+    a file of rows has.
 
     It is never inside an output folder: every file there is data to a later step, or to a pattern such as `*.csv`.
     """
     outputs = [path for path in work.paths.outputs.values() if not is_remote(path)]
     first = next(iter(work.paths.outputs.values()), "") if work.paths.append_row is None else work.paths.append_row
     if is_remote(first):
-        return work.logs / FILE_NAME
+        return [work.logs / FILE_NAME]
     name = FILE_NAME if work.only_step else f"{work.step_name}.{FILE_NAME}"
     if not first:
-        return work.files.folder / name
+        return [work.files.folder / name]
     place = Path(first)
     folders = [Path(path) for path in sorted(outputs, key=len)]
     outermost = next((folder for folder in folders if folder in (place, *place.parents) and folder.is_dir()), place)
     if not os.access(outermost.parent, os.W_OK) and outermost.parent.exists():
-        return work.logs / FILE_NAME
-    return outermost.parent / name
+        return [work.logs / FILE_NAME]
+    beside = outermost.parent / name
+    return [beside] if work.paths.append_row is None else [beside, outermost.parent / named_for(outermost)]
