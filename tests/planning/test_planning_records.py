@@ -86,6 +86,9 @@ class TestListsOfDicts:
     def test_of_invalid_lines_are_told_before_anything_runs(self, tmp_path: Path) -> None:
         (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n')
         found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
+        assert found.error is None, "one of two is a failed item"
+        (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\nmore\n')
+        found = plan(tmp_path / "other", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
         assert found.error is not None and "line 2" in found.error["message"] and "correct it" in found.error["message"]
         assert "MLTable" not in found.error["message"]
 
@@ -113,8 +116,8 @@ class TestListsOfDicts:
         assert [*first, *rest.mini_batches] == whole.mini_batches
         assert (tmp_path / "step" / "recipes").read_bytes() == (tmp_path / "whole" / "recipes").read_bytes()
 
-    def test_a_line_that_is_no_object_is_told_before_anything_runs(self, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl").write_text('{"n": 1}\n[2]\n')
+    def test_lines_that_are_mostly_no_objects_are_told_before_anything_runs(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text('{"n": 1}\n[2]\n[3]\n')
         found = plan(tmp_path / "step", tmp_path / "a.jsonl", "uri_file", file_format="jsonl")
         assert found.error is not None
         assert "a.jsonl, line 2: the line is not a JSON object" in found.error["message"]

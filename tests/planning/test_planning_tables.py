@@ -297,9 +297,7 @@ def test_json_lines(tmp_path: Path) -> None:
         )
         assert size is None or misfits[1][2].endswith("of type int of 64 bits, and became -9223372036854775808")
     (tmp_path / "a.jsonl").write_text('{"a": 1}\nnonsense\n{"a": NaN}\n{"a": 3}\n')
-    assert "a.jsonl, line 2: the line is not a JSON object" in error(
-        plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable")
-    )
+    assert plan(tmp_path / "step", tmp_path / "a.jsonl", "mltable").error is None, "two failed items"
     folder = mltable(
         tmp_path / "t", "file: ../a.jsonl", "read_json_lines: {invalid_lines: drop, include_path_column: true}"
     )

@@ -44,33 +44,21 @@ _OF_PYTHON = json.JSONDecoder()
 _DROP = ", or set `invalid_lines: drop` in an MLTable file"
 
 
-def objects(data: str, drop_invalid: bool, plain: bool = False) -> Iterator[Dict[str, Any]]:
-    """The objects of a text that begins with a line; empty lines are skipped. `plain`: nothing may follow an object in
-    its line; else it is ignored. Raises InvalidLine.
+def table_lines(data: str, plain: bool = False) -> Iterator[Any]:
+    """Of each line of a text that is not empty, its object, or the InvalidLine that says why it is none. `plain`:
+    nothing may follow an object in its line; else it is ignored.
     """
-    for value in _of_table(data, plain):
-        if not isinstance(value, InvalidLine):
-            yield value
-        elif not drop_invalid:
-            raise value
+    return _lines(data, _OF_TABLES, _DROP, alone=plain)
 
 
-def records(data: str) -> Iterator[Dict[str, Any]]:
+def record_lines(data: str) -> Iterator[Any]:
     """The same, but read as Python's own reader does: NaN and Infinity are floats, since Python's writer writes
     them.
     """
-    for value in _values(data, _OF_PYTHON, "", alone=False):
-        if isinstance(value, InvalidLine):
-            raise value
-        yield value
+    return _lines(data, _OF_PYTHON, "", alone=False)
 
 
-def _of_table(data: str, plain: bool) -> Iterator[Any]:
-    return _values(data, _OF_TABLES, _DROP, alone=plain)
-
-
-def _values(data: str, decoder: json.JSONDecoder, advice: str, alone: bool) -> Iterator[Any]:
-    """Of each line that is not empty, its object, or why it is none. `alone`: nothing may follow it in its line."""
+def _lines(data: str, decoder: json.JSONDecoder, advice: str, alone: bool) -> Iterator[Any]:
     for number, line in enumerate(data.split("\n"), 1):
         if not line:
             continue
@@ -222,7 +210,7 @@ class JsonLinesLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            found = _Slice(_of_table(to_text(data, self._encoding, where["begin"]), self._plain), where)
+            found = _Slice(table_lines(to_text(data, self._encoding, where["begin"]), self._plain), where)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         rows = found.rows
@@ -276,7 +264,7 @@ class RecordsLoader:
         where = json.loads(recipe)
         data = read_slice(where, self._encoding)
         try:
-            found = _Slice(_values(to_text(data, self._encoding, where["begin"]), _OF_PYTHON, "", alone=False), where)
+            found = _Slice(record_lines(to_text(data, self._encoding, where["begin"])), where)
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         found.refuse(INVALID_LINES_MAX)

@@ -22,9 +22,9 @@ from windrow_worker.tables.json_lines import (
     key_count,
     kind_of,
     merged,
-    objects,
-    records,
+    record_lines,
     shape_to_json,
+    table_lines,
 )
 
 from windrow_master.planning.errors import PlanningError, shown
@@ -49,6 +49,8 @@ class JsonLinesPinning:
         self._as_records = as_records
         self._mixed_types = mixed_types
         self._plain = plain
+        self._first_invalid: PlanningError | None = None
+        self._invalid = 0
         self.how = Format(ENCODINGS[read.encoding], Text())
 
     def looked_at(self, files: Iterable[TableFile]) -> Iterable[TableFile]:
@@ -56,7 +58,9 @@ class JsonLinesPinning:
         return files
 
     def pin(self, files: Iterable[tuple[int, TableFile]]) -> dict[str, Any]:
-        """Read the sample; return the reader document. Raises PlanningError for lines that are not objects."""
+        """Read the sample; return the reader document. Raises PlanningError if most of its lines are not objects: that
+        is another format. Where some are not, those are failed items, as behind the sample.
+        """
         kinds: dict[str, str | None] = {}
         shapes: dict[str, Any] = {}
         values = Counter[str]()
@@ -85,6 +89,8 @@ class JsonLinesPinning:
                         break
             if rows >= SAMPLE_ROWS or budget <= 0:
                 break
+        if self._first_invalid is not None and self._invalid > rows and not self._read.drop_invalid:
+            raise self._first_invalid
         check_path_column(self._read.include_path_column, kinds)
         as_floats = {name for name, number in values.items() if self._plain and number < rows} - beyond_floats
         return {
@@ -123,9 +129,13 @@ class JsonLinesPinning:
     def _objects(self, data: bytes, file: TableFile, window: Window, begin: int) -> Iterable[dict[str, Any]]:
         try:
             text = to_text(data, self.how.encoding.name, begin)
-            yield from records(text) if self._as_records else objects(text, self._read.drop_invalid, self._plain)
-        except InvalidLine as error:
-            line = window.read(0, begin).count(b"\n") + error.number
-            raise PlanningError(f"{shown(file.name)}, line {line}: {error}.") from error
         except ValueError as error:
             raise PlanningError(f"{shown(file.name)}: {error}.") from error
+        for value in record_lines(text) if self._as_records else table_lines(text, self._plain):
+            if not isinstance(value, InvalidLine):
+                yield value
+                continue
+            self._invalid += 1
+            if self._first_invalid is None:
+                line = window.read(0, begin).count(b"\n") + value.number
+                self._first_invalid = PlanningError(f"{shown(file.name)}, line {line}: {value}.")
