@@ -63,9 +63,10 @@ class CompatibilityJob:
             for name, value in os.environ.items()
             if name not in ("VIRTUAL_ENV", "CONDA_PREFIX") and not name.startswith(("WINDROW_", "PYTHON"))
         }
+        # Azure ML does not distinguish failures that a threshold allows from those of a job without one.
+        tolerant = () if "--strict" in options else ("--tolerate",)
         result = subprocess.run(
-            # Azure ML does not distinguish failures that a threshold allows from those of a job without one.
-            [WINDROW, "run", file, "--no-progress", "--tolerate", *options],
+            [WINDROW, "run", file, "--no-progress", *tolerant, *options],
             cwd=self.folder,
             # What the samples' lists of packages would bring is here; building them has tests of its own.
             env={**kept, "WINDROW_ENVIRONMENTS": "own", **environment},
