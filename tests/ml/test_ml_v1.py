@@ -227,9 +227,11 @@ def test_what_notebooks_do_before_their_pipeline(workspace: Workspace, notebook:
     table = Dataset.Tabular.from_delimited_files(path=(default, "sales/table/*.csv"))
     assert table.to_pandas_dataframe().shape == (2, 2)
     registered = table.register(workspace, "sales", create_new_version=True)
-    assert Dataset.get_by_name(workspace, "sales") is registered
+    found = Dataset.get_by_name(workspace, "sales")
+    assert (found.version, found.steps, found.paths) == (registered.version, registered.steps, registered.paths)
     model = Model.register(workspace, "model.txt", "model", tags={"a": "b"})
-    assert Model(workspace, "model").path == model.path == str(notebook / "model.txt")
+    assert Model(workspace, "model").path == model.path and Path(model.path).read_text() == "m1"
+    assert (model.version, model.tags, model.description) == (1, {"a": "b"}, "")
     with pytest.raises(NotFound, match="there is nothing at"):
         Model.register(workspace, "absent.txt", "model")
 
@@ -275,5 +277,5 @@ def test_a_dataset_that_is_registered_again_behind_another_is_a_version_of_its_o
         dataset.register(workspace, "letters", create_new_version=True)
     paths = [Dataset.get_by_name(workspace, "letters", version).paths for version in (1, 2, 3)]
     assert paths == [first.paths, other.paths, first.paths]
-    with pytest.raises(NotFound, match="letters has no version 4"):
+    with pytest.raises(NotFound, match="no dataset 'letters' of version 4"):
         Dataset.get_by_name(workspace, "letters", 4)

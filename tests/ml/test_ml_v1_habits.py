@@ -151,14 +151,17 @@ def test_lines_that_are_dropped(workspace: Workspace, notebook: Path) -> None:
 def test_versions_of_a_dataset(workspace: Workspace, notebook: Path) -> None:
     first = Dataset.File.from_files("files/a.txt").register(workspace, "letters")
     last = Dataset.File.from_files("files/b.txt").register(workspace, "letters", create_new_version=True)
-    assert [Dataset.get_by_name(workspace, "letters", version) for version in (1, "2", "latest")] == [first, last, last]
+    found = [Dataset.get_by_name(workspace, "letters", version) for version in (1, "2", "latest")]
+    assert [(one.version, one.paths) for one in found] == [(1, first.paths), (2, last.paths), (2, last.paths)]
     assert last.register(workspace, "letters").version == 2
     again = Dataset.File.from_files("files/b.txt").register(workspace, "letters")
     assert again.version == 2
-    assert Dataset.get_by_name(workspace, "letters", 1) is first
+    with pytest.warns(JobWarning, match=r"description and tags .* is version 2 already, and a version never changes"):
+        assert last.register(workspace, "letters", "told").version == 2
+    assert first.registered == "azureml:letters:1"
     with pytest.raises(UsageError, match=r"has another dataset 'letters' \(version 2\): pass create_new_version=True"):
         Dataset.File.from_files("files/c.txt").register(workspace, "letters")
-    with pytest.raises(NotFound, match="letters has no version 3"):
+    with pytest.raises(NotFound, match="no dataset 'letters' of version 3"):
         Dataset.get_by_name(workspace, "letters", version=3)
 
 
@@ -213,7 +216,7 @@ def test_versions_of_a_model(workspace: Workspace, notebook: Path) -> None:
         (1, "model.txt"),
         (2, "model2.txt"),
     ]
-    with pytest.raises(NotFound, match="letters has no version 3"):
+    with pytest.raises(NotFound, match="no model 'letters' of version 3"):
         Model(workspace, "letters", version=3)
 
 
@@ -326,7 +329,7 @@ def test_a_frame_becomes_a_dataset(workspace: Workspace, notebook: Path) -> None
     frame = pandas.DataFrame({"x": [1, 2], "y": ["a", "b"]}, index=[7, 8])
     store = workspace.get_default_datastore()
     made = Dataset.Tabular.register_pandas_dataframe(frame, store, "frame", "d", {"a": "b"})
-    assert Dataset.get_by_name(workspace, "frame") is made
+    assert Dataset.get_by_name(workspace, "frame").paths == made.paths
     assert made.to_pandas_dataframe().to_dict("list") == {"x": [1, 2], "y": ["a", "b"]}
     assert Dataset.Tabular.register_pandas_dataframe(frame, (store, ""), "frame").version == 1, "the same again"
     assert Dataset.Tabular.register_pandas_dataframe(frame[:1], (store, "mine"), "frame").version == 2

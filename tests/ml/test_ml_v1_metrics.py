@@ -104,7 +104,8 @@ def test_a_notebook_keeps_files_in_its_run_and_registers_models_of_them(workspac
     (notebook / "model.txt").unlink()
     model = run.register_model("model", "outputs/model.txt", tags={"a": "b"}, properties={"AUC": 0.9})
     assert (Path(Model(workspace, "model").path).read_text(), model.tags) == ("m1", {"a": "b"})
-    assert run.register_model("all", "outputs").path == str(Path(model.path).parent)
+    every = Path(run.register_model("all", "outputs").path)
+    assert sorted(path.name for path in every.iterdir()) == ["model.txt", "note.txt"]
     run.download_file("outputs/note.txt", "here.txt")
     assert (notebook / "here.txt").read_text() == "noted"
     with pytest.raises(NotFound, match=r"no file 'outputs/other'\. Its files: data/a.txt, .*\. Only run.upload_file"):

@@ -1,12 +1,14 @@
-"""Data assets and models of the master in v1 notebooks: found by name wherever the workspace's own are."""
+"""Data assets and models of the master in v1 notebooks, and what such notebooks register themselves."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from v1_notebooks import config, rows_of
-from windrow.errors import NotFound
+from windrow.errors import NotFound, UsageError
 from windrow.ml.v1.core import Dataset, Model, Workspace
 from windrow.ml.v1.data import FileDataset, TabularDataset
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
@@ -67,8 +69,9 @@ def test_names_are_those_of_the_workspace_and_of_the_master(registered: Workspac
         registered.datasets["none"]
     with pytest.raises(NotFound, match=r"no dataset 'letters' of version 7.*`windrow data list`"):
         Dataset.get_by_name(registered, "letters", version=7)
-    # A notebook's own dataset of a name hides the master's.
-    Dataset.File.from_files("files/b.txt").register(registered, "letters")
+    with pytest.raises(UsageError, match=r"another dataset 'letters' \(version 2\): pass create_new_version=True"):
+        Dataset.File.from_files("files/b.txt").register(registered, "letters")
+    Dataset.File.from_files("files/b.txt").register(registered, "letters", create_new_version=True)
     assert [Path(path).name for path in registered.datasets["letters"].to_path()] == ["b.txt"]
 
 
@@ -97,3 +100,56 @@ def test_a_pipeline_over_them_is_validated_and_run(registered: Workspace, notebo
     assert found == {"letters": ["A"], "most": ["B", "C"]}[name]
     document = registered.ml_client.windrow.document(run.id)
     assert document["steps"][0]["inputs"]["letters"]["asset"] == f"azureml:{name}:{data.version}"
+
+
+SETUP = """
+from windrow.ml.v1.core import Dataset, Datastore, Model, Workspace
+
+ws = Workspace.from_config(slots=1)
+files = Dataset.File.from_files("files/")
+files.register(ws, "letters")
+Dataset.File.from_files("files/a.txt").register(ws, "letters", "one file", {"a": "b"}, create_new_version=True)
+table = Dataset.Tabular.from_delimited_files("table/data.csv", set_column_types=None)
+table.partition_by(["x"]).register(ws, "divided")
+Dataset.File.from_files(["files/a.txt", "files/b.txt"]).register(ws, "two")
+Model.register(ws, "model.txt", "net", tags={"a": "b"})
+open("model.txt", "w").write("m2")
+Model.register(ws, "model.txt", "net")
+ws.close()
+"""
+
+
+def test_another_notebook_finds_what_one_has_registered(notebook: Path) -> None:
+    subprocess.run([sys.executable, "-c", SETUP], check=True, cwd=notebook)
+    workspace = Workspace.from_config(slots=1)
+    try:
+        newest = Dataset.get_by_name(workspace, "letters")
+        assert (newest.version, newest.description, newest.tags) == (2, "one file", {"a": "b"})
+        assert newest.to_path() == [str(notebook / "files" / "a.txt")]
+        assert len(Dataset.get_by_name(workspace, "letters", version=1).to_path()) == 3
+        divided = workspace.datasets["divided"]
+        assert isinstance(divided, TabularDataset) and divided.partition_keys == ["x"]
+        assert divided.get_partition_key_values() == [{"x": 1}, {"x": 3}]
+        two = workspace.datasets["two"]
+        assert isinstance(two, FileDataset) and len(two.to_path()) == 2
+        assert sorted(workspace.datasets) == ["divided", "letters", "two"] and list(workspace.models) == ["net"]
+        found = [Model(workspace, "net", version=version) for version in (1, 2, None)]
+        assert [(model.version, Path(model.path).read_text(), model.tags) for model in found] == [
+            (1, "m1", {"a": "b"}),
+            (2, "m2", {}),
+            (2, "m2", {}),
+        ]
+        # Azure ML's newer client finds the same.
+        client = workspace.ml_client
+        assert client.data.get("letters", label="latest").version == "2"
+        assert sorted(data.name for data in client.data.list()) == ["divided", "letters", "two"]
+        assert Dataset.File.from_files("files/a.txt").register(workspace, "letters").version == 2, "the same again"
+    finally:
+        workspace.close()
+
+
+def test_names_that_were_never_registered_start_no_master(workspace: Workspace, notebook: Path) -> None:
+    with pytest.raises(NotFound, match=r"There is no dataset 'none'\. `windrow data list` lists what is registered"):
+        Dataset.get_by_name(workspace, "none")
+    assert not list(workspace.datasets) and "none" not in workspace.models
+    assert not Path(workspace.ml_client.connection.state).exists()

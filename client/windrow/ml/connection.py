@@ -54,6 +54,11 @@ class MasterConnection:
 
         return find_access(self._master, os.environ) is None
 
+    @property
+    def has_state(self) -> bool:
+        """Whether the master may know anything: a private one does not without a state folder. Opens nothing."""
+        return self._client is not None or not self.would_be_embedded or os.path.isdir(self.state)
+
     def known_datastores(self) -> Collection[str]:
         """The datastores that a job may name if it would run on this machine; a served master checks its own. Opens
         nothing.

@@ -850,14 +850,22 @@ class Client:
         self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
     ) -> Asset:
         """Register an asset, like `create_data`. `folder`: where relative paths begin [default: the current folder]."""
+        return self.registry.create(self.place_asset(asset, folder=folder, on_upload=on_upload))
+
+    def place_asset(
+        self, asset: Asset, *, folder: str | os.PathLike[str] | None = None, on_upload: OnUpload = lambda moment: None
+    ) -> Asset:
+        """Return the asset with its path on the master, as `create_asset` would register it: data at a relative path is
+        uploaded to a served master. `folder`: where relative paths begin [default: the current folder].
+
+        Raises UsageError, WindrowError.
+        """
         from windrow.sdk.asset import place_asset
 
         master = self.master()
         datastores = None if master.embedded else master.datastores
         start = str(Path(folder or ".").absolute())
-        return self.registry.create(
-            place_asset(self.connection, asset, start, datastores=datastores, on_upload=on_upload)
-        )
+        return place_asset(self.connection, asset, start, datastores=datastores, on_upload=on_upload)
 
     def data(self, name: str, version: str | int | None = None) -> Asset:
         """One version of a data asset; by default the latest. Raises NotFound."""

@@ -18,16 +18,21 @@ import yaml
 
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
-from windrow.ml.v1.absent import Refusing, RefusingType
+from windrow.ml.v1.absent import Refusing, RefusingType, tell_no_effect
 from windrow.ml.v1.bindings import NamedInput, Output
 from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
 from windrow.ml.v1.table_options import DataType
+from windrow.ml.v1.versions import version_of
+from windrow.sdk.asset import Asset
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.tables.mltable import HEADERS
+from windrow.spec.v1.data import is_file_name
 
 _PATTERN = re.compile(r"[*?\[]")
 _KEYS = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
+PARTITION_KEYS = "partition_keys"
+"""The key in the `metadata` of a dataset's MLTable file."""
 
 
 class _Dataset(Refusing):
@@ -41,8 +46,8 @@ class _Dataset(Refusing):
         self.version: int | str = 1
         self.registered = ""
         """Its reference, if it is a data asset of the master, and nothing is done to it: `azureml:<name>:<version>`."""
-        self.earlier: Any = None
-        """The version before it of its name."""
+        self.asset_place: tuple[str, str] | None = None
+        """The type and the path of that data asset."""
         self.place = calling_place()
 
     def as_named_input(self, name: str) -> NamedInput:
@@ -65,36 +70,49 @@ class _Dataset(Refusing):
         tags: dict[str, str] | None = None,
         create_new_version: bool = False,
     ) -> Self:
-        """Keep the dataset in the workspace object under a name. If another dataset has the name, `create_new_version`
-        makes this one its next version; otherwise raises UsageError.
+        """Register the dataset with the master as a data asset, which other notebooks find by its name. If another
+        dataset has the name, `create_new_version` makes this one its next version; otherwise raises UsageError. Raises
+        RequestRefused, for example if there is nothing at its path.
         """
-        known = workspace.datasets.own.get(name)
-        same = known is None or self._is_as(known)
-        if not same and not create_new_version:
+        kind, path = self.asset_place or self._place_of_asset(workspace.tables_folder)
+        known, wanted = workspace.datasets, Asset("data", name, "", kind, path, False, description or "", tags or {})
+        newest, wanted = known.newest(name), known.placed(wanted)
+        same = newest is not None and (newest.type, newest.path) == (wanted.type, wanted.path)
+        if newest is not None and not same and not create_new_version:
             raise UsageError(
-                f"The workspace has another dataset {name!r} (version {known.version}): pass create_new_version=True "
+                f"The workspace has another dataset {name!r} (version {newest.version}): pass create_new_version=True "
                 "to make this one its next version, or take another name."
             )
+        if same and (description or tags) and (description or "", tags or {}) != (newest.description, newest.tags):
+            tell_no_effect(
+                f"register({name!r}): description and tags",
+                f"the same data is version {newest.version} already, and a version never changes",
+            )
         # A dataset that was registered before is a version already, and versions never change.
-        made = self if self.name is None or known is self else copy.copy(self)
-        made.name = name
-        made.description = description or ""
-        made.tags = dict(tags or {})
-        if known is not None and known is not self:
-            made.version = known.version if same else known.version + 1
-            made.earlier = known.earlier if same else known
-        workspace.datasets[name] = made
+        made = self if self.name is None else copy.copy(self)
+        made.become(newest if same else known.register(wanted))
         return made
 
-    def _is_as(self, other: _Dataset) -> bool:
-        alike = type(self) is type(other) and self.partition_keys == other.partition_keys
-        return alike and self.definition() == other.definition()
+    def become(self, asset: Asset) -> None:
+        """Stand for a data asset of the master, which holds the same data."""
+        self.name, self.version = asset.name, version_of(asset)
+        self.description, self.tags = asset.description, dict(asset.tags)
+        self.registered, self.asset_place = asset.reference, (asset.type, asset.path)
+
+    def _place_of_asset(self, folder: str) -> tuple[str, str]:
+        """The type and the path to register. `folder`: where MLTable files are written."""
+        path = self._own_path()
+        if not path:
+            # Relative: the file is of this machine, and is uploaded to a served master.
+            return "mltable", os.path.relpath(self.write_mltable(folder))
+        is_file = os.path.isfile(path) or (not os.path.isdir(path) and is_file_name(path.rpartition("/")[2]))
+        return ("uri_file", path) if is_file else ("uri_folder", path.rstrip("/"))
 
     def with_step(self, step: Any) -> Self:
         """Return a dataset with one more transformation."""
         made = copy.copy(self)
         made.steps = [*self.steps, step]
-        made.registered = ""
+        made.registered, made.asset_place = "", None
         return made
 
     def take(self, count: int) -> Self:
@@ -116,8 +134,9 @@ class _Dataset(Refusing):
 
     def plain_path(self) -> str:
         """The path, if the dataset is nothing but a path; else ""."""
-        if self.registered:
-            return self.registered
+        return self.registered or self._own_path()
+
+    def _own_path(self) -> str:
         if len(self.paths) != 1 or self.steps or _PATTERN.search(self.paths[0]):
             return ""
         return self.paths[0]
@@ -128,7 +147,9 @@ class _Dataset(Refusing):
         for path in self.paths:
             pattern, is_folder = _PATTERN.search(path), os.path.isdir(path) or path.endswith("/")
             entries.append({"pattern" if pattern else "folder" if is_folder else "file": path})
-        return {"type": "mltable", "paths": entries, "transformations": self.steps}
+        # What partition_by says is no transformation, and `metadata` is free.
+        keys = {"metadata": {PARTITION_KEYS: self.partition_keys}} if self.partition_keys else {}
+        return {"type": "mltable", "paths": entries, "transformations": self.steps, **keys}
 
     def write_mltable(self, folder: str) -> str:
         """Write the dataset's MLTable file; return its folder, which equal datasets share."""
@@ -171,11 +192,9 @@ class FileDataset(_Dataset):
 class TabularDataset(_Dataset):
     """A table."""
 
-    def plain_path(self) -> str:
-        """Empty, unless it is registered with the master: a table is written as an MLTable file, which says how to read
-        it.
-        """
-        return self.registered
+    def _own_path(self) -> str:
+        """Empty: a table is written as an MLTable file, which says how to read it."""
+        return ""
 
     def keep_columns(self, columns: Any, validate: bool = False) -> Self:
         """Keep only these columns."""
@@ -203,6 +222,7 @@ class TabularDataset(_Dataset):
             )
         made = copy.copy(self)
         made.partition_keys = list(partition_keys)
+        made.asset_place = None
         made.name = name or self.name
         return made
 
@@ -366,8 +386,8 @@ class Dataset:
 
     @staticmethod
     def get_by_name(workspace: Any, name: str, version: Any = "latest") -> Any:
-        """Return a dataset that was registered with this workspace object, or else a data asset of the master, with its
-        type: a table for an MLTable file that reads one. Raises NotFound.
+        """Return a data asset of the master as a dataset of its type: a table for an MLTable file that reads one.
+        Raises NotFound.
         """
         return workspace.datasets.find(name, None if version == "latest" else version)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import shutil
@@ -62,6 +63,31 @@ def copy_files(files: Sequence[LocalFile], target: str | None, *, overwrite: boo
         os.makedirs(os.path.dirname(place), exist_ok=True)
         shutil.copy2(file.path, place)
     return places
+
+
+def kept_copy(path: str, folder: str) -> str:
+    """Copy a file or folder into a place of its own below `folder`, unless it is there; return the copy's path."""
+    digest = hashlib.sha256()
+    found = [path]
+    if os.path.isdir(path):
+        found = sorted(os.path.join(top, name) for top, _, names in os.walk(path) for name in names)
+    for file in found:
+        with open(file, "rb") as content:
+            inner = hashlib.file_digest(content, "sha256").digest()
+        digest.update(os.fsencode(os.path.relpath(file, path)) + b"\0" + inner)
+    place = os.path.join(folder, digest.hexdigest()[:24], os.path.basename(os.path.abspath(path)))
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    if os.path.exists(place):
+        return place
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=os.path.dirname(place)) as partial:
+        copy = os.path.join(partial, "copy")
+        (shutil.copytree if os.path.isdir(path) else shutil.copy2)(path, copy)
+        try:
+            os.rename(copy, place)
+        except OSError:
+            if not os.path.exists(place):  # another notebook may have been faster
+                raise
+    return place
 
 
 def read_frame(files: Sequence[str], steps: Sequence[Mapping[str, Any]]) -> Any:

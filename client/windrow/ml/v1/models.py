@@ -1,4 +1,4 @@
-"""Models of v1 notebooks. The workspace object keeps them; their path can be a side input."""
+"""Models of v1 notebooks. The master has them by name; their path can be a side input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from windrow.errors import NotFound, UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.bindings import NamedInput
+from windrow.ml.v1.local_data import kept_copy
+from windrow.sdk.asset import Asset
 
 
 class Model:
@@ -23,15 +25,15 @@ class Model:
         version: int | str | None = None,
         **more: Any,
     ) -> None:
-        """A new model at `path`; without `path`, one that was registered with this workspace object or with the master:
-        the newest, or the one of a version. Raises NotFound."""
+        """A new model at `path`; without `path`, one that is registered: the newest, or the one of a version. Raises
+        NotFound."""
         self.version: int | str = 1
-        self.earlier: Any = None
         if path is None:
             if workspace is None:
                 raise NotFound(f"Model {name!r} has neither a path nor a workspace to look it up in.")
             known = workspace.models.find(name, version)
-            path, self.version, self.earlier = known.path, known.version, known.earlier
+            path, self.version = known.path, known.version
+            more = {"tags": known.tags, "description": known.description, **more}
         self.path = path
         self.name = name
         self.place = calling_place()
@@ -40,14 +42,17 @@ class Model:
 
     @staticmethod
     def register(workspace: Any, model_path: str, model_name: str, **more: Any) -> Model:
-        """Keep a file or folder as a model in the workspace object. Raises NotFound if the path does not exist."""
+        """Register a copy of a file or folder with the master as a model, which other notebooks find by its name: as
+        the next version, unless it is the same as the newest one. Raises NotFound if the path does not exist.
+        """
         if not os.path.exists(model_path):
             raise NotFound(f"Model {model_name}: there is nothing at {os.path.abspath(model_path)}.")
-        known = workspace.models.own.get(model_name)
-        made = Model(None, model_name, os.path.abspath(model_path), **more)
-        made.version, made.earlier = (known.version + 1 if known else 1), known
-        workspace.models[model_name] = made
-        return made
+        tags, description = dict(more.get("tags") or {}), more.get("description") or ""
+        # A copy, because notebooks write the next model into the same file. Relative: it is of this machine.
+        place = os.path.relpath(kept_copy(model_path, os.path.join(workspace.models_folder, "files")))
+        wanted = Asset("model", model_name, "", "custom_model", place, False, description, tags)
+        made = workspace.models.register(workspace.models.placed(wanted))
+        return Model(workspace, model_name, version=made.version)
 
     def as_named_input(self, name: str) -> NamedInput:
         """Return the model as a side input."""

@@ -231,7 +231,7 @@ class Pipeline(Refusing):
         if not isinstance(tree, MappingNode):
             raise job_file_error(context)
         workspace = self.workspace
-        return with_models(tree, workspace.models.own, workspace.models_folder, context)
+        return with_models(tree, workspace.models, workspace.models_folder, context)
 
     def _with_bound_settings(self, root: MappingNode) -> MappingNode:
         """The tree of a pipeline in which settings that are parameters refer to inputs of the pipeline."""

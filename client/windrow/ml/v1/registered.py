@@ -1,4 +1,4 @@
-"""What a workspace keeps by name: datasets and models that a notebook registers with it, and those of the master.
+"""What a workspace has by name: the data assets and models of its master, as datasets and models of v1.
 
 Reference: docs/reference/azure-ml/mltable.md.
 """
@@ -6,49 +6,70 @@ Reference: docs/reference/azure-ml/mltable.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from windrow.errors import NotFound
-from windrow.ml.v1.datasets import FileDataset, TabularDataset
+from windrow.ml.v1.datasets import PARTITION_KEYS, FileDataset, TabularDataset
 from windrow.ml.v1.models import Model
-from windrow.ml.v1.versions import find_version
+from windrow.ml.v1.versions import version_of
 from windrow.spec.naming.locations import is_elsewhere
 from windrow.spec.reading.problems import Problems
 from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 
 if TYPE_CHECKING:
-    from windrow.sdk.asset import Asset, Registry
+    from windrow.ml.connection import MasterConnection
+    from windrow.sdk.asset import Asset
 
 
-class Kept(MutableMapping[str, Any]):
-    """Things by name. What the workspace object does not keep is looked up at the master, which is asked at the first
-    such name.
+class Kept(Mapping[str, Any]):
+    """Things by name: the newest version of each. The master has them, and is asked each time, since other notebooks
+    register things, too.
     """
 
-    def __init__(self, kind: str, registry: Callable[[], Registry], made_of: Callable[[Asset], Any]) -> None:
+    def __init__(self, kind: str, connection: MasterConnection, made_of: Callable[[Asset], Any]) -> None:
         """`kind`: of the master's assets, `data` or `model`. `made_of`: what stands for an asset."""
-        self.own: dict[str, Any] = {}
-        """Those that were registered with the workspace object; the newest version of each."""
         self._kind = kind
         self._what = "dataset" if kind == "data" else kind
-        self._registry = registry
+        self._connection = connection
         self._made_of = made_of
 
     def find(self, name: str, version: int | str | None = None) -> Any:
         """Return a version; None means the newest. Raises NotFound."""
-        if name in self.own:
-            return find_version(f"{self._what} {name}", self.own[name], version)
-        try:
-            return self._made_of(self._registry().get(self._kind, name, None if version is None else str(version)))
-        except NotFound as error:
+        found = self._find(name, None if version is None else str(version))
+        if found is None:
             raise NotFound(
-                f"There is no {self._what} {name!r}{'' if version is None else f' of version {version}'}: neither this "
-                f"workspace object nor the master has it. `windrow {self._kind} list` lists the master's.",
-                reason=error.reason,
-            ) from error
+                f"There is no {self._what} {name!r}{'' if version is None else f' of version {version}'}. "
+                f"`windrow {self._kind} list{self._connection.place_options()}` lists what is registered."
+            )
+        return self._made_of(found)
+
+    def newest(self, name: str) -> Asset | None:
+        """The asset registered last under a name."""
+        return self._find(name, None)
+
+    def versions(self, name: str = "") -> Iterator[Asset]:
+        """All versions of one name, newest first; without a name, the newest of each."""
+        # Without a state folder nothing was ever registered, and nothing needs to be started to know that.
+        return self._connection.client().registry.list(self._kind, name) if self._connection.has_state else iter(())
+
+    def placed(self, wanted: Asset) -> Asset:
+        """The asset with the path that it will have: data at relative paths is brought to a served master."""
+        return self._connection.client().place_asset(wanted)
+
+    def register(self, wanted: Asset) -> Asset:
+        """Register an asset whose path is on the master. Raises RequestRefused."""
+        return self._connection.client().registry.create(wanted)
+
+    def _find(self, name: str, version: str | None) -> Asset | None:
+        if not self._connection.has_state:
+            return None
+        try:
+            return self._connection.client().registry.get(self._kind, name, version)
+        except NotFound:
+            return None
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -56,28 +77,21 @@ class Kept(MutableMapping[str, Any]):
         except NotFound as error:
             raise KeyError(str(error)) from error
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.own[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del self.own[name]
-
     def __iter__(self) -> Iterator[str]:
-        """The names: own ones first, then the master's."""
-        return iter(dict.fromkeys([*self.own, *(asset.name for asset in self._registry().list(self._kind))]))
+        return iter([asset.name for asset in self.versions()])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
-def datasets(registry: Callable[[], Registry]) -> Kept:
-    """The datasets of a workspace: its own, and the master's data assets."""
-    return Kept("data", registry, dataset_of)
+def datasets(connection: MasterConnection) -> Kept:
+    """The datasets of a workspace: the master's data assets."""
+    return Kept("data", connection, dataset_of)
 
 
-def models(registry: Callable[[], Registry]) -> Kept:
-    """The models of a workspace: its own, and the master's."""
-    return Kept("model", registry, model_of)
+def models(connection: MasterConnection) -> Kept:
+    """The models of a workspace: the master's."""
+    return Kept("model", connection, model_of)
 
 
 def dataset_of(asset: Asset) -> FileDataset | TabularDataset:
@@ -86,34 +100,28 @@ def dataset_of(asset: Asset) -> FileDataset | TabularDataset:
     if asset.type != "mltable":
         made = FileDataset([asset.path if asset.is_file else asset.path.rstrip("/") + "/"])
     else:
-        paths, steps = _definition(asset.path)
+        paths, steps, keys = _definition(asset.path)
         is_list = bool(paths) and not any(name.startswith("read_") for step in steps for name in step)
         made = FileDataset(paths) if is_list else TabularDataset(paths or [asset.path], steps)
-        made.steps = steps
-    made.name, made.version = asset.name, _version_of(asset)
-    made.description, made.tags = asset.description, dict(asset.tags)
-    made.registered = asset.reference
+        made.steps, made.partition_keys = steps, keys
+    made.become(asset)
     return made
 
 
 def model_of(asset: Asset) -> Model:
     """The model that stands for a model of the master."""
     made = Model(None, asset.name, asset.path, description=asset.description, tags=dict(asset.tags))
-    made.version = _version_of(asset)
+    made.version = version_of(asset)
     return made
 
 
-def _version_of(asset: Asset) -> int | str:
-    return int(asset.version) if asset.version.isdecimal() else asset.version
-
-
-def _definition(place: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The absolute paths and the steps, as written, of an MLTable file; none of either if it is not on this machine.
-    Raises JobFileError if it is wrong.
+def _definition(place: str) -> tuple[list[str], list[dict[str, Any]], list[str]]:
+    """The absolute paths, the steps, as written, and the partition keys of an MLTable file; none of each if it is not
+    on this machine. Raises JobFileError if it is wrong.
     """
     file = os.path.join(place, FILE_NAME)
     if not os.path.isfile(file):
-        return [], []
+        return [], [], []
     problems = Problems()
     table = read_mltable(file, problems)
     problems.raise_errors()
@@ -125,5 +133,6 @@ def _definition(place: str) -> tuple[list[str], list[dict[str, Any]]]:
         for entry in table.paths
     ]
     with open(file, encoding="utf-8") as text:
-        written = yaml.safe_load(text).get("transformations") or ()
-    return paths, [{step: None} if isinstance(step, str) else step for step in written]
+        written = yaml.safe_load(text)
+    steps = [{step: None} if isinstance(step, str) else step for step in written.get("transformations") or ()]
+    return paths, steps, [str(key) for key in (written.get("metadata") or {}).get(PARTITION_KEYS) or ()]

@@ -1,4 +1,4 @@
-"""Models for scripts that ask for them by name: `Model.get_model_path("m")`, which finds what the notebook registered.
+"""Models for scripts that ask for them by name: `Model.get_model_path("m")`, which finds what is registered.
 
 The script looks below the folder that $AML_APP_ROOT names, for `azureml-models/<name>/<version>/<file>`. So do scripts
 with the vendor's package (azureml-core 1.57, `Model._get_model_path_local`).
@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from windrow.ml.v1.models import Model
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Node, Scalar
+
+if TYPE_CHECKING:
+    from windrow.ml.v1.registered import Kept
 
 VARIABLE = "AML_APP_ROOT"
 _CALL = b"get_model_path"
 _SCRIPT_BYTES_MAX = 1 << 20
 
 
-def with_models(root: MappingNode, models: Mapping[str, Any], folder: str, context: Context) -> MappingNode:
-    """The tree of a pipeline, in which steps whose scripts ask for models find those that the notebook registered.
+def with_models(root: MappingNode, models: Kept, folder: str, context: Context) -> MappingNode:
+    """The tree of a pipeline, in which steps whose scripts ask for models find those that are registered.
 
-    `models`: the newest versions by name. `folder`: where links to them are made.
-    Notes a warning for a master elsewhere, which does not see the files of this machine.
+    `models`: of the master, which is asked only for such a script. `folder`: where links to them are made.
+    Notes a warning for a master elsewhere, whose nodes do not see the files of this machine.
     """
     jobs = root.entries.get("jobs")
-    if not models or not isinstance(jobs, MappingNode):
+    if not isinstance(jobs, MappingNode):
         return root
     steps: dict[str, Node | None] = dict(jobs.entries)
     for key, step in jobs.entries.items():
@@ -73,14 +74,14 @@ def _asks(code: str) -> bool:
     return False
 
 
-def _linked(models: Mapping[str, Any], folder: str) -> str:
+def _linked(models: Kept, folder: str) -> str:
     """A folder with links to all versions of the models. Equal models share it; a changed file makes another one, so
     that no result of a run with the former file is taken for one of this.
     """
     found = sorted(
-        (model.name, str(model.version), os.path.abspath(model.path))
-        for newest in models.values()
-        for model in _versions(newest)
+        (model.name, model.version, model.path)
+        for newest in models.versions()
+        for model in models.versions(newest.name)
         if os.path.exists(model.path)
     )
     stamps = [(*one, os.stat(one[2]).st_size, os.stat(one[2]).st_mtime_ns) for one in found]
@@ -92,11 +93,3 @@ def _linked(models: Mapping[str, Any], folder: str) -> str:
         if not os.path.lexists(link):
             os.symlink(path, link)
     return root
-
-
-def _versions(newest: Model) -> Iterable[Model]:
-    """A model and the versions before it."""
-    model: Any = newest
-    while model is not None:
-        yield model
-        model = model.earlier

@@ -1,14 +1,17 @@
-"""Versions of the things that a workspace object keeps by name; each refers to the one before it."""
+"""Versions of the things that a workspace has by name."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from windrow.errors import NotFound
 
+if TYPE_CHECKING:
+    from windrow.sdk.asset import Asset
+
 
 class Versioned(Protocol):
-    """A dataset, a model or an environment."""
+    """An environment."""
 
     version: Any
     """From 1 on; a number, or its text."""
@@ -27,3 +30,8 @@ def find_version(what: str, newest: V, version: int | str | None) -> V:
     if found is None:
         raise NotFound(f"The {what} has no version {version} in this workspace object; it has 1 to {newest.version}.")
     return found
+
+
+def version_of(asset: Asset) -> int | str:
+    """The version as v1 gives it: a number, if it is one."""
+    return int(asset.version) if asset.version.isdecimal() else asset.version

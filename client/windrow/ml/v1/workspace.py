@@ -1,4 +1,4 @@
-"""The workspace: a master, and the datasets, environments and models that notebooks register."""
+"""The workspace: a master, with the datasets, environments and models that notebooks register."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from windrow.errors import UsageError
 from windrow.ml.client import MLClient
@@ -17,9 +17,6 @@ from windrow.ml.v1.datastores import DEFAULT_NAME, Datastore
 from windrow.ml.v1.environment import Environments
 from windrow.ml.v1.pipelines import Experiment
 from windrow.ml.v1.registered import datasets, models
-
-if TYPE_CHECKING:
-    from windrow.sdk.asset import Registry
 
 _OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -49,11 +46,11 @@ class Workspace:
         }
         for store in self.datastores.values():
             store.workspace = self
-        self.datasets = datasets(self._registry)
+        self.datasets = datasets(self.ml_client.connection)
         self.environments = Environments()
         self._default_datastore = DEFAULT_NAME
         self._experiments: dict[str, Any] = {}
-        self.models = models(self._registry)
+        self.models = models(self.ml_client.connection)
         self.compute_targets: Mapping[str, AmlCompute] = _Pools()
         self.location = "local"
 
@@ -69,9 +66,6 @@ class Workspace:
     ) -> Workspace:
         """Return a workspace by name."""
         return cls(subscription_id, resource_group, name, **more)
-
-    def _registry(self) -> Registry:
-        return self.ml_client.windrow.registry
 
     @property
     def name(self) -> str:
@@ -95,7 +89,7 @@ class Workspace:
 
     @property
     def models_folder(self) -> str:
-        """Where links to models are made, for scripts that ask for models by name."""
+        """Where files of registered models are kept, and links to them, for scripts that ask for models by name."""
         return self._hidden_folder(".models")
 
     @property

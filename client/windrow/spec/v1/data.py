@@ -236,11 +236,16 @@ def data_reference(node: Node, key: str, context: Context) -> Node | None:
     elif datastore:
         rest = below.text.strip().lstrip("/") if below else ""
         path = scalar(f"azureml://datastores/{datastore.text.strip()}/paths/{rest}", (below or datastore).place)
-        if kind is None and _FILE_NAME.fullmatch(rest.rpartition("/")[2]):
+        if kind is None and is_file_name(rest.rpartition("/")[2]):
             kind = scalar("uri_file", path.place)
     if path is not None and kind is None and _is_table(path):
         kind = scalar("mltable", path.place)
     return mapping({"type": kind, "path": path, "mode": mode}, reference.place)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether the last part of a path that cannot be looked at is taken for a file's name, by its suffix."""
+    return _FILE_NAME.fullmatch(name) is not None
 
 
 def _is_table(path: Scalar) -> bool:
