@@ -1,5 +1,5 @@
-"""The registry of data assets, models and published pipelines: checks what clients register, and registers what steps
-write.
+"""The registry of data assets, models, published pipelines, environments and components: checks what clients register,
+and registers what steps write.
 """
 
 from __future__ import annotations
@@ -26,9 +26,21 @@ from windrow_master.store.errors import AssetExists
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import AssetRow
 
-WORDS = {pb.ASSET_KIND_DATA: "data asset", pb.ASSET_KIND_MODEL: "model", pb.ASSET_KIND_PIPELINE: "pipeline"}
-COMMANDS = {pb.ASSET_KIND_DATA: "data", pb.ASSET_KIND_MODEL: "model", pb.ASSET_KIND_PIPELINE: "pipeline"}
-TYPES = {pb.ASSET_KIND_DATA: DATA_TYPES, pb.ASSET_KIND_MODEL: MODEL_TYPES, pb.ASSET_KIND_PIPELINE: ("",)}
+COMMANDS = {
+    pb.ASSET_KIND_DATA: "data",
+    pb.ASSET_KIND_MODEL: "model",
+    pb.ASSET_KIND_PIPELINE: "pipeline",
+    pb.ASSET_KIND_ENVIRONMENT: "environment",
+    pb.ASSET_KIND_COMPONENT: "component",
+}
+WORDS = {**COMMANDS, pb.ASSET_KIND_DATA: "data asset"}
+ARCHIVED = (pb.ASSET_KIND_PIPELINE, pb.ASSET_KIND_ENVIRONMENT, pb.ASSET_KIND_COMPONENT)
+"""Kinds whose path is the digest of an archive."""
+TYPES = {
+    pb.ASSET_KIND_DATA: DATA_TYPES,
+    pb.ASSET_KIND_MODEL: MODEL_TYPES,
+    **dict.fromkeys(ARCHIVED, ("",)),
+}
 TEXT_MAX = 64 << 10
 
 
@@ -64,7 +76,7 @@ class Assets:
         """Register an asset for a client. Raises AssetRefused."""
         what = WORDS.get(wanted.kind)
         if what is None:
-            raise AssetRefused("ASSET_INVALID", "The asset has no kind; it is data, a model or a pipeline.")
+            raise AssetRefused("ASSET_INVALID", f"The asset has no kind: one of {', '.join(COMMANDS.values())}.")
         if not ASSET_NAME.fullmatch(wanted.name):
             raise AssetRefused(
                 "ASSET_INVALID",
@@ -82,8 +94,8 @@ class Assets:
             raise AssetRefused(
                 "ASSET_INVALID", f"{wanted.type!r} is not a type of a {what}: use one of {', '.join(types)}."
             )
-        is_pipeline = wanted.kind == pb.ASSET_KIND_PIPELINE
-        path, is_file = self._archive(wanted.path) if is_pipeline else self._place(wanted, what)
+        is_archived = wanted.kind in ARCHIVED
+        path, is_file = self._archive(wanted.path, what) if is_archived else self._place(wanted, what)
         tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
         if len(tags) + len(wanted.description) > TEXT_MAX:
             raise AssetRefused(
@@ -151,12 +163,12 @@ class Assets:
             return f"The output {row.output_name} is not registered: {_exists(error.found)}"
         return ""
 
-    def _archive(self, digest: str) -> tuple[str, bool]:
-        """The digest of a pipeline's archive, which is a file. Raises AssetRefused."""
+    def _archive(self, digest: str, what: str) -> tuple[str, bool]:
+        """The digest of an archive, which is a file. Raises AssetRefused."""
         if self._artifacts.path(digest) is None:
             raise AssetRefused(
                 "ASSET_INVALID",
-                f"The pipeline names the archive {digest[:80]!r}, which this master does not have. Upload it first.",
+                f"The {what} names the archive {digest[:80]!r}, which this master does not have. Upload it first.",
             )
         return digest, True
 
@@ -242,8 +254,7 @@ def message_of(row: AssetRow) -> pb.Asset:
 
 def _exists(found: AssetRow) -> str:
     what = WORDS.get(pb.AssetKind.ValueType(found.kind), "asset")
-    is_pipeline = found.kind == pb.ASSET_KIND_PIPELINE
-    where = "" if is_pipeline else f" ({found.type} at {found.path})"
+    where = "" if found.kind in ARCHIVED else f" ({found.type} at {found.path})"
     return f"The {what} {found.name}:{found.version} already exists{where}, and a version cannot be changed."
 
 

@@ -36,7 +36,7 @@ def test_of_a_step(job: CompatibilityJob, settings: str, said: list[str]) -> Non
         ("task.type=model", ["jobs.score.task.type", "run_function"]),
         ("task.code=azureml:code:1", ["jobs.score.task.code", "azureml:code:1"]),
         ("task.code=git+https://github.com/a/b", ["jobs.score.task.code", "github.com"]),
-        ("component=azureml:batch_score:1.0.0", ["azureml:batch_score:1.0.0", "no registry of components", "path"]),
+        ("component=azureml:batch_score:1.0.0", ["azureml:batch_score:1.0.0", "not a registered component", "path"]),
         ("component=azureml://registries/azureml/components/x/versions/1", ["windrow registry add azureml"]),
         ("inputs.data=azureml:images@latest", ["jobs.score.inputs.data", "images@latest", "windrow data create"]),
         ("inputs.data=azureml:images:2", ["jobs.score.inputs.data", "azureml:images:2", "windrow data create"]),

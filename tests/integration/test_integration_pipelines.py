@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import windrow_command
 from embedded_run import DEADLINE_S, EmbeddedRun
 from served import Served
 from upload_bench import FILES, JOB, Laptop, finished
+from windrow.ml.v1.core import Dataset, Model, Workspace
 
 WORDS = """
 import os, sys
@@ -95,3 +97,87 @@ def test_a_pipeline_of_a_served_master(served: Served, tmp_path: Path) -> None:
         other, "pipeline", "run", "texts", "--restart", code=2, **where
     )
     assert not list(other.iterdir()), "nothing is left behind"
+    _registers_everything(served, laptop.folder, other, where)
+
+
+def _registers_everything(served: Served, folder: Path, other: Path, where: dict[str, str]) -> None:
+    """Components, environments, and what a notebook of version 1 registers are there for other machines."""
+    (folder / "environment.yml").write_text(ENVIRONMENT)
+    (folder / "more.txt").write_text("attrs\n")
+    (folder / "component.yml").write_text(COMPONENT.replace("src", "code"))
+    (folder / "code" / "say.py").write_text(SAY)
+    assert command(folder, "environment", "create", "-f", "environment.yml", **where) == "azureml:listed:3\n"
+    assert command(folder, "component", "create", "-f", "component.yml", **where) == "azureml:say:1\n"
+    (other / "job.yml").write_text(NAMED.replace("./src", "azureml:texts@latest"))
+    with served.client() as client:
+        loaded = client.read_job(other / "job.yml").load()
+    step = loaded.job.steps[0]
+    assert step.environment is not None and step.environment.requirements == ("six", "attrs")
+    assert Path(loaded.code_folders[step.name], "say.py").read_text() == SAY
+    (folder / "rows.csv").write_text("x,y\n1,2\n")
+    (folder / "net.txt").write_text("weights")
+    with contextlib.chdir(folder):
+        workspace = Workspace("", "", "", master=served.address, state=folder / "none")
+        data = workspace.ml_client.windrow.create_data("rows", "rows.csv", type="uri_file")
+        Dataset.Tabular.from_delimited_files(data.path).register(workspace, "table")
+        Model.register(workspace, "net.txt", "net")
+        workspace.close()
+    workspace = Workspace("", "", "", master=served.address, state=other / "none")
+    table, model = workspace.datasets["table"], Model(workspace, "net")
+    assert table.to_pandas_dataframe().to_dict("list") == {"x": [1], "y": [2]}
+    assert Path(model.path).read_text() == "weights"
+    workspace.close()
+
+
+ENVIRONMENT = """\
+name: listed
+version: 3
+conda_file: {dependencies: [python>=3.8, {pip: [six, -r more.txt]}]}
+"""
+SAY = "def run(mini_batch):\n    return ['said'] * len(mini_batch)\n"
+COMPONENT = """\
+name: say
+type: parallel
+inputs: {texts: {type: uri_folder}}
+outputs: {rows: {type: uri_file}}
+input_data: ${{inputs.texts}}
+task:
+  type: run_function
+  code: src
+  entry_script: say.py
+  environment: azureml:listed@latest
+  append_row_to: ${{outputs.rows}}
+"""
+NAMED = """\
+type: pipeline
+jobs:
+  said:
+    type: parallel
+    component: azureml:say@latest
+    inputs: {texts: {type: uri_folder, path: ./src}}
+    outputs: {rows: {type: uri_file, path: ./rows.txt}}
+"""
+
+
+def test_environments_and_components_of_this_machine_are_named_in_job_files(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    files = {"environment.yml": ENVIRONMENT, "more.txt": "attrs\n", "component.yml": COMPONENT, "src/say.py": SAY}
+    for name, text in {**files, "job.yml": NAMED}.items():
+        (tmp_path / name).write_text(text)
+    assert "is not a registered component. Register it" in command(tmp_path, "validate", "job.yml", code=2)
+    for _ in range(2):
+        assert command(tmp_path, "environment", "create", "-f", "environment.yml") == "azureml:listed:3\n"
+    (tmp_path / "more.txt").write_text("other\n")
+    refused = command(tmp_path, "environment", "create", "-f", "environment.yml", code=2)
+    assert "The environment listed:3 already exists, and a version cannot be changed" in refused
+    assert command(tmp_path, "component", "create", "-f", "component.yml", "--tag", "a=b") == "azureml:say:1\n"
+    (tmp_path / "src" / "say.py").write_text("def run(mini_batch):\n    return ['changed']\n")
+    assert "is a valid job file" in command(tmp_path, "validate", "job.yml")
+    command(tmp_path, "run", "job.yml", "--environments", "own")
+    assert (tmp_path / "rows.txt").read_text() == "said\n"
+    assert [line.split()[:2] for line in command(tmp_path, "component", "list").splitlines()[1:]] == [["say", "1"]]
+    shown = command(tmp_path, "component", "show", "say")
+    assert "tag a         b" in shown and "- attrs" in shown and "- other" not in shown
+    assert "- attrs" in json.loads(command(tmp_path, "environment", "show", "listed:3", "--format", "json"))["file"]
+    (tmp_path / "more.yml").write_text("image: img\n")
+    assert "The environment has no name" in command(tmp_path, "environment", "create", "-f", "more.yml", code=2)

@@ -122,11 +122,10 @@ def test_known_environments_stand_in_for_their_names(client: MLClient, notebook:
     assert client.environments.get("mine", label="latest").image == "img2"
     job = upper_job()
     job.jobs["upper"].task.environment = "azureml:mine:1"
-    from windrow.ml.assets.environment import resolve_environments
-    from windrow.spec.reading.nodes import to_plain
-
-    resolved: Any = to_plain(resolve_environments(job.to_node(), client.environments.known))
-    assert resolved["jobs"]["upper"]["task"]["environment"] == {"image": "img", "conda_file": "./src/conda.yml"}
+    environment = client.jobs.load(job).job.steps[0].environment
+    assert environment is not None and environment.requirements == ("pip",)
+    job.jobs["upper"].task.environment = "azureml:mine:3"
+    assert "the versions of mine are: 2, 1" in str(client.jobs.validate(job))
     with pytest.raises(NotFound, match=r"environments\.create_or_update"):
         client.environments.get("other")
 
@@ -134,7 +133,8 @@ def test_known_environments_stand_in_for_their_names(client: MLClient, notebook:
 def test_components_are_kept_by_the_client(client: MLClient) -> None:
     step = upper_job().jobs["upper"]
     client.components.create_or_update(step)
-    assert client.components.get("upper") is step
+    kept = client.components.get("upper")
+    assert (kept.version, kept.name) == ("1", "upper")
     with pytest.raises(NotFound, match="load_component"):
         client.components.get("lower")
 

@@ -250,14 +250,16 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
     first = Environment.get(workspace, "mine", "1")
     assert first.register(workspace).version == "3"
     assert Environment.get(workspace, "mine", label="latest").version == "3"
-    with pytest.raises(NotFound, match="environment mine has no version 4 in this workspace object; it has 1 to 3"):
+    with pytest.raises(
+        NotFound, match=r"There is no environment 'mine' of version 4\. `windrow environment list` lists"
+    ):
         Environment.get(workspace, "mine", version="4")
     with pytest.raises(UsageError, match="environment mine has no label 'production'"):
         Environment.get(workspace, "mine", label="production")
     assert Environment.get(workspace, "AzureML-Minimal", "7").version == "7"
-    with pytest.raises(NotFound, match=r"This workspace object has no environment other\. Make it in this notebook"):
+    with pytest.raises(NotFound, match=r"There is no environment 'other'\. .* Make it in this notebook"):
         Environment.get(workspace, "other")
-    with pytest.raises(KeyError, match="has no environment other"):
+    with pytest.raises(KeyError, match="There is no environment 'other'"):
         workspace.environments["other"]
     config = "entry_script: upper.py\n  error_threshold: 0\n  output_action: append_row\n  environment: azureml:mine:2"
     (notebook / "src" / "config.yml").write_text(f"parallel_run_config:\n  source_directory: src\n  {config}\n")
@@ -265,7 +267,9 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
     assert loaded is not None
     assert loaded.version == "2"
     (notebook / "src" / "config.yml").write_text((notebook / "src" / "config.yml").read_text().replace(":2", ":9"))
-    with pytest.warns(JobWarning, match=r"src/config\.yml:6: azureml:mine:9: .*has no version 9.*newest one is used"):
+    with pytest.warns(
+        JobWarning, match=r"src/config\.yml:6: azureml:mine:9: .*no environment 'mine' of version 9.*newest one is used"
+    ):
         loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment
     assert loaded is not None
     assert loaded.version == "3"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from v1_notebooks import config, rows_of
 from windrow.errors import NotFound, UsageError
-from windrow.ml.v1.core import Dataset, Model, Workspace
+from windrow.ml import Input, load_job
+from windrow.ml.dsl import pipeline
+from windrow.ml.v1.core import Dataset, Environment, Model, Workspace
 from windrow.ml.v1.data import FileDataset, TabularDataset
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
 from windrow.ml.v1.pipeline.steps import ParallelRunStep
@@ -103,7 +106,11 @@ def test_a_pipeline_over_them_is_validated_and_run(registered: Workspace, notebo
 
 
 SETUP = """
-from windrow.ml.v1.core import Dataset, Datastore, Model, Workspace
+from windrow.ml import Input, Output
+from windrow.ml.dsl import pipeline
+from windrow.ml.entities import Environment as V2Environment
+from windrow.ml.parallel import RunFunction, parallel_run_function
+from windrow.ml.v1.core import Dataset, Environment, Model, Workspace
 
 ws = Workspace.from_config(slots=1)
 files = Dataset.File.from_files("files/")
@@ -115,7 +122,43 @@ Dataset.File.from_files(["files/a.txt", "files/b.txt"]).register(ws, "two")
 Model.register(ws, "model.txt", "net", tags={"a": "b"})
 open("model.txt", "w").write("m2")
 Model.register(ws, "model.txt", "net")
+made = Environment.from_conda_specification("six", "src/conda.yml")
+made.environment_variables["A"] = "a"
+made.register(ws)
+client = ws.ml_client
+pip = V2Environment(name="pip", conda_file="src/conda.yml", image="img", tags={"a": "b"})
+client.environments.create_or_update(pip)
+upper = parallel_run_function(
+    name="upper",
+    inputs={"lines": Input(type="uri_folder"), "times": 2},
+    outputs={"out": Output(type="uri_file")},
+    input_data="${{inputs.lines}}",
+    task=RunFunction(
+        code="./src", entry_script="upper.py", append_row_to="${{outputs.out}}", environment="azureml:pip:1"
+    ),
+)
+assert client.components.create_or_update(upper).version == "1"
+assert client.components.create_or_update(upper).version == "1", "the same again"
+
+@pipeline()
+def twice(lines: Input(type="uri_folder")):
+    upper(lines=lines)
+    upper(lines=lines)
+
+client.components.create_or_update(twice)
 ws.close()
+"""
+
+
+JOB = """
+type: pipeline
+outputs: {rows: {type: uri_file, path: ./rows.txt}}
+jobs:
+  named:
+    type: parallel
+    component: azureml:upper@latest
+    inputs: {lines: {type: uri_folder, path: ./files}}
+    outputs: {out: "${{parent.outputs.rows}}"}
 """
 
 
@@ -144,6 +187,38 @@ def test_another_notebook_finds_what_one_has_registered(notebook: Path) -> None:
         assert client.data.get("letters", label="latest").version == "2"
         assert sorted(data.name for data in client.data.list()) == ["divided", "letters", "two"]
         assert Dataset.File.from_files("files/a.txt").register(workspace, "letters").version == 2, "the same again"
+        assert sorted(workspace.environments) == ["pip", "six"]
+        six = Environment.get(workspace, "six")
+        assert (six.version, six.environment_variables) == ("1", {"A": "a"})
+        assert six.python.conda_dependencies.conda_packages == ["pip"]
+        pip = client.environments.get("pip", label="latest")
+        assert (pip.version, pip.image, pip.tags) == ("1", "img", {"a": "b"})
+        assert pip.conda_file.to_dict() == {"dependencies": ["pip"]}
+        assert sorted(one.name for one in client.environments.list()) == ["pip", "six"]
+        assert workspace.environments["pip"].docker.base_image == "img"
+        # The code of a component is what it was.
+        (notebook / "src" / "upper.py").write_text("def run(mini_batch):\n    return ['changed'] * len(mini_batch)\n")
+        assert sorted((one.name, one.version) for one in client.components.list()) == [("twice", "1"), ("upper", "1")]
+        upper, twice = client.components.get("upper"), client.components.get("twice", "1")
+        assert (upper.type, twice.type) == ("parallel", "pipeline")
+
+        @pipeline()
+        def job(lines: Any) -> Any:
+            twice(lines=lines)
+            return {"rows": upper(lines=lines).outputs.out}
+
+        made = job(Input(type="uri_folder", path="./files"))
+        made.outputs.rows.path = "./rows.txt"
+        steps = client.jobs.load(made).job.steps
+        assert [step.environment.requirements for step in steps if step.environment is not None] == [("pip",)] * 3
+        (notebook / "job.yml").write_text(JOB)
+        for submitted in (
+            client.jobs.create_or_update(made),
+            client.jobs.create_or_update(load_job("job.yml")),
+        ):
+            client.windrow.wait(submitted.name)
+            assert sorted((notebook / "rows.txt").read_text().split()) == ["A", "B", "C"]
+            (notebook / "rows.txt").unlink()
     finally:
         workspace.close()
 

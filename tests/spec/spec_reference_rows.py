@@ -51,8 +51,8 @@ STEP_ROWS: Rows = {
     "comment": [("comment: any", TAKEN)],
     "component": [
         ("component: ./nothing.yml", Refused("component", "does not exist")),
-        ("component: azureml:score:1", Refused("component", "no registry")),
-        ("component: azureml:score@latest", Refused("component", "no registry")),
+        ("component: azureml:score:1", Refused("component", "is not a registered component")),
+        ("component: azureml:score@latest", Refused("component", "is not a registered component")),
     ],
     "compute": [
         ("compute: azureml:cpu", Sets("compute", "cpu")),

@@ -31,6 +31,7 @@ def registry(workspace: Workspace) -> AssetLookup:
         find,
         lambda kind: {asset.name for asset in found if asset.kind == kind},
         lambda kind, name: [asset.version for asset in found if (asset.kind, asset.name) == (kind, name)],
+        lambda asset: asset.path,
     )
 
 

@@ -133,8 +133,8 @@ def test_a_component_may_be_used_by_several_steps(workspace: Workspace) -> None:
     [
         ("component: ./parts/none.yml", "component", "does not exist"),
         ("component: ./parts", "component", "is a folder"),
-        ("component: azureml:score:1", "component", "no registry of components"),
-        ("component: azureml:score@latest", "component", "no registry of components"),
+        ("component: azureml:score:1", "component", "is not a registered component"),
+        ("component: azureml:score@latest", "component", "is not a registered component"),
         ("component: azureml://registries/x/components/y", "component", "windrow registry add x FOLDER"),
         ("component: [a]", "component", "a list"),
         ("type: parallel\ncomponent: {type: command}", "type", 'its component is of type "command"'),
@@ -352,7 +352,7 @@ class TestRegistries:
             ("azureml/components/batch_scor/versions/1.9.0", 'Did you mean "batch_score"'),
             ("azureml/components/batch_score/versions/2", "which has the versions 1.10.0, 1.9.0"),
             ("mine/components/batch_score", "windrow registry add mine FOLDER"),
-            ("azureml/components/batch_score/labels/newest", "no registry of components of a workspace"),
+            ("azureml/components/batch_score/labels/newest", "is not a registered component"),
         ],
     )
     def test_what_is_not_there_is_told(self, mirror: Workspace, address: str, said: str) -> None:

@@ -21,6 +21,7 @@ from windrow.cli import (
     job_report,
     mini_batches,
     node,
+    packages,
     pipeline,
     registry,
     run_start,
@@ -63,6 +64,8 @@ app.add_typer(job.app, name="job")
 app.add_typer(mini_batches.app, name="mb")
 app.add_typer(asset.data_app, name="data")
 app.add_typer(asset.model_app, name="model")
+app.add_typer(packages.environment_app, name="environment")
+app.add_typer(packages.component_app, name="component")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(registry.app, name="registry")
 app.add_typer(node.app, name="node")

@@ -67,13 +67,9 @@ def validate(
     from windrow.validation.validate import validate as check
 
     with contextlib.ExitStack() as opened:
-        load = functools.partial(
-            load_job,
-            datastores=known(str(state), read(datastores or ())),
-            # Asked only by a file that names an asset.
-            assets=lambda: _registry(opened),
-        )
-        found = check(file, sets or (), load=load, python=python, state=str(state))
+        assets = functools.partial(_registry, opened)  # asked only by a file that names an asset
+        load = functools.partial(load_job, datastores=known(str(state), read(datastores or ())), assets=assets)
+        found = check(file, sets or (), load=load, assets=assets, python=python, state=str(state))
     if output is OutputForm.JSON:
         print_json(found.to_dict())
         return exit_codes.DONE if found.valid else exit_codes.USAGE

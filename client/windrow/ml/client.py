@@ -71,9 +71,9 @@ class MLClient:
             datastores=datastores,
             environments=environments,
         )
-        self.environments = EnvironmentOperations()
-        self.components = ComponentOperations(registry_name)
-        self.jobs = JobOperations(self.connection, self.environments)
+        self.environments = EnvironmentOperations(self.connection)
+        self.components = ComponentOperations(self.connection, registry_name)
+        self.jobs = JobOperations(self.connection)
         self.data = DataOperations(self.connection)
         self.models = ModelOperations(self.connection)
         self.compute = ComputeOperations()

@@ -13,6 +13,7 @@ from windrow.embedded import state_folder
 if TYPE_CHECKING:
     from windrow.embedded.session import Session
     from windrow.sdk.client import Client
+    from windrow.spec.naming.assets import AssetLookup
 
 
 class MasterConnection:
@@ -95,6 +96,17 @@ class MasterConnection:
             self._open()
         assert self._client is not None
         return self._client
+
+    def asset_lookup(self) -> AssetLookup:
+        """What `windrow.spec.load_job` takes as `assets`. Opens nothing if nothing can be registered."""
+        from windrow.spec.naming.assets import NO_ASSETS
+
+        return self.client().asset_lookup(self.packages_state) if self.has_state else NO_ASSETS
+
+    @property
+    def packages_state(self) -> str | None:
+        """The state folder below which packages of the master are unpacked; None for a served master."""
+        return self.state if self.would_be_embedded else None
 
     def close(self) -> None:
         """End the private master and agent, if there are any. Unfinished jobs continue when the state folder is

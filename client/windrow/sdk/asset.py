@@ -1,9 +1,9 @@
-"""Data assets and models, names with versions for data, and published pipelines."""
+"""Data assets and models, names with versions for data; published pipelines, environments and components."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from windrow.spec.naming.assets import AssetLookup, FoundAsset
     from windrow.transfer.local_data import OnUpload
 
-KINDS = ("", "data", "model", "pipeline")
+KINDS = ("", "data", "model", "pipeline", "environment", "component")
 """By the numbers of windrow.rpc.v1.AssetKind."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Asset(NamedTuple):
-    """One version of a data asset, model or pipeline (`kind`); it never changes.
+    """One version of a data asset, model, pipeline, environment or component (`kind`); it never changes.
 
     Not the base class of `windrow.ml`'s entities, which are written before they are registered.
 
-    `path`: absolute on the machines of master and agents, or the address of a store or datastore; of a pipeline, the
-    digest of the archive that holds it. `job_id`, `step` and
+    `path`: absolute on the machines of master and agents, or the address of a store or datastore; of a pipeline,
+    environment or component, the digest of the archive that holds it. `job_id`, `step` and
     `output`: what has written it, if a job has.
 
     Example:
@@ -105,11 +105,11 @@ class Registry:
         for page in self._connection.pages(self._stub.ListAssets, request):
             yield from map(asset_from_message, page.assets)
 
-    def lookup(self) -> AssetLookup:
-        """Return what `windrow.spec.load_job` takes as `assets`."""
+    def lookup(self, folder: Callable[[FoundAsset], str]) -> AssetLookup:
+        """Return what `windrow.spec.load_job` takes as `assets`. `folder`: as of `AssetLookup`."""
         from windrow.spec.naming.assets import AssetLookup
 
-        return AssetLookup(self._find, self._names, self._versions)
+        return AssetLookup(self._find, self._names, self._versions, folder)
 
     def _find(self, kind: str, name: str, version: str | None) -> FoundAsset | None:
         from windrow.spec.naming.assets import FoundAsset

@@ -796,9 +796,14 @@ class Client:
 
         return Registry(self.connection)
 
-    def asset_lookup(self) -> AssetLookup:
-        """What `windrow.spec.load_job` takes as `assets`."""
-        return self.registry.lookup()
+    def asset_lookup(self, state: str | os.PathLike[str] | None = None) -> AssetLookup:
+        """What `windrow.spec.load_job` takes as `assets`. `state`: the state folder of runs on this machine [default:
+        this client's, if it has one].
+        """
+        from windrow.sdk.packages import folder_of
+
+        place = self.state if state is None else state
+        return self.registry.lookup(lambda asset: folder_of(self, asset, place))
 
     def create_data(
         self,

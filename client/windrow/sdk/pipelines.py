@@ -5,7 +5,7 @@ Reference: docs/reference/azure-ml/client.md.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
 import os
 import shutil
@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from windrow.errors import TransferFailed, UsageError
+from windrow.errors import UsageError
+from windrow.sdk import packages
 from windrow.sdk.asset import Asset
+from windrow.sdk.packages import FOLDER, register
 from windrow.sdk.submission import pack_code
 from windrow.spec.load import read_job
 from windrow.spec.reading.nodes import Mapping as MappingNode
@@ -32,12 +34,6 @@ if TYPE_CHECKING:
     from windrow.spec.reading.problems import Problem
     from windrow.transfer.local_data import OnUpload
 
-FOLDER = "published"
-"""In a state folder: the pipelines that were run from it."""
-DIGEST_SHOWN = 12
-KEEP = ".keep"
-"""In an empty code folder: archives have no folders."""
-
 
 class Published(NamedTuple):
     """What `publish` made. `warnings`: of the job file."""
@@ -51,52 +47,19 @@ def publish(client: Client, tree: JobTree, asset: Asset) -> Published:
 
     Raises windrow.spec.JobFileError with all problems of the file, UsageError, RequestRefused.
     """
-    from windrow.transfer.code_archive import pack
-    from windrow.transfer.upload import FileSource, upload_artifact
-
     loaded = tree.load()
     _refuse_own_data(client, loaded)
     assert isinstance(tree.root, MappingNode)
     package = package_of(tree.root, asset.name, tree.context)
-    with tempfile.TemporaryDirectory(prefix="windrow-publish-") as folder:
-        for name, text in package.files.items():
-            place = Path(folder, name)
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(text, "utf-8")
-        for code, name in package.code.items():
-            _copy_code(loaded, code, Path(folder, name))
-        with tempfile.TemporaryFile() as archive:
-            packed = pack(folder, archive)
-            upload_artifact(client.connection, packed.digest, FileSource(archive))
-    return Published(client.registry.create(asset._replace(path=packed.digest)), loaded.warnings)
+    kept = register(client, package, asset, functools.partial(pack_code, loaded))
+    return Published(kept, loaded.warnings)
 
 
 def fetch(client: Client, asset: Asset, folder: str | os.PathLike[str]) -> str:
     """Unpack a pipeline below a folder, unless it is there; return the path of its job file. Raises TransferFailed,
     OSError.
     """
-    from windrow.common.archives import unpack_code
-
-    place = Path(folder, f"{asset.name}-{asset.version}-{asset.path[:DIGEST_SHOWN]}")
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".windrow-partial-", dir=place.parent) as partial:
-            archive = Path(partial, "archive")
-            client.download_code(asset.path, archive)
-            with archive.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if digest != asset.path:
-                raise TransferFailed(
-                    f"The pipeline {asset.name}:{asset.version} was damaged on its way from the master: its digest is "
-                    f"{digest}, not {asset.path}. Repeat the command."
-                )
-            unpack_code(archive, Path(partial, "content"))
-            try:
-                Path(partial, "content").rename(place)
-            except OSError:
-                if not place.exists():  # another process may have been faster
-                    raise
-    return str(place / JOB_FILE)
+    return str(packages.fetch(client, asset, folder) / JOB_FILE)
 
 
 @contextmanager
@@ -175,15 +138,3 @@ def _refuse_own_data(client: Client, loaded: LoadedJob) -> None:
         "(windrow data create --name NAME --path PATH) and write azureml:NAME:VERSION, or give an absolute path of the "
         "master's machine or an address in a store."
     )
-
-
-def _copy_code(loaded: LoadedJob, code: str, place: Path) -> None:
-    """Copy what belongs to a code folder of a job."""
-    from windrow.common.archives import unpack_code
-
-    with tempfile.NamedTemporaryFile() as archive:
-        packed = pack_code(loaded, code, archive)  # type: ignore[arg-type]
-        archive.flush()
-        unpack_code(archive.name, place)
-    if not packed.file_count:
-        (place / KEEP).touch()

@@ -39,8 +39,9 @@ class SessionAssets:
 
     def open(self) -> AssetLookup:
         """Open the registry; waits until the master serves. Raises what `connect` raises."""
-        self._client = connect(self._session())
-        return self._client.registry.lookup()
+        session = self._session()
+        self._client = connect(session)
+        return self._client.asset_lookup(session.folder)
 
     def close(self) -> None:
         """Close what was opened. May be called again."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import BinaryIO
 
     from windrow.rpc.connection import Connection
@@ -61,14 +61,27 @@ def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO, written: Sequen
     `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are also left out. Raises
     UsageError for a folder that cannot be packed.
     """
-    from windrow.common.archives import ArchiveError
-    from windrow.transfer.code_archive import pack
     from windrow.transfer.data_in_code import data_in
 
     scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == folder}
+    required = sorted(name for name in scripts if name.endswith(".py"))
+    return pack_folder(folder, archive, required, lambda: data_in(folder, loaded, written))
+
+
+def pack_folder(
+    folder: str,
+    archive: BinaryIO,
+    required: Sequence[str] = (),
+    left_out: Callable[[], Collection[str]] = lambda: (),
+) -> CodeArchive:
+    """Pack a code folder. `archive`: as of `pack_code`; `required`: relative paths of what must be in it; `left_out`:
+    finds the relative paths of what is no code. Raises UsageError for a folder that cannot be packed.
+    """
+    from windrow.common.archives import ArchiveError
+    from windrow.transfer.code_archive import pack
+
     try:
-        required = sorted(name for name in scripts if name.endswith(".py"))
-        return pack(folder, archive, required=required, left_out=data_in(folder, loaded, written))
+        return pack(folder, archive, required=required, left_out=left_out())
     except ArchiveError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

@@ -10,6 +10,7 @@ import os
 
 from windrow.spec.job.graph import full_name
 from windrow.spec.job.pipeline import LoadedJob, read_pipeline
+from windrow.spec.naming.assets import OpenLookup
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.nodes import Mapping, Node, Place, Scalar, Source, is_null, source_label
 from windrow.spec.reading.problems import Problem
@@ -43,12 +44,12 @@ def _is_pipeline_component(root: Mapping) -> bool:
     return "version" in root.entries or (isinstance(schema, Scalar) and "pipelinecomponent" in schema.text.casefold())
 
 
-def read_component(file: str, root: Mapping) -> tuple[LoadedJob | None, Context]:
+def read_component(file: str, root: Mapping, assets: OpenLookup | None = None) -> tuple[LoadedJob | None, Context]:
     """Read a component as the only step of a job; the job is None if the component has errors. The context holds what
-    was found.
+    was found. `assets`: opens the registry of what it names.
     """
     source = Source("job", source_label(file), os.path.dirname(file))
-    context = Context(source, embedded=False)
+    context = Context(source, embedded=False, assets=assets)
     place = Place(source)
     inputs = _stand_ins(root, place)
     step = _mapping(place, {"component": Scalar(place, file, file), "inputs": _mapping(place, inputs)})

@@ -15,6 +15,7 @@ from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.errors import UsageError
 from windrow.spec import JobFileError, LoadedJob, load_job
 from windrow.spec.load import is_v1
+from windrow.spec.naming.assets import OpenLookup
 from windrow.spec.reading.nodes import Mapping, source_label
 from windrow.spec.reading.problems import Problem, Problems, StepCode
 from windrow.spec.reading.yaml_files import read_yaml
@@ -54,14 +55,16 @@ def validate(
     sets: Sequence[str] = (),
     *,
     load: Callable[[str, Sequence[str]], LoadedJob] = load_job,
+    assets: OpenLookup | None = None,
     python: str | None = None,
     state: str | None = None,
 ) -> Findings:
     """Check a job file (v1 or v2), a component file or a table.
 
-    `load`: `load_job`, with its context. `python`: the interpreter that would run the scripts, as `--python` gives it.
-    `state`: the state folder of a run on this machine, which knows its own outputs; if None, existing outputs are
-    not checked. Raises UsageError for a `--set` that changes nothing, and for an invalid `python`.
+    `load`: `load_job`, with its context. `assets`: as of `load_job`, for a component. `python`: the interpreter that
+    would run the scripts, as `--python` gives it. `state`: the state folder of a run on this machine, which knows its
+    own outputs; if None, existing outputs are not checked. Raises UsageError for a `--set` that changes nothing, and
+    for an invalid `python`.
     """
     file = os.path.abspath(path)
     label = source_label(file)
@@ -80,7 +83,7 @@ def validate(
     interpreter, unusable = _interpreter(python)
     if root is not None and isinstance(root, Mapping) and is_component(root):
         _refuse_sets(sets, label, "a component")
-        loaded, context = read_component(file, root)
+        loaded, context = read_component(file, root, assets)
         found = _with_code(label, COMPONENT, context.problems, context.codes, loaded, interpreter)
         return found._replace(warnings=(*unusable, *found.warnings))
     problems = Problems()

@@ -12,7 +12,6 @@ from typing import Any
 from windrow.ml.attributes import Attributes
 from windrow.spec.reading.from_python import mapping
 from windrow.spec.reading.nodes import Mapping as MappingNode
-from windrow.spec.reading.nodes import Node, Scalar
 
 
 class BuildContext(Attributes):
@@ -64,32 +63,3 @@ class Environment(Attributes):
         node = super().to_node()
         dropped = ("id", "creation_context") if named else ("id", "creation_context", "name", "version")
         return mapping({key: value for key, value in node.entries.items() if key not in dropped}, node.place)
-
-
-def resolve_environments(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:
-    """Return the tree with known environments in place of the names that refer to them (`azureml:name:version`,
-    `name@latest`).
-    """
-    return _replaced(node, known) if known else node
-
-
-def _replaced(node: MappingNode, known: Mapping[str, Environment]) -> MappingNode:
-    entries: dict[str, Node] = {}
-    for name, value in node.entries.items():
-        if name == "environment" and isinstance(value, Scalar):
-            found = find_environment(value.text, known)
-            entries[name] = found.to_node(named=False) if found is not None else value
-        else:
-            entries[name] = _replaced(value, known) if isinstance(value, MappingNode) else value
-    return node._replace(entries=entries)
-
-
-def find_environment(text: str, known: Mapping[str, Environment]) -> Environment | None:
-    """The environment that a text names; for `name` and `name@latest`, the newest."""
-    name = text.strip().removeprefix("azureml:")
-    if name in known:
-        return known[name]
-    name = name.removesuffix("@latest")
-    return next(
-        (environment for key, environment in reversed(list(known.items())) if key.rpartition(":")[0] == name), None
-    )

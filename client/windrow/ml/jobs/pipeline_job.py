@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from windrow.ml.assets.environment import Environment, resolve_environments
 from windrow.ml.attributes import Attributes
 from windrow.ml.exceptions import job_file_error
 from windrow.ml.jobs.ports import PipelineInput, Ports, StepOutput
@@ -122,13 +121,11 @@ class PipelineJob(Attributes, Job):
         *,
         embedded: bool = True,
         datastores: Collection[str] = (),
-        environments: Mapping[str, Environment] | None = None,
         assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """Read and check the job as a job file is. Raises windrow.spec.JobFileError with all its problems.
 
-        `environments`: those that the client keeps, by `name:version`; other names stay as in a file.
-        `assets`: opens the registry of data assets and models.
+        `assets`: opens the registry of what jobs name.
         """
         from windrow.spec.job.pipeline import read_pipeline
 
@@ -140,8 +137,7 @@ class PipelineJob(Attributes, Job):
             assets=assets,
         )
         context.problems.spelled.update(self._spelled)
-        root = resolve_environments(self.to_node(), environments or {})
-        loaded = read_pipeline(root, self._file, context)
+        loaded = read_pipeline(self.to_node(), self._file, context)
         if loaded is None:
             raise job_file_error(context)
         return loaded

@@ -16,10 +16,13 @@ from windrow.errors import UsageError
 from windrow.ml.attributes import Attributes
 from windrow.ml.jobs.ports import Ports, StepInput, StepOutput
 from windrow.ml.places import calling_place
+from windrow.spec.job.components import MERGED_KEYS
+from windrow.spec.naming.expressions import has_expression
 from windrow.spec.reading.from_python import mapping, scalar
-from windrow.spec.reading.nodes import Mapping, Node, Scalar
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null
 from windrow.spec.reading.problems import did_you_mean, listed
 
+_OF_COMPONENTS = ("display_name", "description")
 _NOT_IN_NAMES = re.compile(r"[^\w-]+", re.ASCII)
 
 
@@ -197,6 +200,23 @@ class Step(Attributes):
             entries["component"] = self._component
         return mapping(entries, self._place)
 
+    def to_component(self, name: str) -> Mapping:
+        """The step as the file of a component: its settings, and what it declares of its inputs and outputs."""
+        settings = self.to_node().entries
+        given = self._component.entries if self._component is not None else {}
+        kept = {key: node for key, node in settings.items() if key in (*MERGED_KEYS[self._kind], *_OF_COMPONENTS)}
+        ports = self._component if self._component is not None else self.to_node()
+        inputs, outputs = _entries(ports, "inputs"), _entries(ports, "outputs")
+        entries: dict[str, Node | None] = {
+            **{key: node for key, node in given.items() if key != "version"},
+            **kept,
+            "name": scalar(name, self._place),
+            "type": scalar(self._kind, self._place),
+            "inputs": mapping({key: _declared(node) for key, node in inputs.items()}, self._place),
+            "outputs": mapping({key: _declared(node, output=True) for key, node in outputs.items()}, self._place),
+        }
+        return mapping(entries, self._place)
+
     def _make_input(self, name: str, given: Any) -> StepInput:
         known = [*self._declared, *self._inputs]
         if known and name not in known:
@@ -239,6 +259,22 @@ def _output_node(port: StepOutput) -> Node:
     path = scalar(f"${{{{parent.outputs.{bound}}}}}", port._place)
     kept = {name: node for name, node in port.settings().items() if name in ("type", "mode")}
     return mapping({**kept, "path": path}, port._place) if kept else path
+
+
+def _declared(port: Node, *, output: bool = False) -> Mapping:
+    """What a component declares of an input or output: all but its place, and a value as the default."""
+    if not output and isinstance(port, Scalar) and not is_null(port) and not has_expression(port.text):
+        kind = next(name for made, name in _LITERALS if isinstance(port.value, made))
+        return mapping({"type": scalar(kind, port.place), "default": port}, port.place)
+    entries = dict(port.entries) if isinstance(port, Mapping) else {}
+    for key in ("path", "name", "version"):
+        entries.pop(key, None)
+    if "value" in entries:
+        entries["default"] = entries.pop("value")
+    return mapping({"type": scalar("uri_folder", port.place), **entries}, port.place)
+
+
+_LITERALS = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"))
 
 
 def _entries(component: Mapping | None, name: str) -> dict[str, Node]:

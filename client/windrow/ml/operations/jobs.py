@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,9 +19,7 @@ from windrow.sdk.ending import job_failed
 from windrow.transfer.fetch_places import shown_places
 
 if TYPE_CHECKING:
-    from windrow.ml.assets.environment import Environment
     from windrow.ml.connection import MasterConnection
-    from windrow.ml.operations.environments import EnvironmentOperations
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
     from windrow.spec.naming.assets import OpenLookup
@@ -35,7 +33,6 @@ class Loadable(Protocol):
         *,
         embedded: bool,
         datastores: Collection[str],
-        environments: Mapping[str, Environment] | None,
         assets: OpenLookup | None,
     ) -> LoadedJob:
         """Read and check the job. Raises windrow.spec.JobFileError."""
@@ -44,10 +41,9 @@ class Loadable(Protocol):
 class JobOperations:
     """`MLClient.jobs`."""
 
-    def __init__(self, connection: MasterConnection, environments: EnvironmentOperations) -> None:
-        """`environments`: the client's environments, which jobs may name."""
+    def __init__(self, connection: MasterConnection) -> None:
+        """`connection`: to the master."""
         self._connection = connection
-        self._environments = environments
 
     def create_or_update(
         self,
@@ -91,8 +87,7 @@ class JobOperations:
         return job.load(
             embedded=self._connection.would_be_embedded,
             datastores=self._connection.known_datastores(),
-            environments=self._environments.known,
-            assets=lambda: self._connection.client().asset_lookup(),
+            assets=self._connection.asset_lookup,
         )
 
     def submit(self, job: Loadable) -> Job:

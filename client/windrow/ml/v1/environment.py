@@ -13,7 +13,6 @@ import yaml
 from windrow.errors import NotFound, UsageError
 from windrow.ml.absent import refuse_label
 from windrow.ml.exceptions import JobWarning
-from windrow.ml.v1.versions import find_version
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.nodes import Scalar, to_plain
@@ -138,8 +137,6 @@ class Environment:
         """An empty environment: scripts run in the interpreter of the agent."""
         self.name = name
         self.version: str | None = None
-        self.earlier: Environment | None = None
-        """The version that was registered before it under its name."""
         self.python = _Section(conda_dependencies=CondaDependencies(), user_managed_dependencies=False)
         self.docker = _Section(base_image=None, base_dockerfile=None, enabled=True)
         self.spark = _Section()
@@ -147,19 +144,19 @@ class Environment:
 
     @staticmethod
     def get(workspace: Any, name: str, version: str | None = None, label: str | None = None) -> Environment:
-        """Return an environment that was registered with this workspace object: the newest, or a version. One of Azure
-        ML's own (`AzureML-…`) has no packages. Raises NotFound for others, and for a version that was not registered;
-        UsageError for a label other than `latest`.
+        """Return a registered environment: the newest, or a version. One of Azure ML's own (`AzureML-…`) has no
+        packages, unless one of that name is registered. Raises NotFound for others, and for a version that was not
+        registered; UsageError for a label other than `latest`.
         """
-        known: Environment | None = workspace.environments.get(name)
-        if known is not None:
-            refuse_label(f"environment {name}", label)
-            return find_version(f"environment {name}", known, version)._copied()
-        if not _is_vendors(name):
-            raise NotFound(_no_environment(name))
-        made = Environment(name)
-        made.version = version
-        return made
+        refuse_label(f"environment {name}", label)
+        try:
+            found: Environment = workspace.environments.find(name, version)
+        except NotFound:
+            if not is_vendors(name):
+                raise
+            found = Environment(name)
+            found.version = version
+        return found
 
     @staticmethod
     def from_conda_specification(name: str, file_path: str) -> Environment:
@@ -181,7 +178,7 @@ class Environment:
 
     @staticmethod
     def list(workspace: Any) -> dict[str, Environment]:
-        """The environments that were registered with this workspace object, by name."""
+        """The newest version of each registered environment, by name."""
         return dict(workspace.environments)
 
     @staticmethod
@@ -209,28 +206,31 @@ class Environment:
         return made
 
     def register(self, workspace: Any) -> Environment:
-        """Keep the environment, as it is now, in the workspace object. It becomes the next version of its name, unless
-        it equals the newest one.
+        """Register the environment, as it is now, with the master, so that other notebooks find it. It becomes the next
+        version of its name, unless it equals the newest one. Raises windrow.spec.JobFileError for packages that cannot
+        be installed, RequestRefused.
         """
-        known: Environment | None = workspace.environments.get(self.name)
-        if known is not None and known.to_plain() == self.to_plain():
-            self.version = known.version
-            return self
-        kept = self._copied()
-        self.version = kept.version = str(int(known.version or 0) + 1) if known is not None else "1"
-        kept.earlier = known
-        workspace.environments[self.name] = kept
+        self.version = workspace.environments.register_plain(self.name, self.to_plain())
         return self
 
     def clone(self, new_name: str) -> Environment:
         """Return a copy with another name."""
-        made = self._copied()
-        made.name, made.version, made.earlier = new_name, None, None
+        made = copy.deepcopy(self)
+        made.name, made.version = new_name, None
         return made
 
-    def _copied(self) -> Environment:
-        """A copy that changes independently. Kept versions never change, so they are shared."""
-        return copy.deepcopy(self, {id(self.earlier): self.earlier})
+    @staticmethod
+    def from_plain(name: str, plain: Mapping[str, Any]) -> Environment:
+        """The environment of a file of v1 or v2, with the content of its conda file."""
+        made = Environment(name)
+        python, docker = plain.get("python") or {}, plain.get("docker") or {}
+        made.python.user_managed_dependencies = bool(python.get("userManagedDependencies"))
+        if conda := python.get("condaDependencies") or plain.get("conda_file"):
+            made.python.conda_dependencies = CondaDependencies(content=conda)
+        made.docker.base_image = docker.get("baseImage") or plain.get("image")
+        made.docker.base_dockerfile = docker.get("baseDockerfile")
+        made.environment_variables = dict(plain.get("environmentVariables") or {})
+        return made
 
     def to_plain(self) -> dict[str, Any]:
         """Return the environment in the form that v1 writes to files."""
@@ -281,30 +281,9 @@ class Environment:
         return made
 
 
-class Environments(dict[str, Environment]):
-    """The environments that a workspace object keeps, by name. Those of Azure ML (`AzureML-…`) have no packages.
-
-    Not the agent's `Environments`, which builds them.
-    """
-
-    def __missing__(self, name: str) -> Environment:
-        """Raises KeyError."""
-        if not _is_vendors(name):
-            raise KeyError(_no_environment(name))
-        return Environment(name)
-
-
-def _is_vendors(name: str) -> bool:
+def is_vendors(name: str) -> bool:
     """Whether it is the name of an environment that comes with Azure ML."""
     return name.lower().startswith("azureml-")
-
-
-def _no_environment(name: str) -> str:
-    return (
-        f"This workspace object has no environment {name}. Make it in this notebook, and register it: "
-        f"Environment.from_conda_specification({name!r}, FILE).register(workspace). Or give the step "
-        f"Environment({name!r}): its scripts then run in the Python of the agent."
-    )
 
 
 def _from_list(name: str, conda: str | None, pip: str | None) -> Environment:

@@ -192,7 +192,7 @@ class Pipeline(Refusing):
         context = self._context(
             connection.would_be_embedded,
             connection.known_datastores(),
-            lambda: connection.client().asset_lookup(),
+            connection.asset_lookup,
         )
         root = self._with_bound_settings(self._translated({}, context))
         if continue_on_step_failure is not None:
@@ -336,7 +336,6 @@ class Submission:
         *,
         embedded: bool,
         datastores: Collection[str],
-        environments: object = None,
         assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """The same as `Pipeline.load`."""

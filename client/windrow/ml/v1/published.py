@@ -295,7 +295,6 @@ class _Submission:
         *,
         embedded: bool,
         datastores: Collection[str],
-        environments: object = None,
         assets: OpenLookup | None = None,
     ) -> LoadedJob:
         """As of a pipeline."""

@@ -1,4 +1,4 @@
-"""What a workspace has by name: the data assets and models of its master, as datasets and models of v1.
+"""What a workspace has by name: the data assets, models and environments of its master, as the objects of v1.
 
 Reference: docs/reference/azure-ml/mltable.md.
 """
@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from windrow.errors import NotFound
+from windrow.ml.places import calling_place
 from windrow.ml.v1.datasets import PARTITION_KEYS, FileDataset, TabularDataset
+from windrow.ml.v1.environment import Environment, is_vendors
 from windrow.ml.v1.models import Model
 from windrow.ml.v1.versions import version_of
+from windrow.sdk.asset import Asset
+from windrow.spec.naming.assets import ENVIRONMENT, PACKAGE_FILES
 from windrow.spec.naming.locations import is_elsewhere
+from windrow.spec.reading.from_python import from_plain
+from windrow.spec.reading.nodes import Mapping as MappingNode
 from windrow.spec.reading.problems import Problems
 from windrow.spec.tables.mltable import FILE_NAME, read_mltable
 
 if TYPE_CHECKING:
     from windrow.ml.connection import MasterConnection
-    from windrow.sdk.asset import Asset
 
 
 class Kept(Mapping[str, Any]):
@@ -30,7 +35,7 @@ class Kept(Mapping[str, Any]):
     """
 
     def __init__(self, kind: str, connection: MasterConnection, made_of: Callable[[Asset], Any]) -> None:
-        """`kind`: of the master's assets, `data` or `model`. `made_of`: what stands for an asset."""
+        """`kind`: of the master's assets. `made_of`: what stands for an asset."""
         self._kind = kind
         self._what = "dataset" if kind == "data" else kind
         self._connection = connection
@@ -84,9 +89,69 @@ class Kept(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
+class Environments(Kept):
+    """The environments of a workspace. Those of Azure ML (`AzureML-…`) have no packages, unless one of that name is
+    registered.
+
+    Not the agent's `Environments`, which builds them.
+    """
+
+    def __init__(self, connection: MasterConnection) -> None:
+        """`connection`: to the master."""
+        super().__init__(ENVIRONMENT, connection, self._environment_of)
+
+    def find(self, name: str, version: int | str | None = None) -> Any:
+        """Return a version; None means the newest. Raises NotFound."""
+        try:
+            return super().find(name, version)
+        except NotFound as error:
+            if version is not None and self.newest(name) is not None:
+                raise
+            raise NotFound(
+                f"{error} Make it in this notebook, and register it: Environment.from_conda_specification({name!r}, "
+                f"FILE).register(workspace). Or give the step Environment({name!r}): its scripts then run in the "
+                "Python of the agent.",
+                reason=error.reason,
+            ) from error
+
+    def register_plain(self, name: str, plain: Mapping[str, Any]) -> str:
+        """Register an environment in the form of v1's files; return its version."""
+        from windrow.sdk.packages import register_environment
+
+        node = from_plain(plain, calling_place())
+        assert isinstance(node, MappingNode)
+        wanted = Asset(ENVIRONMENT, name, "", "", "")
+        return register_environment(self._connection.client(), node, wanted).version
+
+    def _environment_of(self, asset: Asset) -> Environment:
+        from windrow.sdk.packages import folder_of
+
+        folder = folder_of(self._connection.client(), asset, self._connection.packages_state)
+        with open(os.path.join(folder, PACKAGE_FILES[ENVIRONMENT]), encoding="utf-8") as file:
+            made = Environment.from_plain(asset.name, yaml.safe_load(file) or {})
+        made.version = asset.version
+        return made
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.find(name)
+        except NotFound as error:
+            if is_vendors(name):
+                return Environment(name)
+            raise KeyError(str(error)) from error
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.newest(name) is not None
+
+
 def datasets(connection: MasterConnection) -> Kept:
     """The datasets of a workspace: the master's data assets."""
     return Kept("data", connection, dataset_of)
+
+
+def environments(connection: MasterConnection) -> Environments:
+    """The environments of a workspace: the master's."""
+    return Environments(connection)
 
 
 def models(connection: MasterConnection) -> Kept:

@@ -14,9 +14,8 @@ from windrow.ml.operations.workspace import mlflow_tracking_uri
 from windrow.ml.v1.absent import Refusing, why_absent
 from windrow.ml.v1.compute import AmlCompute
 from windrow.ml.v1.datastores import DEFAULT_NAME, Datastore
-from windrow.ml.v1.environment import Environments
 from windrow.ml.v1.pipelines import Experiment
-from windrow.ml.v1.registered import datasets, models
+from windrow.ml.v1.registered import datasets, environments, models
 
 _OF_CLIENT = ("master", "state", "python", "slots", "environments")
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -47,7 +46,7 @@ class Workspace:
         for store in self.datastores.values():
             store.workspace = self
         self.datasets = datasets(self.ml_client.connection)
-        self.environments = Environments()
+        self.environments = environments(self.ml_client.connection)
         self._default_datastore = DEFAULT_NAME
         self._experiments: dict[str, Any] = {}
         self.models = models(self.ml_client.connection)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/asset_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\x02\n\x05\x41sset\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x0f\n\x07is_file\x18\x06 \x01(\x08\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12-\n\x04tags\x18\x08 \x03(\x0b\x32\x1f.windrow.rpc.v1.Asset.TagsEntry\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06job_id\x18\n \x01(\t\x12\x11\n\tstep_name\x18\x0b \x01(\t\x12\x13\n\x0boutput_name\x18\x0c \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x12\x43reateAssetRequest\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\";\n\x13\x43reateAssetResponse\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\"Y\n\x0fGetAssetRequest\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"8\n\x10GetAssetResponse\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\"q\n\x11ListAssetsRequest\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x12ListAssetsResponse\x12%\n\x06\x61ssets\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Asset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*k\n\tAssetKind\x12\x1a\n\x16\x41SSET_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41SSET_KIND_DATA\x10\x01\x12\x14\n\x10\x41SSET_KIND_MODEL\x10\x02\x12\x17\n\x13\x41SSET_KIND_PIPELINE\x10\x03\x32\x8a\x02\n\x0c\x41ssetService\x12V\n\x0b\x43reateAsset\x12\".windrow.rpc.v1.CreateAssetRequest\x1a#.windrow.rpc.v1.CreateAssetResponse\x12M\n\x08GetAsset\x12\x1f.windrow.rpc.v1.GetAssetRequest\x1a .windrow.rpc.v1.GetAssetResponse\x12S\n\nListAssets\x12!.windrow.rpc.v1.ListAssetsRequest\x1a\".windrow.rpc.v1.ListAssetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/asset_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\x02\n\x05\x41sset\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0c\n\x04path\x18\x05 \x01(\t\x12\x0f\n\x07is_file\x18\x06 \x01(\x08\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12-\n\x04tags\x18\x08 \x03(\x0b\x32\x1f.windrow.rpc.v1.Asset.TagsEntry\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06job_id\x18\n \x01(\t\x12\x11\n\tstep_name\x18\x0b \x01(\t\x12\x13\n\x0boutput_name\x18\x0c \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\":\n\x12\x43reateAssetRequest\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\";\n\x13\x43reateAssetResponse\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\"Y\n\x0fGetAssetRequest\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"8\n\x10GetAssetResponse\x12$\n\x05\x61sset\x18\x01 \x01(\x0b\x32\x15.windrow.rpc.v1.Asset\"q\n\x11ListAssetsRequest\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.windrow.rpc.v1.AssetKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x12ListAssetsResponse\x12%\n\x06\x61ssets\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Asset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xa1\x01\n\tAssetKind\x12\x1a\n\x16\x41SSET_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41SSET_KIND_DATA\x10\x01\x12\x14\n\x10\x41SSET_KIND_MODEL\x10\x02\x12\x17\n\x13\x41SSET_KIND_PIPELINE\x10\x03\x12\x1a\n\x16\x41SSET_KIND_ENVIRONMENT\x10\x04\x12\x18\n\x14\x41SSET_KIND_COMPONENT\x10\x05\x32\x8a\x02\n\x0c\x41ssetService\x12V\n\x0b\x43reateAsset\x12\".windrow.rpc.v1.CreateAssetRequest\x1a#.windrow.rpc.v1.CreateAssetResponse\x12M\n\x08GetAsset\x12\x1f.windrow.rpc.v1.GetAssetRequest\x1a .windrow.rpc.v1.GetAssetResponse\x12S\n\nListAssets\x12!.windrow.rpc.v1.ListAssetsRequest\x1a\".windrow.rpc.v1.ListAssetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ASSET_TAGSENTRY']._loaded_options = None
   _globals['_ASSET_TAGSENTRY']._serialized_options = b'8\001'
-  _globals['_ASSETKIND']._serialized_start=903
-  _globals['_ASSETKIND']._serialized_end=1010
+  _globals['_ASSETKIND']._serialized_start=904
+  _globals['_ASSETKIND']._serialized_end=1065
   _globals['_ASSET']._serialized_start=88
   _globals['_ASSET']._serialized_end=430
   _globals['_ASSET_TAGSENTRY']._serialized_start=387
@@ -52,6 +52,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTASSETSREQUEST']._serialized_end=815
   _globals['_LISTASSETSRESPONSE']._serialized_start=817
   _globals['_LISTASSETSRESPONSE']._serialized_end=901
-  _globals['_ASSETSERVICE']._serialized_start=1013
-  _globals['_ASSETSERVICE']._serialized_end=1279
+  _globals['_ASSETSERVICE']._serialized_start=1068
+  _globals['_ASSETSERVICE']._serialized_end=1334
 # @@protoc_insertion_point(module_scope)

@@ -34,6 +34,10 @@ class _AssetKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """The same as a model."""
     ASSET_KIND_PIPELINE: _AssetKind.ValueType  # 3
     """A published pipeline."""
+    ASSET_KIND_ENVIRONMENT: _AssetKind.ValueType  # 4
+    """azureml:<name>:<version> as the environment of a step."""
+    ASSET_KIND_COMPONENT: _AssetKind.ValueType  # 5
+    """azureml:<name>:<version> as the component of a step."""
 
 class AssetKind(_AssetKind, metaclass=_AssetKindEnumTypeWrapper):
     """The kind of an asset. Each kind has names of its own."""
@@ -46,6 +50,10 @@ ASSET_KIND_MODEL: AssetKind.ValueType  # 2
 """The same as a model."""
 ASSET_KIND_PIPELINE: AssetKind.ValueType  # 3
 """A published pipeline."""
+ASSET_KIND_ENVIRONMENT: AssetKind.ValueType  # 4
+"""azureml:<name>:<version> as the environment of a step."""
+ASSET_KIND_COMPONENT: AssetKind.ValueType  # 5
+"""azureml:<name>:<version> as the component of a step."""
 global___AssetKind = AssetKind
 
 @typing.final
@@ -89,11 +97,11 @@ class Asset(google.protobuf.message.Message):
     version: builtins.str
     """`[A-Za-z0-9][\\w.-]{0,49}`, but not "latest"."""
     type: builtins.str
-    """uri_folder, uri_file or mltable; of models custom_model, mlflow_model or triton_model; of pipelines empty."""
+    """uri_folder, uri_file or mltable; of models custom_model, mlflow_model or triton_model; of other kinds empty."""
     path: builtins.str
     """An absolute path on the machines of the master and the agents, an address in a store, or a datastore address
-    (azureml://…). Of pipelines, the digest of an artifact: an archive of code that holds the job file, pipeline.yml,
-    and what it names.
+    (azureml://…). Of pipelines, environments and components, the digest of an artifact: an archive of code that holds
+    a file (pipeline.yml, environment.yml, components/1.yml) and what that names.
     """
     is_file: builtins.bool
     """It is one file, not a folder."""

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AssetServiceStub(object):
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
     """
 
     def __init__(self, channel):
@@ -53,7 +54,8 @@ class AssetServiceStub(object):
 
 
 class AssetServiceServicer(object):
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
     """
 
     def CreateAsset(self, request, context):
@@ -106,7 +108,8 @@ def add_AssetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AssetService(object):
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines.
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
     """
 
     @staticmethod

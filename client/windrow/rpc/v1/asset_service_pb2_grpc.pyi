@@ -18,7 +18,9 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class AssetServiceStub:
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
+    """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     CreateAsset: grpc.UnaryUnaryMultiCallable[
@@ -43,7 +45,9 @@ class AssetServiceStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceAsyncStub:
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
+    """
 
     CreateAsset: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.asset_service_pb2.CreateAssetRequest,
@@ -67,7 +71,9 @@ class AssetServiceAsyncStub:
     """Assets of a kind, the newest first."""
 
 class AssetServiceServicer(metaclass=abc.ABCMeta):
-    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines."""
+    """The registry of data assets and models, versioned names for data that is kept elsewhere, and of published pipelines,
+    environments and components, which the master keeps.
+    """
 
     @abc.abstractmethod
     def CreateAsset(

@@ -12,10 +12,12 @@ import os
 from windrow.spec.effective.job import Environment
 from windrow.spec.environments.conda import read_conda
 from windrow.spec.environments.requirement_lines import Requirements, read_requirements_file
+from windrow.spec.naming.assets import ENVIRONMENT
 from windrow.spec.naming.locations import absolute, parse_location, why_unreachable
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading.packages import registered_file
 from windrow.spec.reading.yaml_files import read_yaml
 
 _OWN = "scripts run in the Python of --python, else of the agent's active environment"
@@ -71,15 +73,19 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
     if location.kind == "other_host":
         context.problems.error(node, key, why_unreachable(location, node.text))
         return None
-    if location.kind != "local" or not is_path(location.value, node.place.source.folder):
+    if location.kind == "local" and is_path(location.value, node.place.source.folder):
+        return _file(location.value, node, key, context)
+    file = registered_file(node, ENVIRONMENT, key, context)
+    if file:
+        return _file(file, node, key, context)
+    if file is not None:
         context.problems.warn(
             node,
             key,
-            f"{shown(node)} has no effect: Windrow has no registry of environments; {_OWN}. To have one built, write "
-            "its conda_file here.",
+            f"{shown(node)} has no effect: no environment of that name is registered; {_OWN}. To have one built, "
+            "register it (windrow environment create), or write its conda_file here.",
         )
-        return None
-    return _file(location.value, node, key, context)
+    return None
 
 
 def is_path(text: str, folder: str) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from windrow.spec.naming.assets import COMPONENT as COMPONENT_KIND
 from windrow.spec.naming.locations import absolute, parse_location, why_unreachable
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_keys
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
+from windrow.spec.reading.packages import registered_file
 from windrow.spec.reading.yaml_files import read_yaml
 from windrow.spec.settings.schema import (
     COMMAND_COMPONENT,
@@ -234,10 +236,10 @@ class Components:
             return None
         if location.kind == "local":
             return absolute(location.value, node.place.source.folder)
-        return self._in_registry(node, key)
+        return self._registered(node, key)
 
-    def _in_registry(self, node: Scalar, key: str) -> str | None:
-        """The file of a component that is named by its address; None, with an error, if there is none."""
+    def _registered(self, node: Scalar, key: str) -> str | None:
+        """The file of a component of the master or of a registry; None, with an error, if there is none."""
         # Few job files name one.
         from windrow.spec.assets.components import component_file, component_reference
 
@@ -245,12 +247,16 @@ class Components:
         try:
             if wanted is not None:
                 return component_file(wanted)
-            why = (
-                "is not a local file, and Windrow has no registry of components of a workspace; give the path of the "
-                "component's YAML file"
-            )
         except ValueError as error:
             why = str(error)
+        else:
+            file = registered_file(node, COMPONENT_KIND, key, self._context)
+            if file != "":
+                return file
+            why = (
+                "is not a registered component. Register it (windrow component create), or give the path of the "
+                "component's YAML file here"
+            )
         self._context.problems.error(node, key, f"{shown(node)} {why}.")
         return None
 

@@ -1,4 +1,4 @@
-"""Registered data assets and models: their names, and the registry in which they are looked up."""
+"""Registered assets: their names, and the registry in which job files look them up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ASSET_VERSION = re.compile(r"[A-Za-z0-9][\w.-]{0,49}", re.ASCII)
 
 
 def is_asset_version(text: str) -> bool:
-    """Whether a text can be the version of a data asset or model; `latest` is a label, not a version."""
+    """Whether a text can be the version of an asset; `latest` is a label, not a version."""
     return _ASSET_VERSION.fullmatch(text) is not None and text != "latest"
 
 
@@ -30,10 +30,15 @@ def split_asset_reference(reference: str) -> tuple[str, str, str] | None:
 
 
 DATA, MODEL = "data", "model"
+ENVIRONMENT, COMPONENT = "environment", "component"
+PACKAGE_FILES = {ENVIRONMENT: "environment.yml", COMPONENT: "components/1.yml"}
+"""By kind of those that the master keeps as packages: the file of a package that is read first."""
 
 
 class FoundAsset(NamedTuple):
-    """One version of an asset. `kind`: data or model; `path`: absolute, or an address."""
+    """One version of an asset. `path`: absolute, or an address; of an environment or component, the digest of its
+    package.
+    """
 
     kind: str
     name: str
@@ -50,15 +55,17 @@ class FoundAsset(NamedTuple):
 
 class AssetLookup(NamedTuple):
     """A registry. `find(kind, name, version)`: that version (the latest if None), or None if it does not exist;
-    `names(kind)`: the names of all assets of a kind; `versions(kind, name)`: the versions of one asset.
+    `names(kind)`: the names of all assets of a kind; `versions(kind, name)`: the versions of one asset;
+    `folder(asset)`: where the package of an environment or component is on this machine.
     """
 
     find: Callable[[str, str, str | None], FoundAsset | None]
     names: Callable[[str], Collection[str]]
     versions: Callable[[str, str], Collection[str]]
+    folder: Callable[[FoundAsset], str]
 
 
-NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambda kind, name: ())
+NO_ASSETS = AssetLookup(lambda kind, name, version: None, lambda kind: (), lambda kind, name: (), lambda asset: "")
 """A registry without assets: there is no master and no state folder."""
 
 OpenLookup: TypeAlias = Callable[[], AssetLookup]

@@ -1,23 +1,28 @@
-"""A job file together with the files that it names, so that it runs where these are not: its components, its
-environments, and the places of its code. Data stays where it is.
+"""A job file, component or environment together with the files that it names, so that it is read where these are not:
+components, environments, and the places of code. Data stays where it is.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from windrow.spec.environments.environment import is_path, read_environment
 from windrow.spec.job.components import Components
+from windrow.spec.naming.assets import COMPONENT, ENVIRONMENT, PACKAGE_FILES
 from windrow.spec.naming.expressions import has_expression
 from windrow.spec.naming.locations import absolute, parse_location
 from windrow.spec.reading.context import Context
+from windrow.spec.reading.from_python import scalar
 from windrow.spec.reading.keys import as_mapping
-from windrow.spec.reading.nodes import Mapping, Node, Scalar
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null
+from windrow.spec.reading.packages import registered_file
 from windrow.spec.reading.yaml_files import read_yaml
 from windrow.spec.writing.dumping import absolute_path, pipeline_plain, plain_of, step_plain, yaml_text
 
 JOB_FILE = "pipeline.yml"
 CODE, COMPONENTS, CONSTRAINTS = "code", "components", "constraints"
+_PIP_FILE = re.compile(r"\s*(-r|-c|--requirement|--constraint)\b")
 
 
 class Package(NamedTuple):
@@ -44,6 +49,37 @@ def package_of(root: Mapping, name: str, context: Context) -> Package:
     return Package(writer.files, writer.code)
 
 
+def component_package(root: Mapping, context: Context) -> Package:
+    """The package of a component, whose file is that of PACKAGE_FILES. Notes what is wrong with what it names."""
+    writer = _Writer(context)
+    assert writer.write_component(root) == PACKAGE_FILES[COMPONENT]
+    return Package(writer.files, writer.code)
+
+
+def environment_package(node: Mapping, context: Context) -> Package:
+    """The package of an environment, whose file is that of PACKAGE_FILES. Notes what is wrong with it."""
+    read_environment(node, "", context)
+    writer = _Writer(context)
+    plain: Any = plain_of(node)
+    conda = node if "dependencies" in node.entries else node.entries.get("conda_file")
+    if conda is not None and not is_null(conda) and not context.problems.errors:
+        root = conda
+        if isinstance(conda, Scalar) and (file := _local(conda)) and not file.endswith(".txt"):
+            root = read_yaml(file, "environment", context.problems) or conda
+        kept: Any = {"conda_file": plain_of(root)}
+        if not isinstance(root, Mapping) or _names_files(kept):
+            kept = _Names(writer, ".").environment(node)
+        plain = {**({} if conda is node else plain), **(kept or {})}
+    files = {PACKAGE_FILES[ENVIRONMENT]: yaml_text(plain)}
+    return Package({**files, **writer.files}, writer.code)
+
+
+def _names_files(plain: Any) -> bool:
+    """Whether a conda list has lines of pip that name other files."""
+    lists = [entry.get("pip") for entry in plain["conda_file"].get("dependencies") or () if isinstance(entry, dict)]
+    return any(_PIP_FILE.match(str(line)) for lines in lists for line in lines or ())
+
+
 class _Writer:
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -66,7 +102,7 @@ class _Writer:
         return self._names[path]
 
     def write_component(self, component: Mapping) -> str:
-        self._components += 1
+        self._components += 1  # before those that it names: the first is PACKAGE_FILES' own
         name = f"{COMPONENTS}/{self._components}.yml"
         self.files[name] = yaml_text(step_plain(component, _Names(self, "..")))
         return name
@@ -106,8 +142,13 @@ class _Names:
         """The environment as it is read, with all lines of the files that it names."""
         context = self._writer.context
         if isinstance(node, Scalar) and not is_path(node.text, node.place.source.folder):
-            return plain_of(node)
-        found = read_environment(node, "environment", Context(context.source, embedded=context.embedded))
+            file = registered_file(node, ENVIRONMENT, "environment", context)
+            if not file:
+                return plain_of(node)
+            node = scalar(file, node.place)
+        own = Context(context.source, embedded=context.embedded)
+        found = read_environment(node, "environment", own)
+        context.problems.errors += own.problems.errors
         if found is None:  # an image alone
             file = _local(node) if isinstance(node, Scalar) else None
             root = node if file is None else read_yaml(file, "environment", context.problems)
