@@ -95,3 +95,10 @@ def test_what_is_written_meanwhile_is_not_saved(folder: OutputFolder) -> None:
     file.write_text("22")
     with pytest.raises(Changed, match="made/a changed"):
         save(folder, one)
+
+
+def test_one_file_in_place_of_the_folder_goes_to_the_address_of_the_output(folder: OutputFolder) -> None:
+    (folder.root / "made").rmdir()
+    assert folder.list_files().new == []
+    (folder.root / "made").write_text("one")
+    assert [(save.name, save.address) for save in folder.list_files().new] == [("made", "s3://bucket/out")]

@@ -30,7 +30,8 @@ ECHO = "import sys\ndef run(mini_batch):\n    return [sys.argv[sys.argv.index('-
 SHAPE = (
     "def run(mini_batch):\n    return [f'{type(mini_batch).__name__} {list(mini_batch.columns)}'] * len(mini_batch)\n"
 )
-WRITE = "import sys\nopen(sys.argv[2] + '/a.csv', 'w').write('x,y\\n1,2\\n3,4\\n')\n"
+WRITE = "import os, sys\nos.makedirs(sys.argv[2], exist_ok=True)\n"
+WRITE += "open(sys.argv[2] + '/a.csv', 'w').write('x,y\\n1,2\\n3,4\\n')\n"
 
 
 def _rows(workspace: Workspace, notebook: Path, data: Any, settings: Any, before: Any = (), **more: Any) -> list[str]:

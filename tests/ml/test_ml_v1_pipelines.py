@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from v1_notebooks import config, rows_of, script
-from windrow.errors import UsageError
+from windrow.errors import JobFailed, UsageError
 from windrow.ml.v1.core import Dataset, Workspace
 from windrow.ml.v1.core.datastore import Datastore
 from windrow.ml.v1.core.runconfig import RunConfiguration
@@ -260,3 +260,53 @@ def test_a_script_step_becomes_a_command(workspace: Workspace) -> None:
             "is_deterministic": False,
         }
     }
+
+
+MAKES = """
+import os, sys
+
+folder, file, nothing, written = sys.argv[1:]
+os.makedirs(folder)  # fails if it is there already
+with open(os.path.join(folder, "a.txt"), "w") as made:
+    made.write("a")
+with open(file, "w") as made:
+    made.write("one file")
+with open(os.path.join(written, "b.txt"), "w") as made:
+    made.write("its folder is there")
+"""
+READS = """
+import os, sys
+
+folder, file, nothing = sys.argv[1:]
+assert os.listdir(folder) == ["a.txt"] and os.listdir(nothing) == []
+assert open(file).read() == "one file"
+"""
+
+
+def test_a_script_makes_its_pipeline_data_as_a_folder_or_a_file(workspace: Workspace, notebook: Path) -> None:
+    folder, file, nothing = (PipelineData(name) for name in ("folder", "file", "nothing"))
+    written = OutputFileDatasetConfig("written")
+    PythonScriptStep(
+        script(notebook, "makes.py", MAKES),
+        "makes",
+        [folder, file, nothing, written],
+        outputs=[folder, file, nothing],
+        source_directory="src",
+    )
+    inputs = [folder, file, nothing]
+    reads = PythonScriptStep(
+        script(notebook, "reads.py", READS), "reads", inputs, inputs=inputs, source_directory="src"
+    )
+    rows = PipelineData("rows")
+    divided = ParallelRunStep("upper", (settings := config()), [file.as_input("file")], rows)
+    run = Pipeline(workspace, [reads, divided]).submit("makes")
+    run.wait_for_completion(show_output=False)
+    assert rows_of(run, divided, rows, settings, notebook / "got") == ["ONE FILE"]
+    data = run.find_step_run("makes")[0].get_output_data("file")
+    assert data.download(str(notebook / "got")) == 1
+    assert (notebook / "got" / data.path_on_datastore).read_text() == "one file"
+    lost = PipelineData("lost")
+    forgets = script(notebook, "forgets.py", "import sys; open(sys.argv[1] + '/a.txt', 'w')")
+    run = Pipeline(workspace, [PythonScriptStep(forgets, "forgets", [lost], outputs=[lost], source_directory="src")])
+    with pytest.raises(JobFailed, match=r"folder of its output 'lost' is not there before it makes it: os.makedirs"):
+        run.submit("forgets").wait_for_completion(show_output=False)

@@ -288,6 +288,10 @@ OUTPUT_ROWS: Rows = {
         (SCORES + ", mode: download}}", Refused("outputs.scores.mode", "rw_mount")),
     ],
     "description": [(SCORES + ", description: rows}}", TAKEN)],
+    "make_folder": [
+        (SCORES + ", make_folder: true}}", TAKEN),
+        (SCORES + ", make_folder: false}}", Refused("outputs.scores.make_folder", "type uri_folder")),
+    ],
     "is_control": [
         ("outputs: {scores: {type: uri_file}, more: {type: boolean, is_control: true}}", TAKEN),
         (SCORES + ", is_control: false}}", TAKEN),

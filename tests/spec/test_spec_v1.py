@@ -395,7 +395,7 @@ def test_a_script_step_is_a_command_step(workspace: Workspace, tmp_path: Path) -
             "environment_variables": {"A": "a", "B": 1, "AML_PARAMETER_n": "${{inputs.n}}"},
             "compute": "cpu",
             "inputs": {"n": 3},
-            "outputs": {"clean": {"type": "uri_folder"}},
+            "outputs": {"clean": {"type": "uri_folder", "make_folder": False}},
             "is_deterministic": False,
         }
     }

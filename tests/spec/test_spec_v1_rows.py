@@ -225,6 +225,7 @@ OUTPUT_ROWS: Rows = {
     "path_on_compute": [("path_on_compute: x", TAKEN)],
     "overwrite": [("overwrite: true", TAKEN)],
     "is_directory": [("is_directory: true", TAKEN)],
+    "make_folder": [("make_folder: true", TAKEN)],
 }
 
 REFERENCE_ROWS: Rows = {

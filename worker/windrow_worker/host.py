@@ -161,7 +161,12 @@ class Host:
             if code is not None:
                 # What the command imports, this process does not see.
                 code.check_all()
-            self._script = as_script(configuration.command, configuration.output_files, configuration.artifacts)
+            self._script = as_script(
+                configuration.command,
+                configuration.output_files,
+                configuration.artifacts,
+                configuration.unmade_outputs,
+            )
             return
         entry_script.install_root_handler()
         entry = entry_point.locate(configuration.code_folder, configuration.entry_script)

@@ -65,5 +65,6 @@ def script_config(step: Step, places: Mapping[str, str]) -> dict[str, object]:
         "command": step.localised(spec.command, places),
         "artifacts": step.localised(spec.artifacts, places),
         "output_files": {name: step.localised(path, places) for name, path in spec.output_files.items()},
+        "unmade_outputs": {name: step.localised(path, places) for name, path in spec.unmade_outputs.items()},
         "arguments": [step.localised(argument, places) for argument in spec.arguments],
     }

@@ -86,7 +86,9 @@ class OutputFolder:
                 if why:
                     refused = refused or why
                     continue
-                address = output.address if output.is_file else str(parse_url(output.address).below(below))
+                # Without a name below it: the command has written one file in place of a folder.
+                is_file = output.is_file or not below
+                address = output.address if is_file else str(parse_url(output.address).below(below))
                 new.append(Save(path, address, *stamp))
         _wait_for_clock(max((save.ctime_ns for save in new), default=0))
         return Listing(stamps, new, refused)
@@ -114,7 +116,16 @@ class OutputFolder:
 
 
 def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything that is not a folder, by its name relative to the root, in no order."""
+    """Everything that is not a folder, by its name relative to the root, in no order: also `name` itself, if it is
+    none.
+    """
+    try:
+        status = (root / name).lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        yield name, status
+        return
     folders = [name]
     while folders:
         folder = folders.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +138,19 @@ def planning_request(
     rows_folder: Path | None,
     earlier: dict[str, Any] | None,
     slow: Sequence[tuple[int, int, int]] = (),
+    unmade: Collection[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """The request to the planner, without its checkpoint (docs/contracts.md, section 3)."""
+    """The request to the planner, without its checkpoint (docs/contracts.md, section 3).
+
+    `unmade`: the outputs of other steps, by step and name, that may be a folder or a file.
+    """
     inputs = []
     for name in step.input_data:
         data = step.inputs[name]
         assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
-        inputs.append({"name": name, "type": data.type, "path": paths.inputs[name], "mode": data.mode})
+        either = isinstance(data, OutputInput) and (data.step, data.output) in unmade and data.type == "uri_folder"
+        kind = "uri_file" if either and not is_remote(paths.inputs[name]) else data.type
+        inputs.append({"name": name, "type": kind, "path": paths.inputs[name], "mode": data.mode})
     return {
         "step_folder": str(files.folder),
         "inputs": inputs,

@@ -171,6 +171,12 @@ class Starter:
                     self._sorted_rows.folder_of(job.job_id, step.step_id),
                     None if taken is None else taken[0].request(taken[1], step.plan.reader),
                     slow,
+                    {
+                        (other.name, name)
+                        for other in jobs.document(step).steps
+                        for name, output in other.outputs.items()
+                        if not output.make_folder
+                    },
                 ),
                 lambda: step.plan.checkpoint,
                 self._submit,

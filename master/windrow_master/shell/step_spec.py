@@ -95,6 +95,7 @@ def _spec(
         profiling_module=effective.profiling_module or "",
         output_files=_output_files(effective, outputs) if effective.command is not None else {},
         artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
+        unmade_outputs=_unmade_outputs(effective, outputs) if effective.command is not None else {},
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(_environment(effective.environment))
@@ -121,6 +122,12 @@ def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[s
     """The places of outputs that are single files. A remote output with mode `direct` is left out: only the script
     knows whether it is there."""
     found = {name: places[name] for name, wanted in effective.outputs.items() if wanted.type == "uri_file"}
+    return {name: place for name, place in found.items() if not is_remote(place)}
+
+
+def _unmade_outputs(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:
+    """The places of outputs whose folder the command makes itself; those with mode `direct` are in a store."""
+    found = {name: places[name] for name, wanted in effective.outputs.items() if not wanted.make_folder}
     return {name: place for name, place in found.items() if not is_remote(place)}
 
 

@@ -46,6 +46,7 @@ class Configuration:
         "rows",
         "scratch_folder",
         "step_name",
+        "unmade_outputs",
         "work_fd",
     )
 
@@ -72,6 +73,7 @@ class Configuration:
         self.metrics_path: str = take("metrics_path", str, "")
         self.artifacts: str = take("artifacts", str, "")
         self.output_files: Dict[str, str] = take("output_files", dict, {})
+        self.unmade_outputs: Dict[str, str] = take("unmade_outputs", dict, {})
         self.output_path: str = take("output_path", str, "")
         self.scratch_folder: str = take("scratch_folder", str)
         self.inline_rows_bytes_max: int = take("inline_rows_bytes_max", int)

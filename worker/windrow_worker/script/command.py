@@ -35,14 +35,24 @@ class CommandFailed(Exception):
         self.detail = detail
 
 
-def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Script:
+def as_script(command: str, output_files: Dict[str, str], artifacts: str, unmade: Dict[str, str]) -> Script:
     """A Script whose `run()` runs the command. `output_files`: the file that it must write for each output.
-    `artifacts`: the folder of that output, "" if the step has none.
+    `artifacts`: the folder of that output, "" if the step has none. `unmade`: the paths of outputs that the command
+    makes itself, as a folder or a file.
     """
 
     def run(mini_batch: List[object]) -> Tuple[object, ...]:
         before = _make_outputs(artifacts)
-        _run(command)
+        for path in unmade.values():
+            _unmake(path)
+        try:
+            _run(command)
+        except CommandFailed as error:
+            raise _with_hint(error, unmade) from None
+        for path in unmade.values():
+            if not os.path.lexists(path):
+                # Whoever reads the output finds a folder without files.
+                os.mkdir(path)
         if not artifacts:
             _tell_lost(before)
         for name, path in output_files.items():
@@ -55,6 +65,23 @@ def as_script(command: str, output_files: Dict[str, str], artifacts: str) -> Scr
         return ()
 
     return Script(None, run, None, False)
+
+
+def _with_hint(error: CommandFailed, unmade: Dict[str, str]) -> CommandFailed:
+    """The error, which says so if it is about an output that the command has not made."""
+    for name, path in unmade.items():
+        if path in error.detail and not os.path.lexists(path):
+            text = "%s. The folder of its output %r is not there before it makes it: os.makedirs(PATH, exist_ok=True)"
+            return CommandFailed(text % (error, name), error.detail)
+    return error
+
+
+def _unmake(path: str) -> None:
+    """Removes the empty folder of an output. What an earlier try has left in it stays."""
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def _make_outputs(artifacts: str) -> Set[str]:

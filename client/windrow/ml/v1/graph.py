@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from windrow.errors import UsageError
-from windrow.ml.v1.bindings import NamedInput, Output, OutputTable, PipelineParameter, data_behind
+from windrow.ml.v1.bindings import NamedInput, Output, OutputTable, PipelineData, PipelineParameter, data_behind
 from windrow.ml.v1.datastores import DEFAULT_NAME, DataPath, DataReference, Datastore
 from windrow.ml.v1.steps import NOT_IN_NAMES, ParallelRunStep, PipelineStep, PythonScriptStep, step_key, value_of
 from windrow.spec.reading.from_python import from_plain, mapping, scalar
@@ -143,6 +143,8 @@ class Graph:
                 "bind_mode": port.output_mode,
                 "register_as": port.registered_as,
                 "path_on_compute": port.path_on_compute,
+                # A PipelineData of a script is none before the script makes it, or writes a file of that name.
+                "make_folder": None if isinstance(port, PipelineData) or isinstance(step, ParallelRunStep) else True,
             }
             if port.destination:
                 entry["path"] = port.destination

@@ -272,9 +272,18 @@ class StepOutputData:
         # Always the same folder, so that an interrupted download continues.
         received = os.path.join(os.path.dirname(target), f".{name}.partial")
         client.download(self.step.run.id, received, outputs=[name])
-        count = _move_files(os.path.join(received, name), target, overwrite=bool(overwrite))
+        count = _move_files(self._received(os.path.join(received, name)), target, overwrite=bool(overwrite))
         shutil.rmtree(received)
         return count
+
+    def _received(self, folder: str) -> str:
+        """What was downloaded into a folder: the folder, or the one file that a script has written in place of it."""
+        place = next(out.path for out in self.step.state().outputs if out.name == self.name)
+        file = os.path.join(folder, os.path.basename(place))
+        document = self.step.run.workspace.ml_client.windrow.document(self.step.run.id)
+        (entry,) = (step for step in document["steps"] if step["name"] == self.step.name)
+        is_file = not entry["outputs"][self.name].get("make_folder", True) and os.path.isfile(file)
+        return file if is_file and os.listdir(folder) == [os.path.basename(file)] else folder
 
     def get_path_on_datastore(self) -> str:
         """Return `path_on_datastore`."""
@@ -282,7 +291,15 @@ class StepOutputData:
 
 
 def _move_files(source: str, target: str, *, overwrite: bool) -> int:
-    """Move all files below a folder to the same places below another one; return how many were moved."""
+    """Move all files below a folder to the same places below another one, or one file to a place; return how many were
+    moved.
+    """
+    if os.path.isfile(source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if os.path.lexists(target) and not overwrite:
+            return 0
+        os.replace(source, target)
+        return 1
     count = 0
     for folder, _, names in os.walk(source):
         there = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))

@@ -175,6 +175,22 @@ class StepSpec(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class UnmadeOutputsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     STEP_ID_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     STEP_NAME_FIELD_NUMBER: builtins.int
@@ -201,6 +217,7 @@ class StepSpec(google.protobuf.message.Message):
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     OUTPUT_FILES_FIELD_NUMBER: builtins.int
     ARTIFACTS_FIELD_NUMBER: builtins.int
+    UNMADE_OUTPUTS_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
@@ -287,6 +304,12 @@ class StepSpec(google.protobuf.message.Message):
     def output_files(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """For a command step: the file that it must write for each output, by the output's name; paths as in `arguments`."""
 
+    @property
+    def unmade_outputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """For a command step: the outputs whose folder the command makes itself, or writes as one file, by name; paths as in
+        `arguments`.
+        """
+
     def __init__(
         self,
         *,
@@ -316,10 +339,11 @@ class StepSpec(google.protobuf.message.Message):
         environment: global___Environment | None = ...,
         output_files: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         artifacts: builtins.str = ...,
+        unmade_outputs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         identity: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight"]) -> None: ...
 
 global___StepSpec = StepSpec
 

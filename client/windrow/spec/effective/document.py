@@ -78,7 +78,7 @@ _LATER: dict[str, dict[str, Any]] = {
     },
     "rows": {"format": "text"},
     "data": {"asset": None},
-    "output": {"asset_name": None, "asset_version": None, "value": None},
+    "output": {"asset_name": None, "asset_version": None, "value": None, "make_folder": True},
     "environment": {"conda": None},
 }
 """Fields that the first documents did not have, each with the value that a document without it means. They are written
@@ -361,6 +361,7 @@ class _Reader(ValueReader):
                 ),
                 "asset_version": self.optional(self._asset_version),
                 "value": self.optional(self.one_of(*LITERAL_TYPES)),
+                "make_folder": self.flag,
             },
         )
         return StepOutput(**fields) if fields else None

@@ -78,7 +78,8 @@ class StepOutput(NamedTuple):
     file of rows inside it when the place is a folder (DEFAULT_ROWS_FILE if None). Both may hold `${{name}}`, for which
     the master puts the job's name. `asset_name`: as what it is registered when the step is done; `asset_version` None:
     the next number. `value`: one of LITERAL_TYPES where the output is a file that holds one value of that type; None
-    for data.
+    for data. `make_folder`: whether a folder is there before the step begins; False, of a command alone, if the command
+    makes it, or writes one file with its path.
     """
 
     type: str
@@ -88,6 +89,7 @@ class StepOutput(NamedTuple):
     asset_name: str | None = None
     asset_version: str | None = None
     value: str | None = None
+    make_folder: bool = True
 
 
 class RunIf(NamedTuple):

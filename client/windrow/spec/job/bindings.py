@@ -131,6 +131,11 @@ class Bindings:
                 outer.name or f"{step}/{name}",
                 self._context,
             )
+            if nodes.type != "command" and not made[name].make_folder:
+                self._context.problems.warn(
+                    own.place, f"jobs.{step}.outputs.{name}.make_folder", "has no effect: it is for commands."
+                )
+                made[name] = made[name]._replace(make_folder=True)
         return made
 
     def _output_names(self, nodes: StepNodes) -> list[str]:

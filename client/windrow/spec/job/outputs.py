@@ -41,6 +41,7 @@ class OutputSpec(NamedTuple):
     asset_name: str | None = None
     asset_version: str | None = None
     value: str | None = None
+    make_folder: bool | None = None
 
 
 def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
@@ -50,7 +51,7 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
     """
     if is_null(node):
         return OutputSpec(node)
-    output_type = mode = name = version = None
+    output_type = mode = name = version = makes = None
     value: Node | None = node
     if isinstance(node, Mapping):
         check_keys(node, OUTPUT, key, context)
@@ -58,6 +59,7 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
         mode = read_scalar(node.entries.get("mode"), OUTPUT["mode"], f"{key}.mode", context)
         name, version = _asset(node, key, context)
         value = node.entries.get("path")
+        makes = read_scalar(node.entries.get("make_folder"), OUTPUT["make_folder"], f"{key}.make_folder", context)
         control = read_scalar(node.entries.get("is_control"), OUTPUT["is_control"], f"{key}.is_control", context)
         if control and is_null(node.entries.get("type")):
             output_type = "boolean"
@@ -79,6 +81,7 @@ def read_output(node: Node, key: str, context: Context) -> OutputSpec | None:
         asset_name=name,
         asset_version=version,
         value=held,
+        make_folder=None if makes is None else bool(makes),
     )
     if value is None or is_null(value):
         return spec
@@ -110,6 +113,26 @@ def make_output(
     pipeline output that it is bound to, the innermost first; `declared`: its settings in their components.
     `place_name`: the name of its folder in the pipeline's default datastore.
     """
+    made = _placed_output(given, declared, key, place_name, context)
+    unmade = next((spec for spec in (*given, *declared) if spec.make_folder is not None), None)
+    if unmade is None or unmade.make_folder:
+        return made
+    if made.type != "uri_folder" or made.asset_name is not None:
+        context.problems.error(
+            unmade.place,
+            f"{key}.make_folder",
+            "false is for an output of type uri_folder that does not become a data asset; leave it out.",
+        )
+    return made._replace(make_folder=False)
+
+
+def _placed_output(
+    given: Sequence[OutputSpec],
+    declared: Sequence[OutputSpec],
+    key: str,
+    place_name: str,
+    context: Context,
+) -> StepOutput:
     step, *pipelines = given
     ranked = [*given, *declared]
     kind = _type_of(step, declared, pipelines)

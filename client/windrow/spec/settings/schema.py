@@ -233,6 +233,8 @@ OUTPUT: dict[str, Field] = {
     "name": _TEXT,
     "version": _TEXT,
     "path_on_compute": Field("text", effect="outputs are written in place"),
+    # Windrow's own: what v1's PipelineData means.
+    "make_folder": Field("bool"),
 }
 
 PLACES: dict[str, dict[str, Field]] = {

@@ -111,6 +111,7 @@ class Sources:
             destination = text_of(output, "destination", key, self._context)
             entries["mode"] = choose_mode(output, OUTPUT_MODES, key, self._context)
             entries["name"] = text_of(output, "register_as", key, self._context)
+            entries["make_folder"] = entry(output, "make_folder")
             path = text_of(output, "path", key, self._context)
             entries["path"] = path or self._in_datastore(output, default_place(step, name), key)
         called = destination.text.strip() if isinstance(destination, Scalar) else name

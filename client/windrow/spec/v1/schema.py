@@ -103,10 +103,12 @@ OUTPUT: dict[str, Field] = {
     "bind_mode": _TEXT,
     # Not in v1's files: what its Python API says by `register_on_complete`.
     "register_as": _TEXT,
-    "type": Field("text", effect="an output is a folder"),
+    # As what the API's classes mean: false for a PipelineData, which is what a file has.
+    "make_folder": Field("bool"),
+    "type": Field("text", effect="a script makes its output as a folder or a file; other outputs are folders"),
     "path_on_compute": Field("text", effect="outputs are written in place"),
     "overwrite": Field("bool", effect="each job has outputs of its own"),
-    "is_directory": Field("bool", effect="an output is a folder"),
+    "is_directory": Field("bool", effect="a script makes its output as a folder or a file; other outputs are folders"),
 }
 
 INPUT_MODES = {"mount": "ro_mount", "download": "download", "direct": "direct"}

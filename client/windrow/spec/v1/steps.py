@@ -164,10 +164,20 @@ def script_step(step: StepText, sources: Sources, outputs: dict[str, Node], cont
         "environment_variables": mapping({**set_there, **variables}, node.place) if set_there or variables else None,
         "compute": _compute(node, key, context) or target,
         "inputs": mapping({**given, **parameters}, node.place),
-        "outputs": mapping(outputs, node.place),
+        "outputs": mapping({name: _unmade(output) for name, output in outputs.items()}, node.place),
         "is_deterministic": checked(node, SCRIPT_STEP, "allow_reuse", key, context),
     }
     return mapping(entries, node.place)
+
+
+def _unmade(output: Node) -> Node:
+    """The output of a script that makes its folder itself, or writes one file there: a PipelineData."""
+    if not isinstance(output, Mapping) or output.entries.get("name"):
+        return output
+    said = output.entries.get("make_folder")
+    if isinstance(said, Scalar) and said.value is True:
+        return mapping({key: node for key, node in output.entries.items() if key != "make_folder"}, output.place)
+    return mapping({**output.entries, "make_folder": scalar(False, output.place)}, output.place)
 
 
 def _parameters(step: str, node: Mapping, key: str, sources: Sources, context: Context) -> dict[str, Node]:
