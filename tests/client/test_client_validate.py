@@ -118,7 +118,7 @@ def test_a_script_that_may_serve_is_left_alone(workspace: Workspace, source: str
 
 
 @pytest.mark.parametrize(
-    "line", ["from azureml.core import Run, Workspace", "import azureml.core.model", "from azureml.data import X"]
+    "line", ["from azureml.core import Run, ScriptRun", "import azureml.core.compute", "from azureml.data import X"]
 )
 def test_what_workers_do_not_offer_of_azureml_is_lacking(workspace: Workspace, line: str) -> None:
     workspace.write(["a"])

@@ -277,7 +277,12 @@ with open(os.path.join(written, "b.txt"), "w") as made:
 READS = """
 import os, sys
 
+from azureml.core import Datastore, Run, Workspace
+
 folder, file, nothing = sys.argv[1:]
+table = Run.get_context().input_datasets["table"]
+assert table.to_pandas_dataframe().to_dict("list") == {"y": [2, 4]}, table
+assert [os.path.basename(path) for path in Run.get_context().input_datasets["letters"].to_path()] == ["a.txt"]
 assert os.listdir(folder) == ["a.txt"] and os.listdir(nothing) == []
 assert open(file).read() == "one file"
 """
@@ -294,9 +299,10 @@ def test_a_script_makes_its_pipeline_data_as_a_folder_or_a_file(workspace: Works
         source_directory="src",
     )
     inputs = [folder, file, nothing]
-    reads = PythonScriptStep(
-        script(notebook, "reads.py", READS), "reads", inputs, inputs=inputs, source_directory="src"
-    )
+    table = Dataset.Tabular.from_delimited_files("table/data.csv").keep_columns(["y"]).as_named_input("table")
+    letters = Dataset.File.from_files(["files/a.txt"]).as_named_input("letters")
+    look, read = script(notebook, "reads.py", READS), [*inputs, table, letters]
+    reads = PythonScriptStep(look, "reads", inputs, inputs=read, source_directory="src")
     rows = PipelineData("rows")
     divided = ParallelRunStep("upper", (settings := config()), [file.as_input("file")], rows)
     run = Pipeline(workspace, [reads, divided]).submit("makes")

@@ -137,10 +137,11 @@ def test_parts_of_the_real_package_are_there_without_its_core(start: Start, tmp_
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("from azureml.core import Run, Workspace", "azureml.core.Workspace"),
+        ("from azureml.core import Run, ScriptRun", "azureml.core.ScriptRun"),
         ("from azureml.core.run import _OfflineRun", "azureml.core.run._OfflineRun"),
         ("from azureml.core.model import Dataset", "azureml.core.model.Dataset"),
-        ("import azureml.core.dataset", "azureml.core.dataset"),
+        ("import azureml.core.authentication", "azureml.core.authentication"),
+        ("from azureml.core.workspace import Dataset, _x", "azureml.core.workspace._x"),
     ],
 )
 def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str, name: str) -> None:
@@ -157,7 +158,16 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
     ("call", "said"),
     [
         ("run_.upload_file('a', 'b')", " Run.upload_file is not there in Windrow: the files that a step keeps"),
-        ("run_.input_datasets['a']", "the places of its inputs and outputs as arguments"),
+        ("run_.input_datasets['a']", "The step has no input 'a'. It has: none"),
+        (
+            "from azureml.core import Datastore; Datastore.get(None, 'd')",
+            "Datastore.get is not there in a script of Windrow: give the data to the step as an input",
+        ),
+        ("from azureml.core.dataset import Dataset; Dataset.Tabular", "Dataset.Tabular is not there in a script"),
+        (
+            "from azureml.core import Workspace; Workspace('a')",
+            "Workspace is not there in a script of Windrow",
+        ),
         ("run_.experiment.workspace", "Experiment.workspace is not there in Windrow: there is no workspace"),
         ("run_.child_run('a')", "a step is one run"),
         ("run_.get_metrics()", "windrow job show JOB --metrics"),
@@ -200,6 +210,68 @@ def test_a_script_finds_models_by_name(start: Start, tmp_path: Path) -> None:
     worker = start(script, environment={"AML_APP_ROOT": str(tmp_path / "root")})
     worker.ready()
     assert worker.run(["a"]).rows == b"azureml-models/m/10/last.txt\nazureml-models/m/1/first.txt\nbeside.txt\n"
+
+
+def test_a_script_reads_its_inputs_by_name(start: Start, tmp_path: Path) -> None:
+    files = {
+        "files/a.txt": "a",
+        "files/below/b.txt": "b",
+        "rows/1.csv": "x,y\n1,2\n",
+        "rows/2.csv": "x,y\n3,4\n",
+        "own/MLTable": '{"paths": [{"pattern": "../rows/*.csv"}], '
+        '"transformations": [{"read_delimited": {"header": "all_files_same_headers"}}, {"keep_columns": "y"}]}',
+        "yaml/MLTable": "paths:\n- folder: ../rows\ntransformations:\n- read_delimited\n- skip: 1\n",
+        "list/MLTable": '{"paths": [{"file": "../files/a.txt"}], "transformations": []}',
+        "sampled/MLTable": '{"paths": [{"folder": "../rows"}], "transformations": [{"take_random_sample": {}}]}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    inputs = {f"AZURE_ML_INPUT_{name}": str(tmp_path / name) for name in ("files", "rows", "own", "yaml", "list")}
+    script = f"""{GET}
+import os
+def names(paths): return [os.path.relpath(path, {str(tmp_path)!r}) for path in paths]
+
+def run(mini_batch):
+    data = run_.input_datasets
+    assert sorted(data) == ["files", "list", "own", "rows", "yaml"] and "files" in data and data.get("no") is None
+    files = data["files"]
+    assert isinstance(files, str) and os.listdir(files) == os.listdir({str(tmp_path / "files")!r})
+    assert names(files.to_path()) == ["files/a.txt", "files/below/b.txt"], files.to_path()
+    with files.mount() as mounted:
+        assert mounted.mount_point == files
+    assert sorted(os.path.basename(path) for path in files.download("got")) == ["a.txt", "b.txt"]
+    assert open("got/below/b.txt").read() == "b"
+    assert names(data["list"].to_path()) == ["files/a.txt"]
+    assert data["rows"].to_pandas_dataframe().to_dict("list") == {{"x": [1, 3], "y": [2, 4]}}
+    assert data["own"].to_pandas_dataframe().to_dict("list") == {{"y": [2, 4]}}
+    assert data["yaml"].to_pandas_dataframe().to_dict("list") == {{"x": [3], "y": [4]}}
+    assert run_.output_datasets["made"] == "/made"
+    said = []
+    os.environ["AZURE_ML_INPUT_sampled"] = {str(tmp_path / "sampled")!r}
+    os.environ["AZURE_ML_INPUT_far"] = "s3://bucket/far"
+    for name, call in (("sampled", "to_path"), ("files", "to_pandas_dataframe"), ("far", "to_path")):
+        try:
+            getattr(run_.input_datasets[name], call)()
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
+"""
+    worker = start(script, environment={**inputs, "AZURE_ML_OUTPUT_made": "/made"})
+    worker.ready()
+    sampled, plain, far = worker.run(["a", "b", "c"]).rows.decode().splitlines()
+    assert sampled.startswith("take_random_sample of the dataset 'sampled' is done only for mini-batches.")
+    assert "its files have the suffixes .txt; to_pandas_dataframe() reads those of one kind: .csv" in plain
+    assert far.startswith("The input 'far' is in a store, at s3://bucket/far, and the script gets its address")
+
+
+def test_an_import_of_windrow_is_told_to_be_for_what_submits_jobs(start: Start) -> None:
+    script = f"import sys\nsys.modules['windrow'] = None\nfrom windrow.ml.v1.core import Run\n{ECHO}"
+    message = start(script).frame().message
+    assert (
+        "It is for what submits jobs: leave it out of the script." in message and "azureml.core import Run" in message
+    )
+    assert "Install it" not in message
 
 
 def test_what_is_not_kept_is_told_once(start: Start, tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ def _remedy(configuration: Configuration, missing: str) -> str:
             f"It is next to the script, in {place!r}, and only the root of the code folder is on sys.path: import "
             f"{place.replace(os.sep, '.')}.{package}, or add the folder of __file__ to sys.path first"
         )
+    if package == "windrow":
+        return (
+            "It is for what submits jobs: leave it out of the script. What a notebook imports from windrow.ml.v1, a "
+            "script imports from azureml, as before: from azureml.core import Run"
+        )
     remedy = "Install it"
     if part and package in sys.modules:
         # For example, a model was pickled with an older version.

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 LOOK = Path(__file__).with_name("script_probe.py")
 LOOK_S = 30.0
-PROVIDED = ("azureml_user", "azureml.core.Run", "azureml.core.run.Run", "windrow_entry")
+_CORE = ("Dataset", "Datastore", "Environment", "Experiment", "Keyvault", "Model", "Run", "Workspace")
+PROVIDED = (
+    "azureml_user",
+    *(f"azureml.core.{name}" for name in _CORE),
+    *(f"azureml.core.{name.lower()}.{name}" for name in _CORE),
+    "windrow_entry",
+)
 """Modules and names that every worker can import, whatever its Python has.
 
 Reference: docs/reference/azure-ml/parallel-job.md#workers.

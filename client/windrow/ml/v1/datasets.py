@@ -14,8 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-import yaml
-
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing, RefusingType, tell_no_effect
@@ -160,7 +158,8 @@ class _Dataset(Refusing):
         path = os.path.join(place, "MLTable")
         temporary = f"{path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            yaml.safe_dump(definition, file, sort_keys=False, allow_unicode=True)
+            # JSON is YAML, too, and scripts read it without PyYAML (Run.input_datasets).
+            json.dump(definition, file, indent=2, ensure_ascii=False)
         os.replace(temporary, path)
         return place
 

@@ -1,5 +1,5 @@
-"""`azureml.core`, offered where the real package is not installed: of its names, only `Run` and `Model`
-(docs/reference/azure-ml/parallel-job.md#metrics).
+"""`azureml.core`, offered where the real package is not installed: `Run`, `Model`, and names that say at their use that
+there is no workspace (docs/reference/azure-ml/parallel-job.md#metrics).
 
 The folder above has no `__init__.py`: parts of `azureml` that are installed (its readers of tables) are found as well.
 """
@@ -10,13 +10,14 @@ import sys
 
 from .model import Model
 from .run import Run, absent
+from .workspace import Dataset, Datastore, Environment, Experiment, Keyvault, Workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn, Optional, Sequence
 
-__all__ = ["Model", "Run"]
+__all__ = ["Dataset", "Datastore", "Environment", "Experiment", "Keyvault", "Model", "Run", "Workspace"]
 
 
 class _AbsentModules:

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, NoReturn, Optional, Set
 
+    from .inputs import Places
+
 __all__ = ["Run"]
 
 VARIABLE = "WINDROW_RUN"
@@ -28,13 +30,11 @@ ROW_BYTES_MAX = 64 << 10
 
 _REPORTED = "Write it into an output of the step, as a file"
 _FILES = "the files that a step keeps are those that it writes into its outputs: give the step one, and write there"
-_DATA = "the script gets the places of its inputs and outputs as arguments: ${{inputs.NAME}}, ${{outputs.NAME}}"
 _NO_CHILDREN = "a step is one run. Log with a name that says which part it is, such as run.log('fold 1/loss', value)"
 _SECRETS = "secrets are not kept. Read an environment variable; windrow agent --pass-env NAME lets it through"
 _INSTEAD = {
     **dict.fromkeys(("get_secret", "get_secrets"), _SECRETS),
     **dict.fromkeys(("upload_file", "upload_files", "upload_folder", "download_file", "download_files"), _FILES),
-    **dict.fromkeys(("input_datasets", "output_datasets"), _DATA),
     **dict.fromkeys(("child_run", "create_children", "submit_child"), _NO_CHILDREN),
     "cancel": "windrow job cancel JOB cancels a job",
     "fail": "a step fails when its script raises an exception, or ends with an exit code other than 0",
@@ -50,7 +50,7 @@ def absent(name: str) -> ModuleNotFoundError:
     """The error of an import that needs the real package."""
     return ModuleNotFoundError(
         f"No module named 'azureml' that has {name}: the package azureml-core is not installed in this Python, and of "
-        "its names Windrow offers only azureml.core.Run and Model.get_model_path",
+        "its names Windrow offers azureml.core.Run and Model.get_model_path, and no workspace",
         name="azureml",
     )
 
@@ -106,6 +106,20 @@ class Run(_Limited):
     def get_context(cls, allow_offline: bool = True, used_for_context_manager: bool = False, **more: Any) -> Run:
         """The run of the step: always the same object."""
         return _STEP
+
+    @property
+    def input_datasets(self) -> Places:
+        """The inputs by name: each is its path, with the methods of a dataset."""
+        from .inputs import Input, Places  # few scripts need what it imports
+
+        return Places("AZURE_ML_INPUT_", "input", Input)
+
+    @property
+    def output_datasets(self) -> Places:
+        """The paths of the outputs by name."""
+        from .inputs import Places
+
+        return Places("AZURE_ML_OUTPUT_", "output", lambda name, place: place)
 
     # Values ----------------------------------------------------------------------------------------------------------
 
