@@ -63,7 +63,7 @@ def test_values_that_do_not_fit_are_failures_only_if_strict(tmp_path: Path) -> N
         line = [*command, f"o{number}.csv", *options]
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == code, done.stdout + done.stderr
-        assert ": 2 values did not fit: null, cut or left out." in done.stdout
+        assert ": 2 values did not fit: null, cut, beyond the header, or left out." in done.stdout
 
 
 def test_of_hundreds_of_steps_a_few_are_named() -> None:

@@ -33,13 +33,18 @@ DEFAULT = Text()
 
 
 def loader(
-    columns: Sequence[Column], text: Text = DEFAULT, encoding: str = "utf-8", fast: bool = True
+    columns: Sequence[Column],
+    text: Text = DEFAULT,
+    encoding: str = "utf-8",
+    fast: bool = True,
+    fields: int | None = None,
 ) -> DelimitedLoader:
     """A loader of one layout: the columns in the order of the file."""
     return DelimitedLoader(
         {
             "columns": [column.to_json() for column in columns],
             "layouts": [list(range(len(columns)))],
+            "fields": [fields],
             "text": text._asdict(),
             "encoding": encoding,
             "path_column": False,
@@ -274,6 +279,25 @@ def test_non_ascii_and_other_delimiters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
+def test_records_with_more_or_fewer_fields_than_the_header_are_counted(tmp_path: Path, fast: bool) -> None:
+    """Values stay: short records are filled with nulls, and the table is as wide as its sample."""
+    file = tmp_path / "a.csv"
+    file.write_text("a,b\n1,2\n3\n4,5,6\n7\n8,9\n0,1,2,3\n")
+    columns = [INT, INT._replace(name="j"), INT._replace(name="Column3")]
+    loaded = loader(columns, fast=fast, fields=2).load(recipe(file, begin=4))
+    assert loaded.value.Column3.fillna(-1).tolist() == [-1, -1, 6, -1, -1, 2]
+    assert loaded.misfits == [
+        ("j", 2, f"{file}, line 3: has 1 field, and the header 2"),
+        ("Column3", 1, f"{file}, line 4: has 3 fields, and the header 2"),
+        ("Column4", 1, f"{file}, line 7: has 4 fields, and the header 2"),
+    ]
+    assert not loader(columns[:2], fast=fast, fields=2).load(recipe(file, begin=4, end=8)).misfits
+    whole = loader(columns, fast=fast, fields=2)
+    file.write_text("1,2,3\n4,5,6\n")
+    assert whole.load(recipe(file)).misfits == [("Column3", 2, f"{file}, line 1: has 3 fields, and the header 2")]
+
+
+@pytest.mark.parametrize("fast", [True, False])
 def test_misfits_are_counted_with_line_and_value(tmp_path: Path, fast: bool) -> None:
     file = tmp_path / "a.csv"
     file.write_text("i,f\n1,2\n1.9,x\n3,4,extra\n,\nfoo,5\n")
@@ -282,7 +306,7 @@ def test_misfits_are_counted_with_line_and_value(tmp_path: Path, fast: bool) -> 
     assert loaded.misfits == [
         ("i", 2, f"{file}, line 3: '1.9' is not of type int"),
         ("f", 1, f"{file}, line 3: 'x' is not of type float"),
-        ("Column3", 1, f"{file}, line 4: has more fields than the 2 of the table"),
+        ("Column3", 1, f"{file}, line 4: has 3 fields, and the table 2"),
     ]
 
 
@@ -315,6 +339,7 @@ def test_columns_by_layout_and_path_column(tmp_path: Path) -> None:
     reader = {
         "columns": [INT.to_json(), FLOAT.to_json(), TEXT.to_json()],
         "layouts": [[2, 0]],
+        "fields": [None],
         "text": Text()._asdict(),
         "encoding": "utf-8",
         "path_column": True,
@@ -339,5 +364,5 @@ def test_columns_by_layout_and_path_column(tmp_path: Path) -> None:
 )
 def test_common_cases_take_the_fast_way(data: bytes, multi_line: bool) -> None:
     arrow = pytest.importorskip("windrow_worker.tables.arrow_delimited")
-    found = arrow.read_fast(data, Text(multi_line=multi_line), [INT, TEXT], set())
+    found = arrow.read_fast(data, Text(multi_line=multi_line), [INT, TEXT], set(), None)
     assert found is not None and found.rows == len(list(records(data.decode(), Text(multi_line=multi_line))))

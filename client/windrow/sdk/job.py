@@ -233,8 +233,8 @@ class Step(NamedTuple):
     reused_from: str = ""
     """The earlier job whose outputs are reused, so that this step did not run; empty if there is none."""
     misfits: int = 0
-    """Values of its tables that did not fit their column: they are null, cut or left out. `Job.warnings` says which,
-    once the step has ended."""
+    """Values of its tables that did not fit their column: they are null, cut or left out; and records with more or
+    fewer fields than the header. `Job.warnings` says which, once the step has ended."""
 
     @property
     def shown_state(self) -> str:

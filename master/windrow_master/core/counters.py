@@ -319,7 +319,7 @@ class Counters:
         """A line for each column, for people: how many values did not fit, and the first of them."""
         columns = list(self.misfits.items())
         lines = [
-            f'In the column "{column}", values that do not fit (they are null, cut or left out): {count:,}. '
+            f'In the column "{column}", values that do not fit (null, cut, beyond the header, or left out): {count:,}. '
             f"For example {example}."
             for column, (count, example) in columns[:MISFIT_LINES_MAX]
         ]

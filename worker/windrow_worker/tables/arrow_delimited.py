@@ -18,7 +18,7 @@ import pyarrow
 import pyarrow.compute
 from pyarrow import csv
 
-from windrow_worker.tables.columns import Column, Misfits, convert
+from windrow_worker.tables.columns import Column, Misfits, OtherWidth, Widths, convert
 from windrow_worker.tables.delimited_text import Text, records
 
 TYPES = {
@@ -45,21 +45,23 @@ _ODD_RECORDS_MAX = 1000
 
 
 class FastTable(NamedTuple):
-    """A slice as Arrow arrays, one for each position in the file, and the values that did not fit. `wide_rows`: how
-    many records have more fields than there are positions.
+    """A slice as Arrow arrays, one for each position in the file; values that did not fit; records with more or fewer
+    fields than the header.
     """
 
     arrays: List[Any]
     rows: int
     misfits: List[Misfits]
-    wide_rows: int
-    first_wide_row: int
+    other_widths: List[OtherWidth]
 
 
-def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int]) -> Optional[FastTable]:
+def read_fast(
+    data: bytes, text: Text, columns: Sequence[Column], as_text: Set[int], fields: Optional[int]
+) -> Optional[FastTable]:
     """Reads UTF-8 bytes that begin at a record; None if only the exact way is right.
 
     `columns`: one for each position in the file. `as_text`: positions known to hold misfits; this function adds to it.
+    `fields`: of the header, if there is one.
     """
     if not data or not columns or len(text.delimiter) != 1 or not text.delimiter.isascii():
         return None
@@ -101,7 +103,7 @@ def read_fast(data: bytes, text: Text, columns: Sequence[Column], as_text: Set[i
             return None
         spelled = {at for at, column in enumerate(columns) if column.type == "float" and _has_nan(table.column(at))}
         if not spelled:
-            return _complete(table, text, columns, odd)
+            return _complete(table, text, columns, odd, fields)
         # Arrow accepts more spellings of "not a number" than the exact rule.
         forced |= spelled
 
@@ -178,7 +180,9 @@ def _has_nan(array: Any) -> bool:
     return array.type == pyarrow.float64() and bool(pyarrow.compute.any(pyarrow.compute.is_nan(array)).as_py())
 
 
-def _complete(table: Any, text: Text, columns: Sequence[Column], odd: List[Any]) -> Optional[FastTable]:
+def _complete(
+    table: Any, text: Text, columns: Sequence[Column], odd: List[Any], fields: Optional[int]
+) -> Optional[FastTable]:
     """Converts what was read as text, and puts the odd records where they belong."""
     odd_records = [list(records(row.text, text)) for row in odd]
     if any(len(parsed) != 1 for parsed in odd_records):
@@ -211,8 +215,12 @@ def _complete(table: Any, text: Text, columns: Sequence[Column], odd: List[Any])
         if found:
             misfits.append(min(found, key=lambda one: one.row)._replace(number=sum(one.number for one in found)))
         arrays.append(array)
-    wide = [at for at, parsed in zip(at_odd, odd_records) if len(parsed[0]) > len(columns)]
-    return FastTable(arrays, rows, misfits, len(wide), wide[0] if wide else -1)
+    widths = Widths(fields, len(columns))
+    for row, parsed in zip(at_odd, odd_records):
+        widths.add(len(parsed[0]), row)
+    if table.num_rows:
+        widths.add(len(columns), 0 if at_good is None else int(at_good[0]), table.num_rows)
+    return FastTable(arrays, rows, misfits, widths.others)
 
 
 def _one_chunk(column: Any) -> Any:

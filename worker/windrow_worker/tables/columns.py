@@ -69,6 +69,39 @@ class Converted(NamedTuple):
     first_misfit: int
 
 
+class OtherWidth(NamedTuple):
+    """Records of one number of fields, which is not that of the header. `row`: the first of them."""
+
+    fields: int
+    number: int
+    row: int
+
+
+class Widths:
+    """Collects the records whose number of fields is not that of the header; without a header, those that are wider
+    than the table.
+    """
+
+    def __init__(self, fields: Optional[int], width: int) -> None:
+        """`fields`: of the header. `width`: of the table, which may be wider."""
+        self._fields, self._width = fields, width
+        self._found: Dict[int, List[int]] = {}
+
+    def add(self, fields: int, row: int, number: int = 1) -> None:
+        """Takes in `number` records of so many fields, the first of which is `row`."""
+        if fields == self._fields or (self._fields is None and fields <= self._width):
+            return
+        found = self._found.setdefault(fields, [0, row])
+        found[0] += number
+        found[1] = min(found[1], row)
+
+    @property
+    def others(self) -> List[OtherWidth]:
+        """What was collected, in the order of the first record of each."""
+        found = [OtherWidth(fields, number, row) for fields, (number, row) in self._found.items()]
+        return sorted(found, key=lambda one: one.row)
+
+
 class Misfits(NamedTuple):
     """Values of one column that did not fit: its position, how many, the first one and its row."""
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 import pandas
 
 from windrow_worker.loaded import Loaded
-from windrow_worker.tables.columns import Column, Misfits, convert
+from windrow_worker.tables.columns import Column, Misfits, OtherWidth, Widths, convert
 from windrow_worker.tables.delimited_text import OpenQuote, Text, records
 from windrow_worker.tables.encodings import to_text, to_utf8
 from windrow_worker.tables.files import PATH, check_records, misread, printable, read_slice
@@ -32,22 +32,22 @@ _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Table(NamedTuple):
-    """A slice by position in the file: Arrow arrays or lists of values; values that did not fit; records that are
-    too wide.
+    """A slice by position in the file: Arrow arrays or lists of values; values that did not fit; records with more or
+    fewer fields than the header.
     """
 
     arrays: List[Any]
     rows: int
     misfits: List[Misfits]
-    wide_rows: int
-    first_wide_row: int
+    other_widths: List[OtherWidth]
 
 
 class DelimitedLoader:
     """Reads slices of delimited files by the columns and types that the planner pinned.
 
     `reader`: `columns` (`Column`), `layouts` (for each kind of file, the column at each position),
-    `text`, `encoding`, `path_column`. A recipe: file, size, mtime_ns, begin and end (record boundaries), layout;
+    `text`, `encoding`, `path_column`; `fields`: for each kind of file, the fields of its header, null if it has none. A
+    recipe: file, size, mtime_ns, begin and end (record boundaries), layout;
     `order`: the layout itself, of a file whose columns come in an order of their own.
     """
 
@@ -58,6 +58,7 @@ class DelimitedLoader:
         self.whole: Dict[str, bool] = {column.name: column.as_floats for column in self._columns if column.exact}
         """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._layouts: List[List[int]] = reader["layouts"]
+        self._fields: List[Optional[int]] = reader["fields"]
         self._text = Text(**reader["text"])
         self._encoding: str = reader["encoding"]
         self._path_column: bool = reader["path_column"]
@@ -80,6 +81,7 @@ class DelimitedLoader:
         data = read_slice(where, self._encoding)
         layout = where.get("order") or self._layouts[where["layout"]]
         columns = [self._columns[index] for index in layout]
+        fields = self._fields[where["layout"]]
         positions = {index: at for at, index in enumerate(layout)}
 
         def places() -> Any:
@@ -90,20 +92,20 @@ class DelimitedLoader:
             if self._fast:
                 utf8 = to_utf8(data, self._encoding, where["begin"])
                 as_text = self._as_text.setdefault(tuple(layout), set())
-                table = read_fast(utf8, self._text, columns, as_text)
+                table = read_fast(utf8, self._text, columns, as_text, fields)
             if table is not None:
                 check_records(where, table.rows)
                 value = self._arrow_frame(table, positions, where["file"])
-                return Loaded(value, table.rows, self._misfits(table, columns, where, data), None, places)
+                return Loaded(value, table.rows, self._misfits(table, columns, fields, where, data), None, places)
             text = to_text(data, self._encoding, where["begin"])
-            exact = _read_exact(text, self._text, columns, is_last=where["end"] == where["size"])
+            exact = _read_exact(text, self._text, columns, fields, is_last=where["end"] == where["size"])
         except OpenQuote:
             raise misread(where, "ends within quotes that are closed after it") from None
         except ValueError as error:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         check_records(where, exact.rows)
         value = self._exact_frame(exact, positions, where["file"])
-        return Loaded(value, exact.rows, self._misfits(exact, columns, where, data), None, places)
+        return Loaded(value, exact.rows, self._misfits(exact, columns, fields, where, data), None, places)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         names, arrays = [], []
@@ -130,17 +132,26 @@ class DelimitedLoader:
         return frame(made, table.rows, self._exact_integers)
 
     def _misfits(
-        self, table: Any, columns: Sequence[Column], where: Dict[str, Any], data: bytes
+        self, table: Any, columns: Sequence[Column], fields: Optional[int], where: Dict[str, Any], data: bytes
     ) -> List[Tuple[str, int, str]]:
         found = []
         for one in table.misfits:
             place = self._place(where, one.row, data)
             example = "%s: %.200r is not of type %s" % (place, one.value, columns[one.position].type)
             found.append((columns[one.position].name, one.number, example))
-        if table.wide_rows:
-            place = self._place(where, table.first_wide_row, data)
-            example = "%s: has more fields than the %d of the table" % (place, len(columns))
-            found.append(("Column%d" % (len(columns) + 1), table.wide_rows, example))
+        norm = "the table %d" % len(columns) if fields is None else "the header %d" % fields
+        by_column: Dict[str, List[OtherWidth]] = {}
+        for width in table.other_widths:
+            # The first column that gets no value, or more than the header names.
+            at = min(width.fields, len(columns) if fields is None else fields)
+            beyond = width.fields > len(columns) or at == len(columns)
+            name = "Column%d" % (len(columns) + 1) if beyond else columns[at].name
+            by_column.setdefault(name, []).append(width)
+        for name, widths in by_column.items():
+            first = min(widths, key=lambda one: one.row)
+            fields_of = "%d field%s" % (first.fields, "s" * (first.fields != 1))
+            example = "%s: has %s, and %s" % (self._place(where, first.row, data), fields_of, norm)
+            found.append((name, sum(one.number for one in widths), example))
         return found
 
     def _place(self, where: Dict[str, Any], row: int, data: bytes) -> str:
@@ -153,22 +164,19 @@ class DelimitedLoader:
         return "%s, record %d after byte %d" % (file, row + 1, begin)
 
 
-def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool) -> _Table:
+def _read_exact(data: str, text: Text, columns: Sequence[Column], fields: Optional[int], is_last: bool) -> _Table:
     """The exact way. It needs a few hundred bytes of memory per field. Raises OpenQuote, unless this is the last slice
     of its file.
     """
     width = len(columns)
     rows: List[List[Optional[str]]] = []
-    wide_rows, first_wide_row = 0, -1
+    widths = Widths(fields, width)
     for record in records(data, text, is_last):
-        if len(record) != width:
-            if len(record) > width:
-                if not wide_rows:
-                    first_wide_row = len(rows)
-                wide_rows += 1
-                del record[width:]
-            else:
-                record.extend([None] * (width - len(record)))
+        widths.add(len(record), len(rows))
+        if len(record) > width:
+            del record[width:]
+        elif len(record) < width:
+            record.extend([None] * (width - len(record)))
         rows.append(record)
     arrays: List[Any] = []
     misfits: List[Misfits] = []
@@ -179,4 +187,4 @@ def _read_exact(data: str, text: Text, columns: Sequence[Column], is_last: bool)
         if converted.misfits:
             first = converted.first_misfit
             misfits.append(Misfits(at, converted.misfits, first, values[first]))
-    return _Table(arrays, len(rows), misfits, wide_rows, first_wide_row)
+    return _Table(arrays, len(rows), misfits, widths.others)

@@ -226,7 +226,7 @@ def _print_second_attempts(step: Step) -> None:
 def _print_misfits(step: Step) -> None:
     if step.misfits:
         what = counted(step.misfits, "value")
-        told = f"{step.name}: {what} did not fit: null, cut or left out. A warning says which."
+        told = f"{step.name}: {what} did not fit: null, cut, beyond the header, or left out. A warning says which."
         _out(coloured(f"{told} With --strict, this is exit code 3.", YELLOW, sys.stdout))
 
 

@@ -243,7 +243,9 @@ class Step(google.protobuf.message.Message):
     reused_from: builtins.str
     """The earlier job that made the same outputs, so that nothing of this step ran; empty if there is none."""
     misfits: builtins.int
-    """Values of its tables that did not fit their column: they are null, cut or left out. Job.warnings says which."""
+    """Values of its tables that did not fit their column: they are null, cut or left out; and records with more or fewer
+    fields than the header. Job.warnings says which.
+    """
     @property
     def mini_batches(self) -> global___MiniBatchCounts:
         """Mini-batches so far."""

@@ -170,8 +170,8 @@ def _shuffle(
     for column, number, example in rows.misfits:
         emitter.count_misfits(number)
         emitter.warn(
-            f'In the column "{column}", values that do not fit (they are null, cut or left out): {number:,}. '
-            f"For example {example}."
+            f'In the column "{column}", values that do not fit (null, cut, beyond the header, or left out): '
+            f"{number:,}. For example {example}."
         )
     now = path.stat()
     return {

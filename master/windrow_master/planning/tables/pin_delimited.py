@@ -88,12 +88,14 @@ class DelimitedPinning:
         """Read the sample and decide. Raises PlanningError."""
         header_at, sample = self._sample(files)
         if self._read.header == "all_files_different_headers":
+            fields: list[int | None] = [len(positions) for positions in self._layouts]
             for layout, record in sample:
                 positions = self._layouts[layout]
                 for at in range(len(positions), len(record)):
                     # Beyond its header, a file's column is named by its position.
                     positions.append(self._free_column(f"Column{at + 1}", positions))
         else:
+            fields = [len(self._columns) if header_at >= 0 else None]
             width = max((len(record) for _, record in sample), default=0)
             self._columns = widened(self._columns, width)
             self._layouts = [list(range(len(self._columns)))]
@@ -107,6 +109,7 @@ class DelimitedPinning:
             "format": "delimited",
             "columns": [types[name].to_json() for name in self._columns],
             "layouts": self._layouts,
+            "fields": fields,
             **self.how.to_json(),
             "path_column": self._read.include_path_column,
             "null_objects": not self._plain,
