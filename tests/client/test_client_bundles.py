@@ -110,6 +110,8 @@ def test_a_whole_mini_batch_or_one_of_its_items(tmp_path: Path, elsewhere: Works
     moved(workspace, elsewhere, "whole.zip")
     assert elsewhere.run("mb", "replay", "bundle.zip").returncode == 1
     assert elsewhere.run("mb", "replay", "bundle.zip", "--item", "3").returncode == 0
+    none = elsewhere.run("mb", "replay", "bundle.zip", "--item", "99")
+    assert none.returncode == 2 and "--item 99: there is no such item. The mini-batch has" in none.stderr
     assert elsewhere.run("mb", "replay", "one.zip").returncode == 0
     assert workspace.run  # it is gone
 

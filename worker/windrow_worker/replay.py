@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from windrow_worker.rows.writer import Rows
     from windrow_worker.splitting import FailedItems
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 RUNNING = ".running"
 """Ending of the name of a file beside the configuration, which the host removes when it ends the process. If the script
 ends the process, the file stays."""
@@ -76,6 +76,10 @@ class _NoResults:
         """Does nothing."""
 
 
+class NoSuchItem(ValueError):
+    """The mini-batch has no item of the number that was asked for."""
+
+
 class _OneItem:
     """Another loader's mini-batches, with only one of their items."""
 
@@ -84,10 +88,13 @@ class _OneItem:
         self._item = item
 
     def load(self, recipe: bytes) -> Loaded:
-        """Loads that item. Raises ValueError if there is none, and what the other loader raises."""
+        """Loads that item. Raises NoSuchItem, ValueError if it cannot be read, and what the other loader raises."""
         loaded = self._loader.load(recipe)
         if self._item >= loaded.item_count:
-            raise ValueError(f"it has {_items(loaded.item_count)}, counted from 0, and no item {self._item}")
+            raise NoSuchItem(
+                f"--item {self._item}: there is no such item. The mini-batch has {_items(loaded.item_count)}, counted "
+                "from 0."
+            )
         if self._item >= loaded.readable_count:
             raise ValueError(": ".join(loaded.unreadable[self._item - loaded.readable_count]))
         loaded.value, loaded.item_count, loaded.unreadable = piece_of(loaded.value, self._item, 1), 1, ()
@@ -181,6 +188,10 @@ class ReplayHost(Host):
         process.flush_output()
         if isinstance(error, KeyboardInterrupt):
             self._was_interrupted = True
+        elif isinstance(error, NoSuchItem):
+            self._code = BAD_USAGE
+            _say(str(error))
+            return
         elif type(error).__name__ == "BdbQuit":
             # Raised by `q` in a debugger that the script started.
             _say("The debugger was quit before the end.")

@@ -235,7 +235,7 @@ def replay(
 
     The job does not change. The same worker host runs with the mini-batch's code, arguments, environment variables and
     data; you see what it prints, and breakpoint() and input() work. Exit codes: 0 run() returned usable results, 1 it
-    did not, 130 interrupted.
+    did not, 2 bad usage, 130 interrupted.
     """
     from windrow.cli.replay import Replay
 
