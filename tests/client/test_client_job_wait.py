@@ -63,7 +63,7 @@ def test_one_line_for_each_job_when_it_ends(fleet: Fleet) -> None:
     waiting = fleet.workspace.start("job", "wait", "first", "second", "first", "--strict", WINDROW_MASTER=fleet.address)
     assert waiting.stdout is not None
     fleet.release("second")
-    assert waiting.stdout.readline().startswith("second is completed_with_failures: 1 of 2 items ok, 1 failed, after ")
+    assert waiting.stdout.readline().startswith("second is completed with failures: 1 of 2 items ok, 1 failed, after ")
     fleet.release("first")
     rest, said = end(waiting)
     assert rest.startswith("first is completed: 1 of 1 item ok, after ")
@@ -192,3 +192,7 @@ def test_a_notification_needs_a_wait(fleet: Fleet) -> None:
 
 def test_the_line_of_a_job_that_has_nothing_to_count() -> None:
     assert end_line(Job("j", "", JobState.FAILED, message="No\n  input.")) == "j is failed: No input."
+    assert (
+        repr(Job("j", "", JobState.COMPLETED_WITH_FAILURES))
+        == "<Job j: completed with failures, nothing is counted yet>"
+    )

@@ -47,7 +47,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
             }
         )
         return exit_codes.DONE
-    out(f"{found.job_id} is {state_now}{': ' + found.message if found.message else '.'}")
+    out(f"{found.job_id} is {state_now.replace('_', ' ')}{': ' + found.message if found.message else '.'}")
     options = master_options(master, state)
     if still:
         from windrow.sdk.ending import how_to_continue

@@ -271,7 +271,7 @@ def cancel(
     elif found.state in (JobState.CANCELLED, JobState.CANCELLING):
         out(f"{found.job_id} is {found.state.value}.")
     else:
-        out(f"{found.job_id} has already ended: it is {found.state.value}.")
+        out(f"{found.job_id} has already ended: it is {found.state.words}.")
     return exit_codes.DONE
 
 

@@ -36,7 +36,7 @@ _NAMES = {
     "cancelled": "a cancelled attempt",
     "node_killer": "the loss of several nodes",
     "output_failed": "an output that could not be written",
-    "marked": "a failure that the script reported",
+    "marked": "an error that the script reported",
     "input_misread": "input that was read unlike it was divided",
 }
 """What happened to an attempt, for causes whose messages do not name a type of error."""

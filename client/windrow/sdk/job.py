@@ -57,6 +57,11 @@ class JobState(StrEnum):
         """The state as shown to users, such as `CompletedWithFailures`."""
         return self.value.title().replace("_", "")
 
+    @property
+    def words(self) -> str:
+        """The state within a sentence, such as `completed with failures`."""
+        return self.value.replace("_", " ")
+
 
 _ENDED = frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED})
 _JOB_STATES = (
@@ -310,6 +315,12 @@ class Job(NamedTuple):
         """Return plain JSON types, with times in ISO 8601."""
         plain: dict[str, Any] = _plain(self)
         return plain
+
+    def __repr__(self) -> str:
+        """The job in one line; `to_dict` has all of it."""
+        from windrow.sdk.job_html import progress_of
+
+        return f"<Job {self.job_id}: {self.state.words}, {progress_of(self).words}>"
 
     def _repr_html_(self) -> str:
         """How notebooks show the job."""

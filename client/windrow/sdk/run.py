@@ -64,6 +64,11 @@ class Run(NamedTuple):
         place = self._rows_file(output)
         return read_frame(self._chunks(place), place, read_csv)
 
+    def __repr__(self) -> str:
+        """The run in one line: its job, and where the rows are."""
+        places = ", ".join(file.place for file in self.rows) if self.succeeded else ""
+        return f"<Run of {self.job!r}{': rows in ' if places else ''}{places}>"
+
     def _repr_html_(self) -> str:
         """How notebooks show the run: its job, and where the rows are."""
         from html import escape
@@ -221,7 +226,7 @@ class _Seen:
             return "The same call begins it."
         if self.job.state.ended:
             show = f"windrow job show {self.job.job_id}{state_option(self._state)}"
-            return f"The job had ended by then, and is {self.job.state.label}. To see it: {show}"
+            return f"The job had ended by then, and is {self.job.state.words}. To see it: {show}"
         return f"What is done is kept in {Path(self._state).absolute()}; the same call continues the run."
 
 

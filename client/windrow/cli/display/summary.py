@@ -212,7 +212,7 @@ def end_line(job: Job) -> str:
     after = "" if took is None else f"after {duration(took)}"
     why = "" if job.state.succeeded else " ".join(job.message.split())
     told = ", ".join(filter(None, (counts, failed, after)))
-    return f"{job.job_id} is {job.state.value}" + "".join(f": {part}" for part in (told, why) if part)
+    return f"{job.job_id} is {job.state.words}" + "".join(f": {part}" for part in (told, why) if part)
 
 
 def _print_second_attempts(step: Step) -> None:

@@ -70,8 +70,8 @@ class Failed:
     traceback: str
 
     def __str__(self) -> str:
-        """The error in one line."""
-        return f"{self.error}: {self.message}"
+        """The error in one line; what is no exception of the function is its message alone."""
+        return self.message or NO_RESULT if self.error == NO_RESULT else f"{self.error}: {self.message}"
 
 
 class ItemsFailed(JobFailed):
