@@ -6,6 +6,9 @@ import json
 
 import pytest
 from client_workspace import Workspace, end, wait_until
+from windrow.cli.display.typed_words import as_typed
+from windrow.common.failure_kinds import FailureKind
+from windrow.sdk.job import Job, JobState, Step
 
 
 def ended_job(workspace: Workspace) -> str:
@@ -84,3 +87,18 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
     both = workspace.run("job", "list", "--state", "mine", "--master", "127.0.0.1:1")
     assert both.returncode == 2
     assert "are mutually exclusive" in both.stderr
+
+
+def test_settings_of_a_run_without_a_job_file_are_named_as_they_were_typed() -> None:
+    """What the script says stays."""
+    told = "took longer (retry_settings.timeout). Make mini_batch_size smaller"
+    kinds = [
+        FailureKind(cause, error, "", 1, 1, 1, 1, 0, message, "", "node", 0)
+        for cause, error, message in (("timeout", "", told), ("exception", "ValueError", "mini_batch_size"))
+    ]
+    job = Job("j", "", JobState.FAILED, message=told, steps=(Step("s", "failed", failure_kinds=tuple(kinds)),))
+    made = as_typed(job, {"job_file": "/s/.windrow/one-line/rows.csv-1/job.yml"})
+    expected = "took longer (--timeout). Make --mini-batch-size smaller"
+    assert made.message == expected
+    assert [kind.message for kind in made.steps[0].failure_kinds] == [expected, "mini_batch_size"]
+    assert as_typed(job, {"job_file": "/s/job.yml"}) == job

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.cli import exit_codes
 from windrow.cli.display.summary import KINDS_SHOWN, failure_line, retry_command
+from windrow.cli.display.typed_words import as_typed, typed
 from windrow.cli.job_stream import shown_state, stands_still
 from windrow.cli.master_choice import master_options
 from windrow.cli.options import JobName, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
@@ -47,6 +48,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
             }
         )
         return exit_codes.DONE
+    found = as_typed(found, document)
     out(f"{found.job_id} is {state_now.replace('_', ' ')}{': ' + found.message if found.message else '.'}")
     options = master_options(master, state)
     if still:
@@ -61,7 +63,7 @@ def explain(job: JobName, master: Master = None, state: State = None, output: Ou
             out(f"{reason.step}: {_done(steps[reason.step])}")
         else:
             out(f"{reason.step}: {reason.code}")
-            out(f"  {reason.message or 'Nothing else is known.'}")
+            out(f"  {typed(reason.message, document) or 'Nothing else is known.'}")
         _tell_failures(steps[reason.step])
     _tell_pace(pace)
     for line in _what_next(found, reasons, document, options):

@@ -118,6 +118,9 @@ def print_summary(
     `options`: what later commands about this job need, such as ` --state folder`. `here`: whether it ran on this
     machine. `continued`: whether it was interrupted, so that it was not at work all the time.
     """
+    from windrow.cli.display.typed_words import as_typed
+
+    job = as_typed(job, document)
     places = output_places(job, document) if job.state.succeeded else []
     for step in job.steps:
         _print_failures(step)
