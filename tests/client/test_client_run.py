@@ -171,9 +171,9 @@ def test_who_follows_the_logs_of_an_interrupted_run_is_told_and_does_not_keep_it
     assert f"the same call in Python), or by: windrow job retry {job['job_id']}\n" in explained
     assert "score: 1 of 2 items done" in explained and "MASTER_HELD" not in explained
     followed = workspace.run("job", "logs", job["job_id"], *path, "--follow")
-    assert followed.returncode == 1, followed.stderr
+    assert followed.returncode == 130, followed.stderr
     assert not path or followed.stdout == "so far\n", "what there is is shown"
-    assert "is unfinished (1 of 2 items done)" in followed.stderr
+    assert "was interrupted (1 of 2 items done)" in followed.stderr
     workspace.gate.touch()
     assert workspace.run("run", "job.yml").returncode == 0
 
