@@ -16,7 +16,7 @@ import typer
 
 from windrow.cli import exit_codes
 from windrow.cli.job_stream import INTERRUPTED, shown_state
-from windrow.cli.messages import is_colourful
+from windrow.cli.messages import is_terminal
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_json, print_table, width_of
 from windrow.common.quantities import brief_duration
@@ -136,7 +136,7 @@ def list_jobs(
         out("This master has no jobs yet. Submit one with: windrow job create FILE")
     else:
         rows = [[COLUMNS[column][1](job, states[job.job_id]) for column in chosen] for job in found]
-        if is_colourful(sys.stdout):
+        if is_terminal(sys.stdout):
             width = shutil.get_terminal_size().columns
             chosen, rows = _shortened(chosen, rows, width)
             if columns == DEFAULT_COLUMNS:

@@ -13,10 +13,15 @@ from windrow.errors import WindrowError
 RED, YELLOW, GREEN, DIM, PLAIN = "\x1b[1;31m", "\x1b[33m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
+def is_terminal(stream: object) -> bool:
+    """Whether people see the stream in a window, with or without colours."""
+    isatty = getattr(stream, "isatty", None)
+    return bool(isatty and isatty())
+
+
 def is_colourful(stream: object) -> bool:
     """Whether the stream is a terminal with colours, and the user wants them (NO_COLOR, TERM=dumb)."""
-    isatty = getattr(stream, "isatty", None)
-    return bool(isatty and isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str, stream: object) -> str:

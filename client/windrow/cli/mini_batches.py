@@ -13,7 +13,7 @@ import typer
 
 from windrow.cli import completion, exit_codes
 from windrow.cli.master_choice import master_options
-from windrow.cli.messages import is_colourful
+from windrow.cli.messages import is_terminal
 from windrow.cli.options import JobOrStep, Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table, shortened, width_of
 from windrow.common.quantities import counted, precise_duration, size
@@ -135,7 +135,7 @@ def list_mini_batches(
     columns, rows = list(COLUMNS), [list(_row(one)) for one in found]
     if not several:
         _leave_out(columns, rows, "STEP")
-    if is_colourful(sys.stdout):
+    if is_terminal(sys.stdout):
         _fit(columns, rows, shutil.get_terminal_size().columns)
     print_table(columns, rows, folds=False)
     if more:

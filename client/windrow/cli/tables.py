@@ -1,14 +1,17 @@
-"""Lists for people: a rich table on a terminal, plain columns elsewhere (without colours, never cut off)."""
+"""Lists for people: a rich table on a terminal, plain columns elsewhere (never cut off) and where colours are not
+wanted.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.cli.messages import is_colourful, printable
+from windrow.cli.messages import is_colourful, is_terminal, printable
 
 COLOURS = {
     "completed": "green",
@@ -51,21 +54,22 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     names = [column.lstrip(">") for column in columns]
     right = [column.startswith(">") for column in columns]
+    natural = [max(len(row[index]) for row in (names, *rows)) for index in range(len(names))]
+    for index in (0, -1) if folds and is_colourful(sys.stdout) else ():
+        natural[index] = min(natural[index], FOLDED_WIDTH)
+    too_wide = sum(natural) + 2 * (len(natural) - 1) > shutil.get_terminal_size().columns
+    if too_wide and is_terminal(sys.stdout):
+        for index, row in enumerate(rows):
+            if index:
+                out("")
+            print_fields([(name, cell) for name, cell in zip(names, row, strict=True) if cell])
+        return
     if is_colourful(sys.stdout):
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         console = Console()
-        natural = [max(len(row[index]) for row in (names, *rows)) for index in range(len(names))]
-        for index in (0, -1) if folds else ():
-            natural[index] = min(natural[index], FOLDED_WIDTH)
-        if sum(natural) + 2 * (len(natural) - 1) > console.width:
-            for index, row in enumerate(rows):
-                if index:
-                    out("")
-                print_fields([(name, cell) for name, cell in zip(names, row, strict=True) if cell])
-            return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for index, (name, is_right) in enumerate(zip(names, right[: len(names)], strict=True)):
             may_fold = folds and index in (0, len(names) - 1)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JOBS_SHOWN = 50
 KEY_WAIT_S = 0.1
 PLAIN_SIZE = (120, 1000)
-"""Columns and lines of one frame that goes to a file or a pipe."""
+"""Columns and lines of one frame that goes to a file or a pipe, unless COLUMNS says how wide it is to be."""
 
 
 @guarded
@@ -82,7 +82,8 @@ def _print_once(moment: Moment, view: str) -> None:
     from windrow.cli.top.frame import frame
 
     console = Console()
-    width, height = (console.width, PLAIN_SIZE[1]) if sys.stdout.isatty() else PLAIN_SIZE
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width, height = (console.width if is_known else PLAIN_SIZE[0]), PLAIN_SIZE[1]
     Console(width=width).print(frame(moment, view, width, height))
 
 
