@@ -14,6 +14,8 @@ from embedded_run import DEADLINE_S, EmbeddedRun
 from served import Served
 from upload_bench import FILES, JOB, Laptop, finished
 from windrow.ml.v1.core import Dataset, Model, Workspace
+from windrow.ml.v1.pipeline.core import Pipeline
+from windrow.ml.v1.pipeline.steps import PythonScriptStep
 
 WORDS = """
 import os, sys
@@ -126,7 +128,20 @@ def _registers_everything(served: Served, folder: Path, other: Path, where: dict
     table, model = workspace.datasets["table"], Model(workspace, "net")
     assert table.to_pandas_dataframe().to_dict("list") == {"x": [1], "y": [2]}
     assert Path(model.path).read_text() == "weights"
+    (other / "code").mkdir()
+    (other / "code" / "use.py").write_text(USE)
+    with contextlib.chdir(other):
+        step = PythonScriptStep("use.py", "use", inputs=[table.as_named_input("rows")], source_directory="code")
+        Pipeline(workspace, [step]).submit("use").wait_for_completion(show_output=False)
     workspace.close()
+
+
+USE = """
+from azureml.core import Model, Run
+
+assert open(Model.get_model_path("net")).read() == "weights"
+assert Run.get_context().input_datasets["rows"].to_pandas_dataframe().to_dict("list") == {"x": [1], "y": [2]}
+"""
 
 
 ENVIRONMENT = """\

@@ -212,6 +212,21 @@ def test_a_script_finds_models_by_name(start: Start, tmp_path: Path) -> None:
     assert worker.run(["a"]).rows == b"azureml-models/m/10/last.txt\nazureml-models/m/1/first.txt\nbeside.txt\n"
 
 
+def test_a_script_finds_models_of_a_master_elsewhere(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "net.txt").write_text("weights")
+    places = {"net": {"1": "/nowhere/net.txt", "9": str(tmp_path / "net.txt"), "beta": "/nowhere"}}
+    script = (
+        "from azureml.core.model import Model\n"
+        "def run(b):\n    found = open(Model.get_model_path('net')).read()\n"
+        "    try:\n        Model.get_model_path('net', version=1)\n"
+        "    except FileNotFoundError as error:\n        return [found, str(error)]\n"
+    )
+    worker = start(script, environment={"WINDROW_MODELS": json.dumps(places)})
+    worker.ready()
+    found, said = worker.run(["a", "b"]).rows.decode().splitlines()
+    assert found == "weights" and said.startswith("The model net:1 is at /nowhere/net.txt, which is not on this node.")
+
+
 def test_a_script_reads_its_inputs_by_name(start: Start, tmp_path: Path) -> None:
     files = {
         "files/a.txt": "a",

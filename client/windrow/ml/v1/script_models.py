@@ -1,12 +1,14 @@
 """Models for scripts that ask for them by name: `Model.get_model_path("m")`, which finds what is registered.
 
-The script looks below the folder that $AML_APP_ROOT names, for `azureml-models/<name>/<version>/<file>`. So do scripts
-with the vendor's package (azureml-core 1.57, `Model._get_model_path_local`).
+On this machine, the script looks below the folder that $AML_APP_ROOT names, for `azureml-models/<name>/<version>/
+<file>`. So do scripts with the vendor's package (azureml-core 1.57, `Model._get_model_path_local`). Links there would
+mean nothing on the nodes of a master elsewhere: their scripts, without that package, find the paths in $WINDROW_MODELS.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from windrow.ml.v1.registered import Kept
 
 VARIABLE = "AML_APP_ROOT"
+PATHS = "WINDROW_MODELS"
+"""JSON: by name and version, the path or address of each model."""
+_PATHS_CHARS_MAX = 64 << 10
 _CALL = b"get_model_path"
 _SCRIPT_BYTES_MAX = 1 << 20
 
@@ -26,8 +31,8 @@ _SCRIPT_BYTES_MAX = 1 << 20
 def with_models(root: MappingNode, models: Kept, folder: str, context: Context) -> MappingNode:
     """The tree of a pipeline, in which steps whose scripts ask for models find those that are registered.
 
-    `models`: of the master, which is asked only for such a script. `folder`: where links to them are made.
-    Notes a warning for a master elsewhere, whose nodes do not see the files of this machine.
+    `models`: of the master, which is asked only for such a script. `folder`: where links to them are made, for a master
+    on this machine. Notes a warning if there are too many for a master elsewhere.
     """
     jobs = root.entries.get("jobs")
     if not isinstance(jobs, MappingNode):
@@ -40,16 +45,17 @@ def with_models(root: MappingNode, models: Kept, folder: str, context: Context) 
         entries = variables.entries if isinstance(variables, MappingNode) else {}
         if VARIABLE in entries:
             continue
-        if not context.embedded:
+        name, text = (VARIABLE, _linked(models, folder)) if context.embedded else (PATHS, _paths(models))
+        if len(text) > _PATHS_CHARS_MAX:
             context.problems.warn(
                 step,
                 f"jobs.{key}",
-                "its script calls Model.get_model_path, which does not find the models that this notebook registered: "
-                "the master is on another machine. Give them to the step as inputs, and their paths as arguments.",
+                "its script calls Model.get_model_path, and the master has too many models for it to find them: give "
+                "the model to the step as an input, and its path as an argument.",
             )
             continue
-        value = scalar(_linked(models, folder), step.place)
-        there = {**step.entries, "environment_variables": mapping({**entries, VARIABLE: value}, step.place)}
+        variables = mapping({**entries, name: scalar(text, step.place)}, step.place)
+        there = {**step.entries, "environment_variables": variables}
         steps[key] = mapping(there, step.place)
     return mapping({**root.entries, "jobs": mapping(steps, jobs.place)}, root.place)
 
@@ -72,6 +78,14 @@ def _asks(code: str) -> bool:
                     if _CALL in file.read():
                         return True
     return False
+
+
+def _paths(models: Kept) -> str:
+    """The places of all versions of the models."""
+    found: dict[str, dict[str, str]] = {}
+    for newest in models.versions():
+        found[newest.name] = {model.version: model.path for model in models.versions(newest.name)}
+    return json.dumps(found, sort_keys=True)
 
 
 def _linked(models: Kept, folder: str) -> str:

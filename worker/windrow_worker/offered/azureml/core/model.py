@@ -1,10 +1,12 @@
 """`azureml.core.Model`, offered where the real package is not installed: of its methods, only `get_model_path`.
 
-It looks where the real one does in a script: below the folder that $AML_APP_ROOT names, or the working folder.
+It looks where the real one does in a script: below the folder that $AML_APP_ROOT names, or the working folder. Where
+the master is not on the notebook's machine, $WINDROW_MODELS has the places of the registered ones.
 """
 
 from __future__ import annotations
 
+import json
 import os
 
 from .run import absent
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Model"]
 
 _FOLDER = "azureml-models"
+_PLACES = "WINDROW_MODELS"
+"""JSON: by name and version, the path or address of each model."""
 
 
 _INSTEAD = {
@@ -58,11 +62,32 @@ class Model(metaclass=_ModelType):
         beside = os.path.join(root, model_name)
         if version is None and os.path.exists(beside):
             return beside
+        registered = _registered(model_name, version)
+        if registered is not None:
+            return registered
         raise FileNotFoundError(
             f"There is no model {model_name!r}{'' if version is None else f' of version {version}'} for this step. "
             "Register it in the notebook that submits the pipeline (Model.register), or give it to the step as an "
             f"input. The script looks in {folder}"
         )
+
+
+def _registered(name: str, version: Optional[int]) -> Optional[str]:
+    """The path of a model of the master; None if it has none of that name and version. Raises FileNotFoundError for one
+    that is not on this node.
+    """
+    versions = json.loads(os.environ.get(_PLACES) or "{}").get(name) or {}
+    numbers = sorted((int(text) for text in versions if text.isdigit()), reverse=True)
+    wanted = str(version) if version is not None else str(numbers[0]) if numbers else ""
+    place = versions.get(wanted)
+    if place is None:
+        return None
+    if not os.path.exists(place):
+        raise FileNotFoundError(
+            f"The model {name}:{wanted} is at {place}, which is not on this node. Give it to the step as an input, "
+            f"azureml:{name}:{wanted}, and its path to the script as an argument"
+        )
+    return str(place)
 
 
 def _names(folder: str) -> list:  # type: ignore[type-arg]  # Python 3.8 has no list[str]
