@@ -82,10 +82,8 @@ class UploadedData:
                 "default=PATH for a folder that all nodes see, or give the absolute path of data in a "
                 "datastore.",
             )
-        archive = None
-        with contextlib.suppress(ArtifactError):
-            # A damaged one is gone: the client uploads it again.
-            archive = self._artifacts.verified(digest, unless_just_here=True)
+        # A damaged one is gone: the client uploads it again.
+        archive = self._artifacts.stored(digest, unless_just_here=True)
         if archive is None:
             raise ArtifactError(
                 errors.ARTIFACT_MISSING,

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -211,3 +211,14 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+@contextlib.contextmanager
+def unreadable(file: Path) -> Iterator[Path]:
+    """A folder stands in the place of a file: root may read all files, but not this."""
+    aside = file.with_name("aside")
+    file.rename(aside)
+    file.mkdir()
+    yield file
+    file.rmdir()
+    aside.rename(file)

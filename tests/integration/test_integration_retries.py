@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, check_words, wait_until
+from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, check_words, unreadable, wait_until
 from fleet_commands import Fleet
 
 Make = Callable[..., EmbeddedRun]
@@ -114,6 +114,10 @@ def test_repaired_code_is_taken_from_the_job_file(make: Make) -> None:
     assert code == 1, "the code of the job is still the broken one\n" + text
     script = run.folder / "code" / "entry.py"
     script.write_text(script.read_text().replace('raise ValueError("bad item " + name)', "name = name.upper()"))
+    with unreadable(next((run.state / "artifacts").iterdir())) as archive:
+        code, text = retry(run, "--file", "job.yml")
+        assert code == 2, text
+        check_words(text, [f"is not known: the archive {archive} on the master's machine cannot be read"])
     code, text = retry(run, "--file", "job.yml")
     assert code == 0, text
     check_words(text, ["mini-batches stay as they are, although this has changed since: the code: entry.py (changed)"])

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from embedded_run import EmbeddedRun, check_counts, wait_until
+from embedded_run import EmbeddedRun, check_counts, unreadable, wait_until
 from opened_store import open_store
 from windrow import Client
 from windrow import run as windrow_run
@@ -175,12 +175,22 @@ def rewrite_script(run: SinceRun) -> None:
 def test_changed_code_asks_what_happens_to_the_rows_that_it_did_not_make(run: SinceRun) -> None:
     assert run.run()[0] == 0
     (before,) = run.job_ids()
+    (old,) = (run.state / "artifacts").iterdir()
     rewrite_script(run)
     run.take_ran()
     code, text = run.run("--since", "last")
     assert code == 2 and run.take_ran() == {} and run.job_ids() == [before]
     assert f"results of job {before}, but what made them has changed since: the code: entry.py (changed)." in text
     assert "with --code-change rerun everything runs again, with --code-change mix" in text
+    with unreadable(old) as archive:
+        code, text = run.run("--since", "last", "--code-change", "mix")
+        assert code == 2 and run.job_ids() == [before], text
+        assert f"whether its code is still that which made them is not known: the archive {archive} on" in text
+        assert "cannot be read (Is a directory)" in text and "submit the job as a new one" in text
+    (new,) = set((run.state / "artifacts").iterdir()) - {old}
+    with unreadable(new):
+        code, text = run.run("--since", "last", "--code-change", "mix")
+        assert code == 2 and f"The archive {new} on the master's machine cannot be read (Is a directory)." in text, text
     code, text = run.run("--since", "last", "--code-change", "mix")
     assert code == 0, text
     assert run.take_ran().keys() == {"f00004", "f00005"}

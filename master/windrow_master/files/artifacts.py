@@ -56,14 +56,21 @@ class ArtifactFolder:
         """The path of a complete artifact whose content was read and compared, or None if there is none.
 
         `unless_just_here`: skip the reading if the artifact arrived during the life of this process and was not touched
-        since, because a large one takes long to read. Raises ArtifactError for a damaged artifact, which is removed.
-        Raises OSError.
+        since, because a large one takes long to read. Raises ArtifactError for a damaged artifact, which is removed,
+        and for one that cannot be read.
         """
         path = self.path(digest)
-        if path is None or (unless_just_here and self._finished.get(digest) == _marks(path)):
-            return path
-        if sha256_of(path) == digest:
-            return path
+        try:
+            if path is None or (unless_just_here and self._finished.get(digest) == _marks(path)):
+                return path
+            if sha256_of(path) == digest:
+                return path
+        except OSError as error:
+            raise ArtifactError(
+                "ARTIFACT_UNREADABLE",
+                f"The archive {path} on the master's machine cannot be read ({error.strerror}). Let the master's user "
+                "read it, or check that disk, and repeat the command.",
+            ) from error
         path.unlink(missing_ok=True)
         say(logging.ERROR, "state is damaged", where=str(path), what="an archive fails its checksum; it was removed")
         raise ArtifactError(
@@ -71,6 +78,17 @@ class ArtifactFolder:
             f"{path} was damaged: its content does not match its digest. It was removed. Check that disk, and "
             "submit the job again to upload it again.",
         )
+
+    def stored(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
+        """As `verified`, for a caller that can have the artifact again: None also for a damaged one. Raises
+        ArtifactError for one that cannot be read.
+        """
+        try:
+            return self.verified(digest, unless_just_here=unless_just_here)
+        except ArtifactError as error:
+            if error.reason != "DIGEST_MISMATCH":
+                raise
+            return None
 
     def drop(self, digest: str) -> None:
         """Remove a complete artifact, if it is there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -75,8 +74,10 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
         """How many bytes of an artifact are stored. A damaged one counts as missing."""
-        with contextlib.suppress(ArtifactError):
-            await in_thread(self._artifacts.verified, request.digest)
+        try:
+            await in_thread(self._artifacts.stored, request.digest)
+        except ArtifactError as error:
+            await _abort(context, error)
         length, complete = self._artifacts.length(request.digest)
         return pb.GetArtifactResponse(length=length, complete=complete)
 
@@ -107,10 +108,9 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     async def _receive(self, first: pb.UploadArtifactRequest, requests: AsyncIterator[pb.UploadArtifactRequest]) -> int:
         """Take one upload in; return the artifact's length. Raises ArtifactError, OSError."""
         digest, length, at = first.digest, first.length, first.offset
-        with contextlib.suppress(ArtifactError):
-            # A damaged one counts as missing: the client sends it again.
-            if await in_thread(self._artifacts.verified, digest) is not None:
-                return self._artifacts.length(digest)[0]
+        # A damaged one counts as missing: the client sends it again.
+        if await in_thread(self._artifacts.stored, digest) is not None:
+            return self._artifacts.length(digest)[0]
         if await in_thread(self._data.path, digest) is not None:
             return length
         descriptor = self._artifacts.begin(digest, length, at)

@@ -34,7 +34,7 @@ def _code(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> 
         yield "the code"
         return
     try:
-        then, now = contents(old, what="code"), contents(new, what="code")
+        then, now = _contents(old), _contents(new)
     except ArchiveError:
         yield "the code"
         return
@@ -45,6 +45,14 @@ def _code(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> 
             told.append(f"{os.fsdecode(name)} ({how})")
     # Archives of equal files may differ in a mode.
     yield f"the code: {first_few(told, FILES_SHOWN, 'file')}" if told else "the code: which of its files are executable"
+
+
+def _contents(archive: Path) -> dict[bytes, bytes]:
+    """As of `contents`. An OSError names the archive, also where it is reading that fails."""
+    try:
+        return contents(archive, what="code")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(archive)) from error
 
 
 def _settings(before: EffectiveStep, step: EffectiveStep) -> Iterator[str]:

@@ -112,7 +112,7 @@ class Retries:
     def _kept_of_other_code(
         self, old: EffectiveJob, new: EffectiveJob, steps: list[StepRow], again: dict[StepId, Reopening]
     ) -> list[str]:
-        """What to tell of results that stay, though the step would not make them now. Raises OSError."""
+        """What to tell of results that stay, though the step would not make them now. Raises SubmissionInvalid."""
         told = []
         for step in steps:
             kept = again[step.step_id] != Reopening.ANEW and Counters.from_json(step.counters).succeeded

@@ -193,11 +193,6 @@ class Starter:
             found = self._artifacts.verified(step.code_digest)
         except ArtifactError as error:
             raise CodeLost(f"The code of step {step.name!r} cannot be used: {error}") from error
-        except OSError as error:
-            raise CodeLost(
-                f"The code of step {step.name!r} cannot be read: {error}. Check the disk of the state folder, then "
-                "retry the job."
-            ) from error
         if found is None:
             raise CodeLost(
                 f"The code of step {step.name!r} is gone from the state folder (artifacts/{step.code_digest}). "

@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from windrow.spec.effective.document import DocumentError
@@ -113,12 +114,13 @@ class Submissions:
         )
 
     def changed(self, before: EffectiveStep, step: EffectiveStep) -> list[str]:
-        """What has changed of a step, so that its results may now be others. Raises OSError."""
-        return changes(before, step, self._artifacts.path)
+        """What has changed of a step, so that its results may now be others. Raises SubmissionInvalid."""
+        with _code_readable(step):
+            return changes(before, step, self._artifacts.path)
 
     def _check_earlier(self, job: EffectiveJob) -> list[str]:
         """Check that the results that steps take over are there, and are what the steps would make now. Return what is
-        to be told of those that are not, where the job allows it. Raises SubmissionInvalid, OSError, StateError.
+        to be told of those that are not, where the job allows it. Raises SubmissionInvalid, StateError.
         """
         told = []
         for step in job.steps if self._earlier is not None else ():
@@ -127,7 +129,8 @@ class Submissions:
                 earlier = self._earlier.find(step)
             except NothingToResume as error:
                 raise SubmissionInvalid("JOB_INVALID", str(error)) from error
-            changed = None if earlier is None else self._earlier.changed(earlier, step, self._artifacts.path)
+            with _code_readable(step):
+                changed = None if earlier is None else self._earlier.changed(earlier, step, self._artifacts.path)
             if changed is None:
                 continue
             if not job.resume_changed:
@@ -246,6 +249,21 @@ class Submissions:
         definition = definition_of(os.fsencode(given.path))
         in_paths = () if definition is None else keys_in_paths(definition)
         return in_paths is not None and not set(step.partition_keys) <= set(in_paths)
+
+
+@contextmanager
+def _code_readable(step: EffectiveStep) -> Iterator[None]:
+    """Turns an OSError, where the code of a step is compared with that of an earlier one, into SubmissionInvalid."""
+    try:
+        yield
+    except OSError as error:
+        raise SubmissionInvalid(
+            "CODE_UNREADABLE",
+            f"Step {step.name!r} would keep results of an earlier run, and whether its code is still that which made "
+            f"them is not known: the archive {error.filename} on the master's machine cannot be read "
+            f"({error.strerror}). Let the master's user read it, or check that disk, and repeat the command; or submit "
+            "the job as a new one, without the earlier results.",
+        ) from error
 
 
 def _why_unwritable(path: Path) -> str:

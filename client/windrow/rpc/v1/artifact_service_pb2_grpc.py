@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ArtifactServiceStub(object):
-    """Content-addressed archives: code, and data that a client uploads.
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
     """
 
     def __init__(self, channel):
@@ -63,7 +64,8 @@ class ArtifactServiceStub(object):
 
 
 class ArtifactServiceServicer(object):
-    """Content-addressed archives: code, and data that a client uploads.
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
     """
 
     def GetArtifact(self, request, context):
@@ -145,7 +147,8 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService(object):
-    """Content-addressed archives: code, and data that a client uploads.
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
     """
 
     @staticmethod

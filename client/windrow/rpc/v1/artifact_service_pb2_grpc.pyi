@@ -18,7 +18,9 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class ArtifactServiceStub:
-    """Content-addressed archives: code, and data that a client uploads."""
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
+    """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     GetArtifact: grpc.UnaryUnaryMultiCallable[
@@ -63,7 +65,9 @@ class ArtifactServiceStub:
     """
 
 class ArtifactServiceAsyncStub:
-    """Content-addressed archives: code, and data that a client uploads."""
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
+    """
 
     GetArtifact: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.artifact_service_pb2.GetArtifactRequest,
@@ -107,7 +111,9 @@ class ArtifactServiceAsyncStub:
     """
 
 class ArtifactServiceServicer(metaclass=abc.ABCMeta):
-    """Content-addressed archives: code, and data that a client uploads."""
+    """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
+    master has the artifact, and cannot read it.
+    """
 
     @abc.abstractmethod
     def GetArtifact(

@@ -145,7 +145,8 @@ class JobServiceServicer(object):
         """Submits a job. The same request_id again returns the first answer.
         INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
         ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
-        earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
+        earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
+        CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

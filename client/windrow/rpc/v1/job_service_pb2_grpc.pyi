@@ -28,7 +28,8 @@ class JobServiceStub:
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
     ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
-    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
+    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
+    CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
     """
 
     GetJob: grpc.UnaryUnaryMultiCallable[
@@ -168,7 +169,8 @@ class JobServiceAsyncStub:
     """Submits a job. The same request_id again returns the first answer.
     INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
     ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
-    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
+    earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
+    CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
     """
 
     GetJob: grpc.aio.UnaryUnaryMultiCallable[
@@ -310,7 +312,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         """Submits a job. The same request_id again returns the first answer.
         INVALID_ARGUMENT, reason JOB_INVALID: the document; FAILED_PRECONDITION, reason ARTIFACT_MISSING: upload the code first;
         ALREADY_EXISTS, reason JOB_EXISTS: another job has this name; FAILED_PRECONDITION, reason CODE_CHANGED: results of an
-        earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that).
+        earlier job are asked for (`resume_from`), and what made them has changed since (`resume_changed` allows that);
+        CODE_UNREADABLE: the code that made them cannot be read, so that is not known.
         """
 
     @abc.abstractmethod
