@@ -173,6 +173,10 @@ AS_A_WHOLE = [TUTORIAL]
 
 _OTHER_MACHINES = "needs other machines, and folders that are this one's own"
 ELSEWHERE = {
+    (
+        "docs/how-to/name-data-and-models.md",
+        "windrow environment create --file environment.yml",
+    ): "tests/integration/test_integration_pipelines.py has the same commands",
     (API_KEY, "MY_SERVICE_KEY=... windrow agent --master ... --pass-env MY_SERVICE_KEY"): (
         "an agent that goes on; tests/agent has variables that are passed through"
     ),

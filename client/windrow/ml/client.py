@@ -1,4 +1,4 @@
-"""`MLClient`: submits jobs, follows them, and keeps assets, by the names that notebooks use.
+"""`MLClient`: submits jobs, follows them, and registers assets, by the names that notebooks use.
 
 It talks to the master that $WINDROW_MASTER or the current context names. Without one, it starts a private master over a
 state folder, whose jobs run on this machine while the client lives.
@@ -108,7 +108,7 @@ class MLClient:
         return self.connection.client()
 
     def create_or_update(self, entity: Any, **more: Any) -> Any:
-        """Submit a job, register an asset, or note an environment, component or compute, by the type of `entity`."""
+        """Submit a job, register data, a model, an environment or a component, or note a compute, by its type."""
         if isinstance(entity, Data):
             return self.data.create_or_update(entity)
         if isinstance(entity, Model):

@@ -115,7 +115,7 @@ class InteractiveRun(Refusing):
         shutil.copy2(self._found(name), output_file_path or os.path.basename(name))
 
     def register_model(self, model_name: str, model_path: str | None = None, **more: Any) -> Model:
-        """Keep a file or folder of the run as a model in the workspace object, as `Model.register` does. `model_path`:
+        """Register a file or folder of the run as a model, as `Model.register` does. `model_path`:
         its name in the run, by default the model's. Raises NotFound.
         """
         place = self._found(model_path or model_name)

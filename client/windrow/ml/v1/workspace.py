@@ -22,7 +22,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Workspace:
-    """A workspace. Datasets, environments and models that are registered are kept by this object.
+    """A workspace. Datasets, environments and models that are registered with it are the master's.
 
     Without a master its default datastore is the folder `workspaceblobstore` beside the state folder.
     """
