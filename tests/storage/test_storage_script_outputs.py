@@ -202,6 +202,37 @@ def test_another_step_reads_it(job: StorageJob) -> None:
     assert sorted(made(job, "again")) == ["00", "01", "02"]
 
 
+BY_COMMAND = """\
+  prepare:
+    type: command
+    command: test ! -e ${{{{outputs.made}}}} && {command}
+    outputs:
+      made: {{type: uri_folder, path: {url}/prepared, make_folder: false}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("printf one > ${{outputs.made}}", ["prepared"]),
+        ("mkdir ${{outputs.made}} && printf one > ${{outputs.made}}/file", ["prepared/file"]),
+    ],
+)
+def test_a_command_makes_it_as_a_file_or_a_folder(job: StorageJob, command: str, keys: list[str]) -> None:
+    write(job, WRITE, files=1)
+    text = (
+        (job.folder / "job.yml")
+        .read_text()
+        .replace(
+            "{type: uri_folder, path: ./data}", "{type: uri_folder, path: '${{parent.jobs.prepare.outputs.made}}'}"
+        )
+    )
+    (job.folder / "job.yml").write_text(text + BY_COMMAND.format(command=command, url=job.url))
+    job.run_well()
+    assert job.server.keys(f"{job.prefix}/prepared") == [f"{job.prefix}/{key}" for key in keys]
+    assert list(made(job)) == [keys[0].rpartition("/")[2]]
+
+
 LEAVE = (
     WITH_OUT
     + """

@@ -149,7 +149,8 @@ def planning_request(
         data = step.inputs[name]
         assert isinstance(data, DataInput | OutputInput), "checked when the document was read"
         either = isinstance(data, OutputInput) and (data.step, data.output) in unmade and data.type == "uri_folder"
-        kind = "uri_file" if either and not is_remote(paths.inputs[name]) else data.type
+        # For the planner, a uri_file may also be a folder.
+        kind = "uri_file" if either else data.type
         inputs.append({"name": name, "type": kind, "path": paths.inputs[name], "mode": data.mode})
     return {
         "step_folder": str(files.folder),
