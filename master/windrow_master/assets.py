@@ -42,6 +42,7 @@ TYPES = {
     **dict.fromkeys(ARCHIVED, ("",)),
 }
 TEXT_MAX = 64 << 10
+_ANOTHER = "Give another version, or leave it out to get the next number."
 
 
 class AssetRefused(Exception):
@@ -115,7 +116,7 @@ class Assets:
         try:
             return self._record(row)
         except AssetExists as error:
-            raise AssetRefused("ASSET_EXISTS", _exists(error.found)) from error
+            raise AssetRefused("ASSET_EXISTS", f"{_exists(error.found)} {_ANOTHER}") from error
 
     def find(self, kind: int, name: str, version: str) -> AssetRow:
         """Return one version; an empty version means the latest. Raises AssetRefused."""
@@ -148,8 +149,7 @@ class Assets:
                     why = _exists(found) if found is not None else f"Two outputs would become {key[0]}:{key[1]}."
                     raise AssetRefused(
                         "ASSET_EXISTS",
-                        f"Step {step.name!r}, output {name!r}: {why} Give another version, or leave it out to "
-                        "get the next number.",
+                        f"Step {step.name!r}, output {name!r}: {why} {_ANOTHER}",
                     )
                 wanted.add(key)
 

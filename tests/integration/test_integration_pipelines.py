@@ -184,7 +184,7 @@ def test_environments_and_components_of_this_machine_are_named_in_job_files(tmp_
         assert command(tmp_path, "environment", "create", "-f", "environment.yml") == "azureml:listed:3\n"
     (tmp_path / "more.txt").write_text("other\n")
     refused = command(tmp_path, "environment", "create", "-f", "environment.yml", code=2)
-    assert "The environment listed:3 already exists, and a version cannot be changed" in refused
+    assert "The environment listed:3 already exists, and a version cannot be changed. Give another version" in refused
     assert command(tmp_path, "component", "create", "-f", "component.yml", "--tag", "a=b") == "azureml:say:1\n"
     (tmp_path / "src" / "say.py").write_text("def run(mini_batch):\n    return ['changed']\n")
     assert "is a valid job file" in command(tmp_path, "validate", "job.yml")
