@@ -29,7 +29,22 @@ def finish_of(tmp_path: Path, outputs: dict[str, str], append_row: str | None) -
     files.recipes.touch()
     paths = StepPaths({}, outputs, append_row)
     logs = tmp_path / "logs"
-    return Finish(JobKey(1), "job-1", StepId(1), "score", True, 1, None, "text", b"{}", False, paths, files, logs)
+    return Finish(
+        job_key=JobKey(1),
+        job_id="job-1",
+        step_id=StepId(1),
+        step_name="score",
+        only_step=True,
+        generation=1,
+        header=None,
+        row_format="text",
+        missing="",
+        reader=b"{}",
+        has_failures=False,
+        paths=paths,
+        files=files,
+        logs=logs,
+    )
 
 
 @pytest.mark.parametrize(

@@ -128,19 +128,20 @@ def test_what_waited_for_a_commit_is_not_done_for_a_step_that_has_ended_meanwhil
 
 def work_of(folder: Path) -> Finish:
     return Finish(
-        JobKey(1),
-        "job",
-        StepId(1),
-        "score",
-        True,
-        1,
-        None,
-        "text",
-        b"{}",
-        False,
-        StepPaths({}, {}, None),
-        StepFiles(folder),
-        folder,
+        job_key=JobKey(1),
+        job_id="job",
+        step_id=StepId(1),
+        step_name="score",
+        only_step=True,
+        generation=1,
+        header=None,
+        row_format="text",
+        missing="",
+        reader=b"{}",
+        has_failures=False,
+        paths=StepPaths({}, {}, None),
+        files=StepFiles(folder),
+        logs=folder,
     )
 
 

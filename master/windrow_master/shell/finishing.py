@@ -53,7 +53,7 @@ ASSEMBLED = "assembled"
 THREADS = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finish:
     """A step to finish, as plain values: objects of the core stay on the event loop's thread."""
 
