@@ -359,6 +359,7 @@ from azureml.core import Model
 
 def init():
     global said
+    assert open(Model.get_model_path("upper.py")).read(), "in the code"
     said = [open(Model.get_model_path("letters", version)).read() for version in (None, 1)]
 
 def run(mini_batch):

@@ -46,6 +46,8 @@ def with_models(root: MappingNode, models: Kept, folder: str, context: Context) 
         if VARIABLE in entries:
             continue
         name, text = (VARIABLE, _linked(models, folder)) if context.embedded else (PATHS, _paths(models))
+        if not text:
+            continue  # none is registered: the script may have models in its code
         if len(text) > _PATHS_CHARS_MAX:
             context.problems.warn(
                 step,
@@ -81,16 +83,16 @@ def _asks(code: str) -> bool:
 
 
 def _paths(models: Kept) -> str:
-    """The places of all versions of the models."""
+    """The places of all versions of the models; "" if there is none."""
     found: dict[str, dict[str, str]] = {}
     for newest in models.versions():
         found[newest.name] = {model.version: model.path for model in models.versions(newest.name)}
-    return json.dumps(found, sort_keys=True)
+    return json.dumps(found, sort_keys=True) if found else ""
 
 
 def _linked(models: Kept, folder: str) -> str:
     """A folder with links to all versions of the models. Equal models share it; a changed file makes another one, so
-    that no result of a run with the former file is taken for one of this.
+    that no result of a run with the former file is taken for one of this. "" without models.
     """
     found = sorted(
         (model.name, model.version, model.path)
@@ -98,6 +100,8 @@ def _linked(models: Kept, folder: str) -> str:
         for model in models.versions(newest.name)
         if os.path.exists(model.path)
     )
+    if not found:
+        return ""
     stamps = [(*one, os.stat(one[2]).st_size, os.stat(one[2]).st_mtime_ns) for one in found]
     root = os.path.join(folder, hashlib.sha256(repr(stamps).encode()).hexdigest()[:24])
     for name, version, path in found:

@@ -1,6 +1,6 @@
 """`azureml.core.Model`, offered where the real package is not installed: of its methods, only `get_model_path`.
 
-It looks where the real one does in a script: below the folder that $AML_APP_ROOT names, or the working folder. Where
+It looks where the real one does in a script: below the folder that $AML_APP_ROOT names, then the working folder. Where
 the master is not on the notebook's machine, $WINDROW_MODELS has the places of the registered ones.
 """
 
@@ -50,26 +50,31 @@ class Model(metaclass=_ModelType):
     @staticmethod
     def get_model_path(model_name: str, version: Optional[int] = None, _workspace: Any = None) -> str:
         """The path of a model; without `version`, of the newest. Raises FileNotFoundError."""
-        root = os.environ.get("AML_APP_ROOT") or os.getcwd()
-        folder = os.path.join(root, _FOLDER, model_name)
-        numbers = sorted((int(name) for name in _names(folder) if name.isdigit()), reverse=True)
-        wanted = [number for number in numbers if version is None or number == int(version)]
-        for number in wanted[:1]:
-            below = os.path.join(folder, str(number))
-            there = _names(below)
-            if len(there) == 1:
-                return os.path.join(below, there[0])
-        beside = os.path.join(root, model_name)
-        if version is None and os.path.exists(beside):
-            return beside
-        registered = _registered(model_name, version)
-        if registered is not None:
-            return registered
+        roots = [root for root in (os.environ.get("AML_APP_ROOT"), os.getcwd()) if root]
+        found = next(filter(None, (_below(root, model_name, version) for root in roots)), None)
+        found = found or _registered(model_name, version)
+        if found is not None:
+            return found
+        folders = " and ".join(os.path.join(root, _FOLDER, model_name) for root in roots)
         raise FileNotFoundError(
             f"There is no model {model_name!r}{'' if version is None else f' of version {version}'} for this step. "
             "Register it in the notebook that submits the pipeline (Model.register), or give it to the step as an "
-            f"input. The script looks in {folder}"
+            f"input. The script looks in {folders}"
         )
+
+
+def _below(root: str, name: str, version: Optional[int]) -> Optional[str]:
+    """The path of a model below a folder; None if it is not there."""
+    folder = os.path.join(root, _FOLDER, name)
+    numbers = sorted((int(text) for text in _names(folder) if text.isdigit()), reverse=True)
+    wanted = [number for number in numbers if version is None or number == int(version)]
+    for number in wanted[:1]:
+        below = os.path.join(folder, str(number))
+        there = _names(below)
+        if len(there) == 1:
+            return os.path.join(below, there[0])
+    beside = os.path.join(root, name)
+    return beside if version is None and os.path.exists(beside) else None
 
 
 def _registered(name: str, version: Optional[int]) -> Optional[str]:
