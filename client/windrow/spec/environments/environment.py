@@ -17,7 +17,6 @@ from windrow.spec.naming.locations import absolute, parse_location, why_unreacha
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import warn_of_unknown
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.reading.packages import registered_file
 from windrow.spec.reading.yaml_files import read_yaml
 
 _OWN = "scripts run in the Python of --python, else of the agent's active environment"
@@ -75,6 +74,8 @@ def read_environment(node: Node | None, key: str, context: Context) -> Environme
         return None
     if location.kind == "local" and is_path(location.value, node.place.source.folder):
         return _file(location.value, node, key, context)
+    from windrow.spec.reading.packages import registered_file  # most environments are no names
+
     file = registered_file(node, ENVIRONMENT, key, context)
     if file:
         return _file(file, node, key, context)

@@ -14,7 +14,6 @@ from windrow.spec.naming.locations import absolute, parse_location, why_unreacha
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.keys import as_mapping, check_keys
 from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
-from windrow.spec.reading.packages import registered_file
 from windrow.spec.reading.yaml_files import read_yaml
 from windrow.spec.settings.schema import (
     COMMAND_COMPONENT,
@@ -242,6 +241,7 @@ class Components:
         """The file of a component of the master or of a registry; None, with an error, if there is none."""
         # Few job files name one.
         from windrow.spec.assets.components import component_file, component_reference
+        from windrow.spec.reading.packages import registered_file
 
         wanted = component_reference(node.text)
         try:
