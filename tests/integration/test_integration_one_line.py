@@ -215,9 +215,11 @@ def test_since_retry_and_replay(folder: OneLineRun) -> None:
     assert code == 0, text
     assert (folder.folder / "out.csv").read_bytes() == CSV
     (folder.folder / "data" / "z").write_text("new")
+    folder.rows("other.csv", "data/f00001")
     code, text = folder.run(*line, "--since", "last", "--dry-run")
     assert code == 0, text
     assert re.search(r"taken over from job \S+: \d+ mini-batch", text), "of the run that the same command has made"
+    assert "has changed since" not in text, "other.csv beside the script is no code"
     code, text = folder.run(*line, "--since", "last")
     assert code == 0, text
     assert "taken over" in text

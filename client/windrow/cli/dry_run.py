@@ -19,7 +19,7 @@ from windrow.common.quantities import counted
 from windrow.common.role_query import Unanswered
 from windrow.common.role_query import ask as ask_process
 from windrow.dry_run.document import Code, make_document, problems_of
-from windrow.dry_run.query import ask
+from windrow.dry_run.query import ask, outputs_written
 from windrow.embedded import datastores as embedded_datastores
 from windrow.embedded import state_folder
 from windrow.embedded.job_interpreter import check_job_interpreter
@@ -54,7 +54,7 @@ def dry_run(options: RunOptions) -> int:
 
 def _dry_run(options: RunOptions) -> int:
     state = os.path.abspath(options.state)  # noqa: PTH100  links stay
-    state_folder.has_state(state)  # raises if nobody could tell what is in it
+    has_state = state_folder.has_state(state)  # raises if nobody could tell what is in it
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
     with contextlib.ExitStack() as opened:
@@ -79,7 +79,8 @@ def _dry_run(options: RunOptions) -> int:
             loaded = moved.job(_checked(loaded, python))
         except JobFileError as error:
             raise JobFileError(moved.problems(error.problems), moved.problems(error.warnings)) from error
-        job, codes = packed(loaded)
+        # As in a run: results of other jobs beside the code are no code.
+        job, codes = packed(loaded, written=outputs_written(state) if has_state else ())
         if options.since:
             refuse_nothing_divided(job, options.since)
         divided, outputs = [step.name for step in job.steps], os.path.join(state, "outputs")  # noqa: PTH118
@@ -199,12 +200,15 @@ def packed(
     name: str | None = None,
     priority: int = 0,
     kept_outputs: Mapping[tuple[str, str], str | None] | None = None,
+    written: Sequence[str] = (),
 ) -> tuple[EffectiveJob, dict[str, Code]]:
-    """The job as it would be submitted, and the content of its code folders. Raises UsageError."""
+    """The job as it would be submitted, and the content of its code folders. `written`: outputs of other jobs. Raises
+    UsageError.
+    """
     codes: dict[str, Code] = {}
     for folder in sorted(set(loaded.code_folders.values())):
         with tempfile.TemporaryFile() as archive:
-            made = pack_code(loaded, folder, archive)
+            made = pack_code(loaded, folder, archive, written)
             codes[folder] = Code(made.file_count, made.content_bytes, made.digest)
     digests = {folder: code.digest for folder, code in codes.items()}
     return build_effective(loaded, digests, kept_outputs=kept_outputs, name=name, priority=priority), codes

@@ -51,6 +51,17 @@ def ask(
             "recipes": RECIPES,
         },
     }
+    return _answer(question)
+
+
+def outputs_written(state: str) -> list[str]:
+    """Where the jobs of a state folder, there or not, have written outputs, as far as that can be told. Raises
+    MasterFailed.
+    """
+    return [str(path) for path in _answer({"outputs_of": state})["written"]]
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
     # Standard input stays open until the answer: when it ends, the process knows that its caller has gone.
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "windrow_master.dry_run"],

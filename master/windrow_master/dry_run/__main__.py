@@ -8,11 +8,13 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.datastores import Datastores
 from windrow_master.dry_run.division import Limits, end_planners
+from windrow_master.dry_run.existing_state import ExistingState
 from windrow_master.dry_run.plan import Question, answer
 from windrow_master.files.temporary import temporary_folder
 from windrow_master.helper_process import read_request
@@ -28,21 +30,28 @@ def main() -> None:
         if not line:
             return
         asked = json.loads(line)
-        state = None if asked["state"] is None else Path(asked["state"])
-        told = answer(
-            Question(
-                EffectiveJob.from_json(asked["document"]),
-                state,
-                Path(asked["outputs"]),
-                Datastores(asked["datastores"]),
-                folder,
-                frozenset(asked["divided"]),
-                Limits(**asked["limits"]),
-                asked["since"],
-            )
-        )
+        if "outputs_of" in asked:
+            told: dict[str, Any] = {"written": ExistingState(Path(asked["outputs_of"])).outputs_written()}
+        else:
+            told = _plan(asked, folder)
     with os.fdopen(out, "w") as stream:
         stream.write(json.dumps(told) + "\n")
+
+
+def _plan(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
+    state = None if asked["state"] is None else Path(asked["state"])
+    return answer(
+        Question(
+            EffectiveJob.from_json(asked["document"]),
+            state,
+            Path(asked["outputs"]),
+            Datastores(asked["datastores"]),
+            folder,
+            frozenset(asked["divided"]),
+            Limits(**asked["limits"]),
+            asked["since"],
+        )
+    )
 
 
 def _ask_to_end() -> None:

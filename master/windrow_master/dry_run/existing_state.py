@@ -18,6 +18,7 @@ from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.lock import is_locked
 from windrow_master.files.state_files import StateFiles
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, NothingToResume
+from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import Traces
 from windrow_master.store.records import OutputRow
 from windrow_master.store.sqlite.untouched import need_sound_files, untouched_reader
@@ -43,6 +44,19 @@ class ExistingState:
     def outputs_at(self, path: str) -> Sequence[OutputRow]:
         """The outputs that Windrow has written at a path. Raises Unreadable."""
         return self._ask(lambda: self._reader.outputs_at(path), [])
+
+    def outputs_written(self) -> list[str]:
+        """The paths of the outputs of all jobs; none if they cannot be read."""
+
+        def found() -> list[str]:
+            jobs = self._reader.jobs_newest_first(JOBS_LOOKED_AT)
+            steps = (step for job in jobs for step in self._reader.steps_of(job.job_key))
+            return [path for step in steps for path in StepPaths.from_json(step.paths).outputs.values()]
+
+        try:
+            return self._ask(found, [])
+        except Unreadable:
+            return []
 
     def free_name(self, wanted: str, length_max: int = 64) -> str:
         """The name that a job gets if it wants this one: with a number appended if an earlier job has it. Raises
