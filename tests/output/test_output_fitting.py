@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -93,8 +94,8 @@ nested = st.fixed_dictionaries(
 
 
 def rows_of(column_values: st.SearchStrategy[Any]) -> st.SearchStrategy[Rows]:
-    rows = st.dictionaries(st.sampled_from(["a", "b", "c,", 'd"\n']), column_values, min_size=1, max_size=3)
-    return st.lists(rows, min_size=1, max_size=6)
+    rows = st.dictionaries(st.sampled_from(["a", "b", "c,", 'd"\n']), column_values, max_size=3)
+    return st.lists(rows, min_size=1, max_size=6).filter(any)
 
 
 def cut(rows: Rows, data: st.DataObject) -> list[Rows]:
@@ -117,7 +118,7 @@ def test_csv_does_not_depend_on_the_cut(data: st.DataObject, rows: Rows, missing
         assert joined("csv", parts) == Returned("csv", [rows]).parts[0][0]
 
 
-@given(data=st.data(), rows=rows_of(scalars) | st.lists(nested.filter(bool), min_size=1, max_size=6))
+@given(data=st.data(), rows=rows_of(scalars) | st.lists(nested, min_size=1, max_size=6).filter(any))
 @settings(deadline=None)
 def test_parquet_does_not_depend_on_the_cut(data: st.DataObject, rows: Rows) -> None:
     parts = cut(rows, data)
@@ -150,6 +151,8 @@ def test_parquet_does_not_depend_on_the_cut(data: st.DataObject, rows: Rows) -> 
         ([[1, 2], 3], "string", ['[1, 2]', "3"]),
         ([{"n": 1.0}, "x"], "string", ['{"n": 1}', "x"]),
         ([b"ab\xff", "x"], "string", ["ab\\xff", "x"]),
+        ([np.datetime64("2020-01-02"), date(2020, 1, 3)], "date32[day]", [date(2020, 1, 2), date(2020, 1, 3)]),
+        ([np.datetime64("2020-01", "M"), date(2020, 2, 3)], "date32[day]", [date(2020, 1, 1), date(2020, 2, 3)]),
         ([None, None], "string", [None, None]),
     ],
 )  # fmt: skip
@@ -187,6 +190,13 @@ def test_a_mixed_column_is_told_although_one_mini_batch_has_it_all() -> None:
     assert isinstance(mixed, ArrowFitting) and mixed.mixed == {"v": ["int64", "string"]}
     only_text = Returned("parquet", [[{"v": None}], [{"v": "y"}]]).fitting
     assert isinstance(only_text, ArrowFitting) and only_text.mixed == {}
+
+
+@pytest.mark.parametrize("row_format", ["csv", "parquet"])
+def test_empty_dicts_are_rows_of_which_a_file_has_no_other(row_format: str) -> None:
+    assert Returned(row_format, [[{}], [{"a": 1}]]).fitting.lacks_columns is False
+    assert Returned(row_format, [[{}], [{}, {}]]).fitting.lacks_columns is True
+    assert Returned(row_format, []).fitting.lacks_columns is False
 
 
 def test_columns_that_came_later_are_noticed() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +47,20 @@ def test_rows_of_what_is_returned(tmp_path: Path, expression: str, rows: bytes, 
     assert writer.count(value) == results
     written = writer.write(value, 1)
     assert (written.inline, written.length, written.count) == (rows, len(rows), rows.count(b"\n"))
+
+
+@pytest.mark.parametrize("row_format", ["text", "csv"])
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_arrays_have_all_their_elements_unless_the_script_says_otherwise(
+    tmp_path: Path, row_format: str, as_frame: bool
+) -> None:
+    writer = RowWriter({"format": row_format}, str(tmp_path), 1 << 18)
+    numbers = np.arange(2000)
+    value = pd.DataFrame({"v": [numbers]}) if as_frame else [{"v": numbers}]
+    whole = writer.write(value, 1).inline.decode()
+    assert [int(word) for word in re.findall(r"\d+", whole)] == list(range(2000))
+    with np.printoptions(threshold=10):
+        assert "..." in writer.write(value, 2).inline.decode()
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_rows_without_named_columns_are_a_bad_return(row_format: str, value: Any
         ("jsonl", pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns named 'a'"),
         ("jsonl", [{"a": object()}], "Row 0"),
         ("jsonl", [{"a": b"x"}], "JSON has no bytes"),
-        ("csv", [{}], "empty dicts"),
+        ("parquet", pd.DataFrame(index=[1, 2]), "has no columns"),
         ("csv", pd.DataFrame(index=[1, 2]), "rows but no columns"),
         ("parquet", [{"a": "x"}, {"a": "\ud800"}], "the lone surrogate U+D800, which no Parquet file can hold"),
         ("parquet", pd.DataFrame({"a": ["\ud800"]}, dtype=object), "which no Parquet file can hold"),

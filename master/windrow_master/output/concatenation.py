@@ -216,6 +216,12 @@ class _Concatenation:
     def _write_all(self) -> None:
         wanted = self._wanted
         fitting = make_fitting(wanted.row_format, wanted.header, wanted.missing, self._heads)
+        if fitting.lacks_columns:
+            raise ColumnUnwritable(
+                f"The output {wanted.target} cannot be written: all rows that run() returned are empty dicts, so the "
+                f"{wanted.row_format} file would have no columns. Return dicts with keys; then run the job again as a "
+                "new one."
+            )
         if not isinstance(fitting, ArrowFitting):
             self._put(fitting.header)
             self._write_ranges(lambda ranges, large: self._put_rows(ranges, large, fitting))

@@ -36,7 +36,7 @@ class OutputUnwritable(ConcatenationError):
 
 
 class ColumnUnwritable(ConcatenationError):
-    """The values of a column have no common type in the format of the output."""
+    """The format of the output cannot hold the rows together: a column has no common type, or there is none."""
 
 
 class ConcatenationStopped(ConcatenationError):

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow_worker.rows.formats.csv_columns import OtherColumns, fit_rows, header_length, join_headers
+from windrow_worker.rows.formats.csv_columns import NO_COLUMNS, OtherColumns, fit_rows, header_length, join_headers
 
 from windrow_master.core.headers import MIXED
 from windrow_master.output.extents import SegmentReader, strides
@@ -34,6 +34,11 @@ class Fitting(Protocol):
         """What stands above all rows, as they come out of `fit`."""
         ...
 
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether all rows are empty dicts, so that a file of this format cannot hold them."""
+        ...
+
     def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The rows of a mini-batch, cut anywhere. Raises OtherColumns if they have columns that are not known."""
         ...
@@ -46,6 +51,8 @@ class Fitting(Protocol):
 
 class LinesFitting:
     """Lines of text, and JSON lines: as they are."""
+
+    lacks_columns = False
 
     def __init__(self, header: bytes | None) -> None:
         self.header = header or b""
@@ -70,6 +77,7 @@ class CsvFitting:
             self.header = header or b""
         else:
             self.header = join_headers(head[: header_length(head)] for head, _ in heads())
+        self.lacks_columns = self.header == NO_COLUMNS
 
     def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The rows without a header line, with the columns of all."""
@@ -105,6 +113,7 @@ class ArrowFitting:
             [pyarrow.field(field.name, arrow_columns.settle_type(field.type)) for field in joined]
         )
         """Of the file."""
+        self.lacks_columns = header is not None and not self.schema.names
         self.mixed: dict[str, list[str]] = {
             field.name: types for field in joined if (types := arrow_columns.mixed_types(field))
         }

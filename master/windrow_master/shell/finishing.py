@@ -289,8 +289,12 @@ class Finisher:
         logged.parent.mkdir(parents=True, exist_ok=True)
         if not self._list_failures(work, logged):
             return ""
-        beside = next((path for path in places if not self._is_of_another_output(path, work)), places[-1])
-        for path in self._own_lists(places, work):
+        own = [path for path in self._own_lists(places, work) if path.is_file()]
+        # The name stays while the list does, whatever becomes of those of other outputs.
+        beside = next(iter(own), None) or next(
+            (path for path in places if not self._is_of_another_output(path, work)), places[-1]
+        )
+        for path in own:
             if path != beside:
                 path.unlink(missing_ok=True)
         if beside != logged and self._is_foreign(beside):

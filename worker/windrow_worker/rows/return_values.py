@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, ContextManager
 
 
 class BadReturn(Exception):
@@ -33,6 +34,19 @@ def unwritable_character(error: UnicodeEncodeError) -> str:
 def is_surrogate(error: UnicodeEncodeError) -> bool:
     """Whether that character is a lone surrogate, which no encoding has."""
     return 0xD800 <= ord(error.object[error.start]) <= 0xDFFF
+
+
+def whole_arrays() -> ContextManager[Any]:
+    """While it lasts, numpy writes all elements of an array as text, not only the first and last three of more than
+    1,000. What a script has set itself stays."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or numpy.get_printoptions()["threshold"] != _NUMPYS_OWN:
+        return nullcontext()
+    options: ContextManager[Any] = numpy.printoptions(threshold=sys.maxsize)
+    return options
+
+
+_NUMPYS_OWN = 1000
 
 
 def encode_text(text: str, index: int) -> bytes:

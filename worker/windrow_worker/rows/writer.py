@@ -14,7 +14,7 @@ from itertools import islice
 from zlib import crc32
 
 from windrow_worker import failures
-from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe
+from windrow_worker.rows.return_values import BadReturn, encode_text, is_dataframe, whole_arrays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -283,6 +283,10 @@ class RowWriter:
 
     def _write(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
         """Writes the rows of a value; returns their header, and their number if that is not the number of lines."""
+        with whole_arrays():
+            return self._write_as_set(value, write)
+
+    def _write_as_set(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
         if self._format is not None:
             written = self._format.write(value, write)
             return self._checked(written.header), written.rows

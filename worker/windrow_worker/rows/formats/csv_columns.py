@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Dict, Iterable, Iterator, List, Tuple
 
 _FIELD = re.compile(rb'("(?:[^"]|"")*"|[^",\n]*)[,\n]')
+NO_COLUMNS = b"\n"
+"""The header of rows that are empty dicts, each of them a blank line. The others may have columns."""
 _EMPTY_ALONE = b'""'
 """How an empty field is written that is alone in its row: a blank line is no row to most readers."""
 
@@ -82,7 +84,7 @@ def fit_rows(pieces: Iterable[bytes], header: bytes, missing: bytes) -> Iterator
 
 def _columns(header: bytes) -> List[Tuple[bytes, int]]:
     """The columns of a header line: the name as it is written, and how many columns before have the same."""
-    names = _FIELD.findall(header)
+    names = _FIELD.findall(header) if header != NO_COLUMNS else []
     return [(name, names[:at].count(name)) for at, name in enumerate(names)]
 
 
@@ -99,6 +101,9 @@ def _end_of_rows(content: bytes) -> int:
 
 def _fitted(rows: bytes, width: int, order: List[int], missing: bytes) -> bytes:
     """Whole rows of `width` fields, with other columns: of each, its place in the row, or -1."""
+    if not width:
+        line = b",".join([missing] * len(order)) or _EMPTY_ALONE
+        return (line + b"\n") * rows.count(b"\n")
     fields = _FIELD.findall(rows)
     if len(fields) % width:
         raise ValueError("rows of CSV with another number of fields than their header")

@@ -51,14 +51,14 @@ class ParquetRowsWriter:
         if is_dataframe(value):
             if not len(value) and not value.shape[1]:
                 return Written(b"", 0)
+            if not value.shape[1]:
+                raise BadReturn("The DataFrame that run() returned has no columns; a Parquet file needs some")
             table = _table_of_frame(value)
         else:
             check_rows(value, "parquet")
             if not len(value):
                 return Written(b"", 0)
             table = _table_of_rows(value)
-        if table.num_columns == 0:
-            raise BadReturn("What run() returned has no columns; a Parquet file needs some")
         return Written(self._write(table, write), table.num_rows)
 
     def join(self, parts: List[bytes], write: Callable[[Any], None]) -> bytes:
@@ -130,6 +130,9 @@ def _without_missing(values: List[Any]) -> List[Any]:
 def _table_of_rows(rows: Any) -> Any:
     names = column_names(rows)
     # Arrow treats NaN as missing for Python floats, and for no other number type.
+    if not names:
+        # Empty dicts: the file may get columns from other rows.
+        return pyarrow.Table.from_batches([pyarrow.RecordBatch.from_struct_array(pyarrow.array([{}] * len(rows)))])
     return _table(names, [_without_missing([row.get(name) for row in rows]) for name in names])
 
 
@@ -181,9 +184,8 @@ def _array_of(values: List[Any]) -> Tuple[Any, List[str]]:
     places: Dict[Any, List[int]] = {}
     for at, value in enumerate(values):
         places.setdefault(_sort_of(value, at), []).append(at)
-    if len(kinds) > 1:
-        return _joined([(part, _array_of([values[at] for at in part])) for part in places.values()])
-    return _joined([(part, (_arrow_array([values[at] for at in part]), [])) for part in places.values()])
+    read = _array_of if len(kinds) > 1 else _array_of_sort
+    return _joined([(part, read([values[at] for at in part])) for part in places.values()])
 
 
 def _sort_of(value: Any, at: int) -> Any:
@@ -243,7 +245,15 @@ def _is_scalar(kind: type) -> bool:
     return kind in _SCALARS or (numpy is not None and issubclass(kind, (numpy.bool_, numpy.number)))
 
 
+def _array_of_sort(values: List[Any]) -> Tuple[Any, List[str]]:
+    """As `_array_of`, for values of one sort."""
+    return _array_of_one(values[0]) if len(values) == 1 else (_arrow_array(values), [])
+
+
 def _array_of_one(value: Any) -> Tuple[Any, List[str]]:
+    if type(value).__name__ == "datetime64" and "[ns" not in str(value.dtype):
+        # Arrow does not read those of days.
+        value = value.item()
     try:
         return _arrow_array([value]), []
     except OverflowError:
