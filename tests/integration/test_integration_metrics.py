@@ -159,9 +159,14 @@ def test_no_row_is_torn_where_an_agent_is_killed(fleet: Fleet) -> None:
     fleet.check_done("nightly")
     torn = [path for path in below.rglob("*.csv") if not whole(path)]
     assert not torn
-    told = json.loads(fleet.run("job", "show", "nightly", "--metrics", "--format", "json").stdout)
-    values = {one["name"]: one["count"] for one in told}
-    assert values["done"] == FILES
+
+    def counts() -> dict[str, int]:
+        told = json.loads(fleet.run("job", "show", "nightly", "--metrics", "--format", "json").stdout)
+        return {one["name"]: one["count"] for one in told}
+
+    # Logs come after results.
+    wait_until(lambda: counts().get("done") == FILES, "all that was logged has come")
+    values = counts()
     assert values["text"] == sum(path.read_text().count(",text,") for path in below.rglob("*.csv"))
 
 

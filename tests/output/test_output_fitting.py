@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from windrow_master.core.headers import MIXED, HeaderMisfit, join_headers
-from windrow_master.output.fitting import ArrowFitting, Fitting, make_fitting
+from windrow_master.output.fitting import ArrowFitting, Fitting, OtherColumns, make_fitting
 from windrow_worker.rows.formats import make_format_writer
-from windrow_worker.rows.formats.csv_columns import OtherColumns
 
 Rows = list[dict[str, Any]]
 

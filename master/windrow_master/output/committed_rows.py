@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow_worker.rows.formats.csv_columns import OtherColumns
-
 from windrow_master.core.ids import StepId
 from windrow_master.core.states import MiniBatchState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.output.extents import SegmentReader, Stride, strides
-from windrow_master.output.fitting import Fitting, Heads, fit_all, heads_of
+from windrow_master.output.fitting import Fitting, Heads, OtherColumns, fit_all, heads_of
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import CommittedRange
 

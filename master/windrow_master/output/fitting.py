@@ -10,8 +10,6 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow_worker.rows.formats.csv_columns import NO_COLUMNS, OtherColumns, fit_rows, header_length, join_headers
-
 from windrow_master.core.headers import MIXED
 from windrow_master.output.extents import SegmentReader, strides
 from windrow_master.store.records import CommittedRange
@@ -21,6 +19,11 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1 << 20
 """A header line or schema is shorter: it has to fit into a message of the protocol."""
+
+
+class OtherColumns(Exception):
+    """Rows have columns that their fitting does not know."""
+
 
 Heads = Callable[[], Iterable[tuple[bytes, bool]]]
 """Of all mini-batches in output order: the start of the rows, with the whole header, and whether there are rows."""
@@ -72,16 +75,23 @@ class CsvFitting:
     def __init__(self, header: bytes | None, missing: bytes, heads: Heads) -> None:
         """`header`: as the step keeps it. `missing`: what stands where a mini-batch lacks a column. `heads`: read only
         if columns differ."""
+        from windrow_worker.rows.formats import csv_columns
+
+        self._columns = csv_columns
         self._missing = missing
         if header != MIXED:
             self.header = header or b""
         else:
-            self.header = join_headers(head[: header_length(head)] for head, _ in heads())
-        self.lacks_columns = self.header == NO_COLUMNS
+            starts = (head[: csv_columns.header_length(head)] for head, _ in heads())
+            self.header = csv_columns.join_headers(starts)
+        self.lacks_columns = self.header == csv_columns.NO_COLUMNS
 
     def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The rows without a header line, with the columns of all."""
-        return fit_rows(pieces, self.header, self._missing)
+        try:
+            yield from self._columns.fit_rows(pieces, self.header, self._missing)
+        except KeyError as error:
+            raise OtherColumns from error
 
     def copied_from(self, start: bytes) -> int | None:
         """From behind the header line, if it is that of the file."""

@@ -21,10 +21,6 @@ _EMPTY_ALONE = b'""'
 """How an empty field is written that is alone in its row: a blank line is no row to most readers."""
 
 
-class OtherColumns(Exception):
-    """Rows have columns that the file does not have."""
-
-
 def join_headers(headers: Iterable[bytes]) -> bytes:
     """The header line of a file with the columns of all: in the order in which they first appear."""
     columns: Dict[Tuple[bytes, int], None] = {}
@@ -50,7 +46,7 @@ def fit_rows(pieces: Iterable[bytes], header: bytes, missing: bytes) -> Iterator
     """Rows without their header line, with the columns of `header`.
 
     `pieces`: the rows, cut anywhere, with their header line at the start. `missing`: what stands for a value that is
-    not there. Raises OtherColumns; ValueError if these are no rows.
+    not there. Raises KeyError for a column that `header` lacks; ValueError if these are no rows.
     """
     pieces, content, length = iter(pieces), b"", 0
     for piece in pieces:
@@ -68,8 +64,8 @@ def fit_rows(pieces: Iterable[bytes], header: bytes, missing: bytes) -> Iterator
     columns = _columns(own)
     places = {column: at for at, column in enumerate(columns)}
     wanted = _columns(header)
-    if not places.keys() <= set(wanted):
-        raise OtherColumns
+    if others := places.keys() - set(wanted):
+        raise KeyError(", ".join(repr(name) for name, _ in sorted(others)))
     order = [places.get(column, -1) for column in wanted]
     rest = b""
     for piece in chain((content,), pieces):
