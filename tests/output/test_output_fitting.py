@@ -187,6 +187,8 @@ def test_a_file_without_rows_has_the_columns_and_types_of_what_was_returned() ->
 def test_a_mixed_column_is_told_although_one_mini_batch_has_it_all() -> None:
     mixed = Returned("parquet", [[{"v": 1}, {"v": "x"}], [{"v": "y"}]]).fitting
     assert isinstance(mixed, ArrowFitting) and mixed.mixed == {"v": ["int64", "string"]}
+    later = Returned("parquet", [[{"v": "y"}], [{"v": 1}, {"v": "x"}]]).fitting
+    assert isinstance(later, ArrowFitting) and later.mixed == {"v": ["int64", "string"]}
     only_text = Returned("parquet", [[{"v": None}], [{"v": "y"}]]).fitting
     assert isinstance(only_text, ArrowFitting) and only_text.mixed == {}
 

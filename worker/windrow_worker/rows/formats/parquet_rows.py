@@ -29,7 +29,7 @@ from windrow_worker.rows.return_values import CLEANING, BadReturn, is_dataframe,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 
 _BATCH_ROWS = 65536
@@ -44,7 +44,8 @@ class ParquetRowsWriter:
     """The `FormatWriter` of Parquet. One serves one step."""
 
     def __init__(self) -> None:
-        self._headers: Dict[Any, bytes] = {}
+        self._headers: Set[bytes] = set()
+        """Those that can be written."""
 
     def write(self, value: Any, write: Callable[[Any], None]) -> Written:
         """Writes the rows of a value; `FormatWriter.write` says what it may raise."""
@@ -74,8 +75,8 @@ class ParquetRowsWriter:
         return header
 
     def _header_of(self, schema: Any) -> bytes:
-        header = self._headers.get(schema)
-        if header is None:
+        header: bytes = schema.serialize().to_pybytes()
+        if header not in self._headers:
             settled = pyarrow.schema([pyarrow.field(field.name, settle_type(field.type)) for field in schema])
             try:
                 with pyarrow.parquet.ParquetWriter(pyarrow.BufferOutputStream(), settled) as writer:
@@ -85,7 +86,7 @@ class ParquetRowsWriter:
                     f"What run() returned cannot be written as Parquet: {error}. Convert such columns to a type that "
                     "Parquet has"
                 ) from error
-            header = self._headers[schema] = schema.serialize().to_pybytes()
+            self._headers.add(header)
         return header
 
 
@@ -124,12 +125,12 @@ def _of_objects(column: Any) -> List[Any]:
 
 
 def _without_missing(values: List[Any]) -> List[Any]:
+    # Arrow treats NaN as missing for Python floats, and for no other number type.
     return [None if is_missing(value) else value for value in values]
 
 
 def _table_of_rows(rows: Any) -> Any:
     names = column_names(rows)
-    # Arrow treats NaN as missing for Python floats, and for no other number type.
     if not names:
         # Empty dicts: the file may get columns from other rows.
         return pyarrow.Table.from_batches([pyarrow.RecordBatch.from_struct_array(pyarrow.array([{}] * len(rows)))])
