@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 65536
 
 _NONE = {type(None)}
+_ALIKE = {dict, type(None)}
 _TEXTS = {str, type(None)}
 _LISTS = {list, tuple}
 _SCALARS = {str, bytes, bool, int, float, date, Decimal}
@@ -198,7 +199,7 @@ def _sort_of(value: Any, at: int) -> Any:
         return kind, value.tzinfo
     if kind.__name__ == "ndarray" and value.ndim == 1:
         return kind, str(value.dtype) if value.dtype.kind in "biuf" else at
-    return kind if kind in _SCALARS or kind is dict else (kind, at)
+    return kind if kind in _ALIKE or _is_scalar(kind) else (kind, at)
 
 
 def _joined(parts: List[Tuple[List[int], Tuple[Any, List[str]]]]) -> Tuple[Any, List[str]]:
