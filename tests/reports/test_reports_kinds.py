@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from reported_job import ReportedJob
-from windrow.common.failure_kinds import NO_MORE_STARTS, FailureKind, KindKey, headline, key_of, ordered
+from windrow.common.failure_kinds import NO_MORE_STARTS, FailureKind, KindKey, headline, key_of, ordered, within
 from windrow_master.core.counters import KINDS_MAX, Counters
 from windrow_master.core.states import Cause
+from windrow_master.shell.split_message import MESSAGE_CHARS_MAX as SPLIT_CHARACTERS_MAX
+from windrow_worker.failures import encode_failure, item_line
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,14 @@ from windrow_master.core.states import Cause
 )
 def test_a_message_says_its_kind(message: str, key: KindKey) -> None:
     assert key_of(message) == key
+
+
+def test_a_message_that_is_cut_keeps_its_kind() -> None:
+    message = f"run() raised ValueError: {'x' * 100_000} (a_script_of_mine.py, line 12)"
+    encoded = json.loads(encode_failure("exception", message, ""))["message"]
+    for cut in (encoded, item_line(message), item_line(encoded), within(item_line(encoded), SPLIT_CHARACTERS_MAX)):
+        assert len(cut) <= 1000
+        assert key_of(cut) == KindKey("ValueError", "a_script_of_mine.py, line 12", ""), cut
 
 
 def kind(attempts: int, final: int, mini_batches: int, items: int = 0, cause: str = "exception") -> FailureKind:

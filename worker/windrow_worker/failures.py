@@ -188,9 +188,14 @@ def _failed(failed: Sequence[FailedItems]) -> List[List[Any]]:
 
 
 def item_line(message: str) -> str:
-    """The message of a failed item, in one line that is not too long."""
+    """The message of a failed item, in one line that is not too long. Its end is kept, which names the place in the
+    script: by error and place, the master knows which failures are of one kind.
+    """
     line = " ".join(message.split())
-    return _printable(line if len(line) <= ITEM_CHARACTERS_MAX else line[: ITEM_CHARACTERS_MAX - 1] + "…")
+    if len(line) > ITEM_CHARACTERS_MAX:
+        head = ITEM_CHARACTERS_MAX // 3
+        line = f"{line[:head]}…{line[head + 1 - ITEM_CHARACTERS_MAX :]}"
+    return _printable(line)
 
 
 def encode_done(misfits: Sequence[Tuple[str, int, str]], failed: Sequence[FailedItems] = ()) -> bytes:

@@ -104,6 +104,16 @@ class FailureKind(NamedTuple):
         return self.mini_batch_index < 0
 
 
+def within(message: str, most: int) -> str:
+    """A message in at most `most` characters: its beginning, which names the type of the error, and its end, which
+    names the place in the script, so that `key_of` finds in it what it finds in the whole.
+    """
+    if len(message) <= most:
+        return message
+    head = most // 3
+    return f"{message[:head]}…{message[head + 1 - most :]}"
+
+
 def key_of(message: str) -> KindKey:
     """What a failure's message says about its kind."""
     import re

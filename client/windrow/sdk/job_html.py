@@ -7,7 +7,7 @@ from datetime import datetime
 from html import escape
 from typing import NamedTuple, Protocol
 
-from windrow.common.failure_kinds import FailedStep, cause_line
+from windrow.common.failure_kinds import FailedStep, cause_line, within
 from windrow.common.quantities import counted, duration
 
 KINDS_SHOWN = 3
@@ -163,7 +163,7 @@ def _failures(job: ShownJob) -> list[str]:
     kinds.sort(key=lambda pair: not pair[1].is_permanent)
     shown = []
     for step, kind in kinds[:KINDS_SHOWN]:
-        told = f": {kind.message[:MESSAGE_CHARACTERS_MAX]}" if kind.is_permanent and kind.message else ""
+        told = f": {within(kind.message, MESSAGE_CHARACTERS_MAX)}" if kind.is_permanent and kind.message else ""
         shown.append(f"<li>{escape(cause_line(step, kind) + told)}</li>")
     if len(kinds) > KINDS_SHOWN:
         shown.append(f"<li>{escape(counted(len(kinds) - KINDS_SHOWN, 'more kind'))} of failures</li>")

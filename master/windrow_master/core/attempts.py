@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windrow.common.failure_kinds import within
+
 from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
@@ -262,7 +264,7 @@ def _fail_attempt(
 ) -> None:
     """Record a failed attempt: try the mini-batch again, or give it up."""
     cause = reported_cause(result.cause) if cause is None else cause
-    message = (message or result.message)[:MESSAGE_CHARS_MAX]
+    message = within(message or result.message, MESSAGE_CHARS_MAX)
     detail = result.detail[-DETAIL_CHARS_MAX:]
     process = result.process_number if had_worker(result.phase) else None
     kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
@@ -394,7 +396,7 @@ def _store_failed_items(state: CoreState, step: Step, mini_batch: int, found: Se
             item_first=first + one.first,
             item_count=one.count,
             cause=one.cause,
-            message=one.message[:MESSAGE_CHARS_MAX],
+            message=within(one.message, MESSAGE_CHARS_MAX),
             place=one.place[:MESSAGE_CHARS_MAX],
         )
         for one in found

@@ -28,6 +28,7 @@ import json
 import math
 from itertools import chain
 
+from windrow.common.failure_kinds import within
 from windrow.common.quantities import counted
 
 from windrow_master.core.budgets import uncount_failure
@@ -59,7 +60,7 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     if not step.counters.hear_worker_failure(node.node_id, node.node_incarnation, command.number):
         return
     cause = reported_cause(command.cause)
-    message = command.message[:MESSAGE_CHARS_MAX]
+    message = within(command.message, MESSAGE_CHARS_MAX)
     step.counters.add_failure(cause, -1, message, command.detail, command.node_id, command.process_number)
     step.workers.init_failures[command.node_id] = step.workers.init_failures.get(command.node_id, 0) + 1
     step.progress.last_s = now.monotonic_s  # failing is not standing still; it has its own limits

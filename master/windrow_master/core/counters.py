@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered
+from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered, within
 
 from windrow_master.core.attempt_result import StartReport
 from windrow_master.core.causes import USER_ERROR
@@ -161,7 +161,7 @@ class Counters:
             self.kinds_left_out[1] += 1
         else:
             if not last["mini_batches"]:
-                last["mini_batch"], last["message"] = mini_batch, message[:KIND_MESSAGE_MAX]
+                last["mini_batch"], last["message"] = mini_batch, within(message, KIND_MESSAGE_MAX)
                 last["detail"] = self._detail(detail, is_final=True) or last["detail"]
             last["mini_batches"] += 1
             last["items"] += items
@@ -268,7 +268,8 @@ class Counters:
             kind = self.kinds[key] = {
                 "key": key, "cause": cause, "phase": phase, "error": found.error, "place": found.place,
                 "last": -1, "attempts": 0, "final_attempts": 0, "mini_batches": 0, "items": 0, "mini_batch": mini_batch,
-                "message": message[:KIND_MESSAGE_MAX], "detail": "", "node_id": node_id, "process_number": process,
+                "message": within(message, KIND_MESSAGE_MAX), "detail": "", "node_id": node_id,
+                "process_number": process,
             }  # fmt: skip
         return kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow.common.failure_kinds import within
 from windrow.rpc.v1 import work_pb2
 
 from windrow_master.core.pace import split_rate
@@ -23,7 +24,7 @@ def split_message(split: Split, settings: StepSettings) -> work_pb2.Split:
                 first=one.first,
                 count=one.count,
                 cause=int(one.cause),  # type: ignore[arg-type]
-                message=one.message[:MESSAGE_CHARS_MAX],
+                message=within(one.message, MESSAGE_CHARS_MAX),
                 place=one.place,
             )
             for one in split.given_up
