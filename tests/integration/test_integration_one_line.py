@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas as pd
@@ -50,16 +51,17 @@ class OneLineRun(EmbeddedRun):
         """Write the script, beside the data."""
         (self.folder / "score.py").write_text(text)
 
-    def start(self, *line: str) -> subprocess.Popen[str]:
-        """Start `windrow …`."""
-        self.process = subprocess.Popen(
-            [WINDROW, *line],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    def start(self, *line: str, into: Path | None = None) -> subprocess.Popen[str]:
+        """Start `windrow …`. `into`: a file to which its output is appended."""
+        with ExitStack() as stack:
+            self.process = subprocess.Popen(
+                [WINDROW, *line],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if into is None else stack.enter_context(into.open("ab")),
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         return self.process
 
     def rows(self, output: str, *line: str) -> bytes:
@@ -130,14 +132,26 @@ def test_the_same_command_continues_after_a_kill(folder: OneLineRun) -> None:
     gate.touch()
     folder.script(SLOW.format(gate=gate, seen=seen))
     line = ("run", "score.py", "data", "-o", "out.txt")
-    folder.start(*line)
+    # What the command prints goes beside the script, as after `windrow run … > printed 2>&1`.
+    printed = folder.folder / "printed"
+    folder.start(*line, into=printed)
     wait_until(lambda: folder.committed() >= 5, "some mini-batches are done")
     folder.kill_all()
+    (folder.folder / "tee.log").write_text("of a run whose output went through a pipe")
+    (folder.folder / "new.py").touch()
+    folder.start(*line, "--max-retries", "7", into=printed)
+    assert folder.finish()[0] == 2
+    said = printed.read_text()
+    assert "of score.py into out.txt (" in said, said
+    assert "was started with something else: the code: new.py (new); --max-retries: 2 is now 7. Choose:" in said, said
+    (folder.folder / "new.py").unlink()
     gate.unlink()
     # The choice of a size sees other data; it must not make another run of the same command.
     for number in range(200, 203):
         (data / f"z{number:05d}").write_text("")
-    code, text = folder.run(*line)
+    folder.start(*line, into=printed)
+    code, _ = folder.finish()
+    text = printed.read_text()[len(said) :]
     assert code == 0, text
     assert "Continuing" in text or "continu" in text.lower(), text
     assert (folder.folder / "out.txt").read_text() == "".join(f"f{number:05d} {number}\n" for number in range(200))

@@ -11,13 +11,10 @@ from windrow.cli import exit_codes
 from windrow.cli.messages import report
 from windrow.errors import UsageError
 from windrow.spec.one_line.job_file import MadeJob, make_job_file, run_name
-from windrow.spec.one_line.request import OneLine
+from windrow.spec.one_line.request import FOLDER, OneLine
 
 if TYPE_CHECKING:
     from windrow.cli.run_options import RunOptions
-
-FOLDER = "one-line"
-"""In the state folder. Each script and output has a folder there, so that the same command means the same job file."""
 
 
 def make(options: RunOptions) -> MadeJob:

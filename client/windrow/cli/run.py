@@ -260,22 +260,32 @@ class _Run:
                 client.close()
 
     def _begin(self, client: Any, session: Session, loaded: LoadedJob | None) -> Job:
+        from windrow.errors import RunChanged
         from windrow.sdk.run_choice import begin, retry
 
         options = self._options
         if loaded is None or options.retried:
             begun = retry(client, options.retried, loaded, session.folder)
         else:
-            begun = begin(
-                client,
-                loaded,
-                session.folder,
-                restart=options.restart,
-                keep_rows=options.keep_rows,
-                since=options.since,
-                code_change=options.code_change,
-                ask=asker(quiet=options.form == "json", begin=self._end_preparation),
-            )
+            try:
+                begun = begin(
+                    client,
+                    loaded,
+                    session.folder,
+                    restart=options.restart,
+                    keep_rows=options.keep_rows,
+                    since=options.since,
+                    code_change=options.code_change,
+                    ask=asker(quiet=options.form == "json", begin=self._end_preparation),
+                )
+            except RunChanged as error:
+                if not options.is_script:
+                    raise
+                from windrow.cli.display.typed_words import typed
+
+                job_file = loaded.job.job_file
+                told = str(error).replace(job_file, f"{options.job_file} into {options.output}")
+                raise RunChanged(typed(told, {"job_file": job_file})) from error
         self._end_preparation()
         self._display = make_display(options.form, quiet=options.no_progress)
         self._display.begin(begun.job, continued=begun.continued)

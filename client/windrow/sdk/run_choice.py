@@ -8,14 +8,16 @@ followed it was killed before it could report that, the end is reported instead.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.common.quantities import counted
 from windrow.embedded import unreported_run
-from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError
+from windrow.errors import NotFound, RequestRefused, RunChanged, UsageError, WindrowError
 from windrow.rpc.errors import JOB_EXISTS
 from windrow.sdk.code_change import ASK, RERUN, Ask, submit_as_chosen, without_results
 from windrow.sdk.earlier_jobs import with_job_files
@@ -119,7 +121,7 @@ def _choose(
             chosen = (equal or going)[0]
             return Begun(chosen, True, tuple(job for job in unfinished if job.job_id != chosen.job_id))
         if going:
-            raise _changed(going[0], effective.job_file)
+            raise _changed(client, going[0], effective)
         ended = _ended_unreported(client, effective, folder)
         if ended is not None:
             return Begun(ended, True, tuple(others))
@@ -174,13 +176,41 @@ def _submit_new(client: Client, effective: EffectiveJob) -> Job:
         effective = effective._replace(name=f"{name[: NAME_MAX - len(suffix)]}{suffix}")
 
 
-def _changed(job: Job, job_file: str) -> RunChanged:
+def _changed(client: Client, job: Job, effective: EffectiveJob) -> RunChanged:
     items = job.items
     done = f"{items.done:,} of {counted(items.total, 'item')} done" if items.total else "nothing done yet"
     return RunChanged(
-        f"The unfinished run {job.job_id} of {job_file} ({done}) was started with other settings, inputs "
-        "(or MLTable files), code or --since. Choose:\n"
+        f"The unfinished run {job.job_id} of {effective.job_file} ({done}) was started with "
+        f"{_what_differs(client, job, effective)}. Choose:\n"
         f"  --restart    cancel that run and start a new one with what is there now\n"
         f"  --keep-rows  finish that run as it was started, with its own settings and code\n"
         f"or undo the change, and the same command continues it."
     )
+
+
+def _what_differs(client: Client, job: Job, effective: EffectiveJob) -> str:
+    """What makes it another run than the unfinished one, in words."""
+    import tempfile
+
+    from windrow.spec import EffectiveJob
+    from windrow.spec.effective.changes import differences
+    from windrow.spec.effective.document import DocumentError
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def archive_of(digest: str) -> Path | None:
+            try:
+                client.download_code(digest, archive := Path(folder, digest))
+            except (WindrowError, OSError):
+                return None
+            return archive
+
+        try:
+            before = EffectiveJob.from_json(json.dumps(client.document(job.job_id)))
+            told = differences(before, effective, archive_of)
+        except (DocumentError, OSError):
+            told = []
+    if told:
+        return f"something else: {'; '.join(told)}"
+    # A job of an earlier version may differ in what this one does not know.
+    return "other settings, inputs (or MLTable files), code or --since"

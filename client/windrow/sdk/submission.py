@@ -56,16 +56,19 @@ def upload_code(
 
 
 def pack_code(loaded: LoadedJob, folder: str, archive: BinaryIO, written: Sequence[str] = ()) -> CodeArchive:
-    """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that is in it.
+    """Pack one code folder of a job, with the entry scripts of its steps, without the data of the job that is in it. A
+    run without a job file has no code in files named `….log`: they are of earlier runs, as after `… | tee run.log`.
 
     `archive`: an empty file that is open for writing. `written`: outputs of other jobs, which are also left out. Raises
     UsageError for a folder that cannot be packed.
     """
+    from windrow.spec.one_line.request import is_one_line
     from windrow.transfer.data_in_code import data_in
 
     scripts = {step.entry_script for step in loaded.job.steps if loaded.code_folders[step.name] == folder}
     required = sorted(name for name in scripts if name.endswith(".py"))
-    return pack_folder(folder, archive, required, lambda: data_in(folder, loaded, written))
+    with_logs = not is_one_line(loaded.job.job_file)
+    return pack_folder(folder, archive, required, lambda: data_in(folder, loaded, written), with_logs=with_logs)
 
 
 def pack_folder(
@@ -73,15 +76,18 @@ def pack_folder(
     archive: BinaryIO,
     required: Sequence[str] = (),
     left_out: Callable[[], Collection[str]] = lambda: (),
+    *,
+    with_logs: bool = True,
 ) -> CodeArchive:
     """Pack a code folder. `archive`: as of `pack_code`; `required`: relative paths of what must be in it; `left_out`:
-    finds the relative paths of what is no code. Raises UsageError for a folder that cannot be packed.
+    finds the relative paths of what is no code; `with_logs`: as of `windrow.transfer.code_archive.pack`. Raises
+    UsageError for a folder that cannot be packed.
     """
     from windrow.common.archives import ArchiveError
     from windrow.transfer.code_archive import pack
 
     try:
-        return pack(folder, archive, required=required, left_out=left_out())
+        return pack(folder, archive, required=required, left_out=left_out(), with_logs=with_logs)
     except ArchiveError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

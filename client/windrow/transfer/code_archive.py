@@ -26,6 +26,8 @@ ALWAYS_LEFT_OUT = frozenset(
 )
 """Folders that never belong to a job's code: they change from run to run although the code does not."""
 
+LOG_SUFFIX = ".log"
+
 IGNORE_FILES = (".amlignore", ".gitignore")
 """The first of these in the root of the folder lists, as git patterns, what is left out."""
 
@@ -46,17 +48,19 @@ def pack(
     *,
     required: Sequence[str] = (),
     left_out: Collection[str] = (),
+    with_logs: bool = True,
     limits: ArchiveLimits = CODE_LIMITS,
 ) -> CodeArchive:
     """Pack a code folder into `archive`, an empty file that is open for writing, and return its digest.
 
     `folder`: "" packs nothing, for a command without code. `required`: relative paths (the entry script) that must not
-    be left out. `left_out`: relative paths of files and folders that are not code. Links to files inside the folder are
-    packed as those files. Raises ArchiveError for links that lead
-    elsewhere, special files, missing required files and folders beyond the limits; OSError for what cannot be read.
+    be left out. `left_out`: relative paths of files and folders that are not code; `with_logs`: whether files named
+    `….log` are. What this process itself prints into is not code. Links to files inside the folder are packed as those
+    files. Raises ArchiveError for links that lead elsewhere, special files, missing required files and folders beyond
+    the limits; OSError for what cannot be read.
     """
     root = Path(folder)
-    files = list(_files(root, limits, left_out)) if os.fspath(folder) else []
+    files = list(_files(root, limits, left_out, with_logs)) if os.fspath(folder) else []
     _need(required, files, root)
     content_bytes = 0
     out = _Hashing(archive)
@@ -74,6 +78,7 @@ def measure(
     *,
     required: Sequence[str] = (),
     left_out: Collection[str] = (),
+    with_logs: bool = True,
     limits: ArchiveLimits = CODE_LIMITS,
 ) -> tuple[int, int]:
     """The number and the bytes of the files that `pack` would take. Reads none of them.
@@ -81,7 +86,7 @@ def measure(
     Raises ArchiveError as `pack` does; OSError.
     """
     root = Path(folder)
-    files = list(_files(root, limits, left_out))
+    files = list(_files(root, limits, left_out, with_logs))
     _need(required, files, root)
     content_bytes = sum(path.stat().st_size for _, path in files)
     if content_bytes > limits.bytes_max:
@@ -100,11 +105,11 @@ def _need(required: Sequence[str], files: Sequence[tuple[str, Path]], root: Path
             )
 
 
-def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str]) -> Iterator[tuple[str, Path]]:
+def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str], with_logs: bool) -> Iterator[tuple[str, Path]]:
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
         raise ArchiveError(f"the code folder {root} does not exist, or is not a folder.")
-    walked = _walk(root, "", _ignored_by(root, left_out), root.resolve())
+    walked = _walk(root, "", _ignored_by(root, left_out, with_logs), _printed_into(), root.resolve())
     found = sorted(walked, key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
@@ -114,7 +119,22 @@ def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str]) -> Iter
     yield from found
 
 
-def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path) -> Iterator[tuple[str, Path]]:
+def _printed_into() -> set[tuple[int, int]]:
+    """Device and inode of the files to which the output of this process is redirected, as in `windrow run … > log`."""
+    found = set()
+    for descriptor in (1, 2):
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            continue  # closed
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _walk(
+    folder: Path, prefix: str, ignored: Callable[[str], bool], printed: Collection[tuple[int, int]], root: Path
+) -> Iterator[tuple[str, Path]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name
@@ -122,9 +142,17 @@ def _walk(folder: Path, prefix: str, ignored: Callable[[str], bool], root: Path)
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if not ignored(name + "/") and not Path(entry.path, STATE_MARK).exists():
-                    yield from _walk(Path(entry.path), name + "/", ignored, root)
-            elif not ignored(name):
+                    yield from _walk(Path(entry.path), name + "/", ignored, printed, root)
+            elif not ignored(name) and not (printed and _identity(entry) in printed):
                 yield name, _regular_file(Path(entry.path), name, root)
+
+
+def _identity(entry: os.DirEntry[str]) -> tuple[int, int] | None:
+    try:
+        status = entry.stat()
+    except OSError:
+        return None  # a broken link; told later
+    return status.st_dev, status.st_ino
 
 
 def _regular_file(path: Path, name: str, root: Path) -> Path:
@@ -153,10 +181,14 @@ def _regular_file(path: Path, name: str, root: Path) -> Path:
     return target
 
 
-def _ignored_by(root: Path, left_out: Collection[str]) -> Callable[[str], bool]:
+def _ignored_by(root: Path, left_out: Collection[str], with_logs: bool) -> Callable[[str], bool]:
     """Return a function that says whether a name is left out, by the caller or by the ignore file. Names of folders end
     with `/`.
     """
+
+    def is_no_code(name: str) -> bool:
+        return name.rstrip("/") in left_out or (not with_logs and name.endswith(LOG_SUFFIX))
+
     for file_name in IGNORE_FILES:
         try:
             lines = (root / file_name).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -166,8 +198,8 @@ def _ignored_by(root: Path, left_out: Collection[str]) -> Callable[[str], bool]:
         from pathspec import GitIgnoreSpec
 
         ignores = GitIgnoreSpec.from_lines(lines).match_file
-        return lambda name: name.rstrip("/") in left_out or ignores(name)
-    return lambda name: name.rstrip("/") in left_out
+        return lambda name: is_no_code(name) or ignores(name)
+    return is_no_code
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.common.archives import ArchiveError
+from windrow.spec.one_line.request import is_one_line
 from windrow.spec.reading.nodes import Place, source_label
 from windrow.spec.reading.problems import Problem, StepCode
 from windrow.transfer.code_archive import measure
@@ -74,7 +75,7 @@ def check_codes(
         required = code.entry_script if code.entry_script.endswith(".py") else ""
         if (code.folder, required) not in packed:
             packed.add((code.folder, required))
-            _check_packable(code, required, found, data_in(code.folder, loaded) if loaded is not None else ())
+            _check_packable(code, required, found, loaded)
         look = (code.folder, code.entry_script, repr(sorted(code.variables.items())), code.step in elsewhere)
         if code.entry_script and python is not None and look not in looked_at:
             looked_at.add(look)
@@ -82,11 +83,13 @@ def check_codes(
     return found
 
 
-def _check_packable(code: StepCode, required: str, found: CodeFindings, data: Collection[str]) -> None:
+def _check_packable(code: StepCode, required: str, found: CodeFindings, loaded: LoadedJob | None) -> None:
     if required and not Path(code.folder, required).is_file():
         required = ""  # the job file's own error
+    data = data_in(code.folder, loaded) if loaded is not None else ()
+    with_logs = loaded is None or not is_one_line(loaded.job.job_file)
     try:
-        measure(code.folder, required=[required] if required else [], left_out=data)
+        measure(code.folder, required=[required] if required else [], left_out=data, with_logs=with_logs)
     except ArchiveError as error:
         found.errors.append(_at(code.folder_place, code.folder_key, str(error)))
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from windrow.spec.effective.changes import ArchiveOf, changes
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.commands import TakenOver
@@ -22,7 +23,6 @@ from windrow_master.core.states import MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD
-from windrow_master.shell.changes import ArchiveOf, changes
 from windrow_master.shell.slow_before import completed_before, slow_in
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged

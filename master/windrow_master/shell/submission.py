@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from windrow.spec.effective.changes import changes
 from windrow.spec.effective.document import DocumentError
 from windrow.spec.effective.job import (
     DataInput,
@@ -32,7 +33,6 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
-from windrow_master.shell.changes import changes
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import in_thread

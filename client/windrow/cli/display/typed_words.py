@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from windrow.cli.one_line import FOLDER
 from windrow.sdk.job import Job, Step
+from windrow.spec.one_line.request import is_one_line
 
 _OPTIONS = {
     "retry_settings.timeout": "--timeout",
     "retry_settings.max_retries": "--max-retries",
     "mini_batch_size": "--mini-batch-size",
+    "partition_keys": "--partition-keys",
+    "max_concurrency_per_instance": "--workers",
     "--retry_delay": "--retry-delay",
     "--rate_limit": "--rate-limit",
 }
@@ -24,7 +25,7 @@ def typed(text: str, document: Mapping[str, Any]) -> str:
     """A message about settings of a job, in the options of its command; as it is if the job has a job file of its
     own.
     """
-    if Path(document.get("job_file", "")).parent.parent.name != FOLDER:
+    if not is_one_line(document.get("job_file", "")):
         return text
     return _SETTINGS.sub(lambda found: _OPTIONS[found[0]], text)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 SCRIPT_SUFFIX = ".py"
 ROW_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "text"}
 """The format of the rows, by the suffix of their file."""
+
+FOLDER = "one-line"
+"""In the state folder. Each script and output has a folder there, so that the same command means the same job file."""
 
 KINDS = ("auto", "files", "table")
 """How inputs are read: by their suffix, as lists of files, or as tables."""
@@ -39,3 +43,8 @@ class OneLine(NamedTuple):
     keeps_earlier: bool = False
     name: str = ""
     output_option: str = "-o"
+
+
+def is_one_line(job_file: str) -> bool:
+    """Whether a job file is what a command line without one asked for."""
+    return os.path.basename(os.path.dirname(os.path.dirname(job_file))) == FOLDER

@@ -1,6 +1,8 @@
-"""What has changed between a step and the earlier one whose results it takes over: code, and settings that decide rows.
+"""What has changed between two jobs, in words.
 
-How the input is divided, and how failures are handled, changes no result that is taken over.
+`changes`: between a step and the earlier one whose results it takes over, of code, and of settings that decide rows.
+How the input is divided, and how failures are handled, changes no result that is taken over. `differences`: all that
+makes one run another (`EffectiveJob.run_digest`).
 """
 
 from __future__ import annotations
@@ -12,10 +14,25 @@ from typing import Any, TypeAlias
 
 from windrow.common.archives import ArchiveError, contents
 from windrow.common.quantities import first_few
-from windrow.spec.effective.job import EffectiveStep
+from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 from windrow.spec.settings.arguments import find_runtime_arguments
 
 FILES_SHOWN = 5
+
+_WORDS = {
+    "resume_from": "--since",
+    "max_retries": "retry_settings.max_retries",
+    "run_invocation_timeout_s": "retry_settings.timeout",
+    "retry_delay_s": "--retry_delay",
+    "rate_limit": "--rate_limit",
+    "returns": "--returns",
+    "speculate": "--speculate",
+    "split": "--split",
+}
+"""Settings that a job file does not call as a step does, without the unit."""
+_TOLD = frozenset({"name", "code_digest", "entry_script", "arguments", "environment", "environment_variables"})
+"""Fields of which `changes` tells."""
+_BY_NAME = {"inputs": "the input", "outputs": "the output", "table_digests": "the MLTable file of the input"}
 
 ArchiveOf: TypeAlias = Callable[[str], Path | None]
 """The archive of a code folder, by its digest; None if it is not here."""
@@ -24,6 +41,45 @@ ArchiveOf: TypeAlias = Callable[[str], Path | None]
 def changes(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> list[str]:
     """Each change in a few words; empty if the results are those that the step would have now. Raises OSError."""
     return [*_code(before, step, archive_of), *_settings(before, step)]
+
+
+def differences(before: EffectiveJob, job: EffectiveJob, archive_of: ArchiveOf) -> list[str]:
+    """What makes `job` another run than `before`, each difference in a few words. Raises OSError."""
+    then, now = ({step.name: step for step in one.steps} for one in (before, job))
+    told = [f"the step {name} is new" for name in now if name not in then]
+    told += [f"the step {name} is gone" for name in then if name not in now]
+    for name, step in now.items():
+        if (old := then.get(name)) is None or old == step:
+            continue
+        found = [*changes(old, step, archive_of), *_others(old, step)]
+        if not found and old.arguments != step.arguments:
+            found = [f"arguments: {_shown(list(old.arguments))} is now {_shown(list(step.arguments))}"]
+        told += [f"step {name}: {one}" if len(now) > 1 else one for one in found]
+    if [*then] != [*now] and then.keys() == now.keys():
+        told.append("the order of the steps")
+    if before.outputs != job.outputs:
+        told.append("the outputs of the job")
+    if before.continue_on_step_failure != job.continue_on_step_failure:
+        told.append("continue_on_step_failure")
+    return told
+
+
+def _others(before: EffectiveStep, step: EffectiveStep) -> Iterator[str]:
+    """What `changes` does not tell of: how the input is divided, where rows go, how failures are handled."""
+    for field, old in before._asdict().items():
+        new = getattr(step, field)
+        if old == new:
+            continue
+        if field in _BY_NAME:
+            for name in sorted(old.keys() | new.keys()):
+                divided = name in step.input_data or name in before.input_data
+                # `changes` tells of other inputs.
+                if old.get(name) != new.get(name) and (divided or field != "inputs"):
+                    yield f"{_BY_NAME[field]} {name}"
+        elif field not in _TOLD:
+            word = _WORDS.get(field, field.removesuffix("_s"))
+            scalar = all(isinstance(value, str | int | float | None) for value in (old, new))
+            yield f"{word}: {_shown(old)} is now {_shown(new)}" if scalar else word
 
 
 def _code(before: EffectiveStep, step: EffectiveStep, archive_of: ArchiveOf) -> Iterator[str]:
@@ -88,5 +144,5 @@ def _of_script(arguments: Sequence[str]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    text = " ".join(value) if isinstance(value, list) else str(value)
+    text = " ".join(value) if isinstance(value, list) else "" if value is None else str(value)
     return (text if len(text) <= 80 else f"{text[:79]}…") or "none"
