@@ -202,11 +202,11 @@ def test_each_output_of_a_folder_has_its_own_list_of_failed_items(folder: OneLin
 
 def test_saved_and_run_again(folder: OneLineRun) -> None:
     first = folder.rows("out.csv", "data/f*", "--mini-batch-size", "5")
-    (folder.folder / "jobs").mkdir()
-    line = ("run", "score.py", "data/f*", "-o", "out.csv", "--mini-batch-size", "5", "--save", "jobs/job.yml")
+    (folder.folder / "my jobs").mkdir()
+    line = ("run", "score.py", "data/f*", "-o", "out.csv", "--mini-batch-size", "5", "--save", "my jobs/job.yml")
     code, text = folder.run(*line)
-    assert (code, text) == (0, "jobs/job.yml is written. Run it with: windrow run jobs/job.yml\n")
-    code, text = folder.run("run", "jobs/job.yml")
+    assert (code, text) == (0, "my jobs/job.yml is written. Run it with: windrow run 'my jobs/job.yml'\n")
+    code, text = folder.run("run", "my jobs/job.yml")
     assert code == 0, text
     assert (folder.folder / "out.csv").read_bytes() == first
     assert "12 items in 3 mini-batches" in text

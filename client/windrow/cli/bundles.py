@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import stat
 import zipfile
 import zlib
@@ -269,6 +270,7 @@ def _below(path: str) -> list[str]:
 def _readme(document: dict[str, Any], told: MiniBatchDetails, why: str, name: str) -> str:
     items = document["items"]
     shown = "\n".join(f"  {item}" for item in items[:20]) + (f"\n  … and {len(items) - 20:,} more" * (len(items) > 20))
+    replay = f"windrow mb replay {shlex.quote(name)}"
     lines = [
         f"A mini-batch of the job {document['job_id']} (step {document['step_name']}, mini-batch "
         f"{document['mini_batch_index']}), to be run again by Windrow.",
@@ -278,9 +280,9 @@ def _readme(document: dict[str, Any], told: MiniBatchDetails, why: str, name: st
         "",
         "To run it, on any machine with Windrow:",
         "",
-        f"    windrow mb replay {name}",
-        f"    windrow mb replay {name} --pdb           # stop in the debugger where it fails",
-        f"    windrow mb replay {name} --code DIR      # with your own copy of the code",
+        f"    {replay}",
+        f"    {replay} --pdb           # stop in the debugger where it fails",
+        f"    {replay} --code DIR      # with your own copy of the code",
         "",
         "Its items:",
         shown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from enum import StrEnum
@@ -316,7 +317,8 @@ def bundle(
             written = write_bundle(client, found.job_id, index, name, item=number, target=file, data_mb=data_mb)
             data = f"without its data ({written.why})" if written.data_bytes is None else size(written.data_bytes)
             left = f", without {', '.join(written.secrets)}" if written.secrets else ""
-            out(f"{file}: mini-batch {index} of step {told}, {data}{left}. To run it: windrow mb replay {file}")
+            again = f"windrow mb replay {shlex.quote(str(file))}"
+            out(f"{file}: mini-batch {index} of step {told}, {data}{left}. To run it: {again}")
     if not wanted:
         out(f"Nothing of job {found.job_id} has failed for good: give the number of a mini-batch.")
     return exit_codes.DONE

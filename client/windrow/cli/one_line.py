@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +74,8 @@ def save(options: RunOptions) -> int:
     except Exception as error:
         return report(error, options.form)
     more = f" --slots {options.workers}" if options.workers is not None else ""
-    print(f"{options.save} is written. Run it with: windrow run {options.save}{more}", file=sys.stdout)
+    command = f"windrow run {shlex.quote(options.save or '')}{more}"
+    print(f"{options.save} is written. Run it with: {command}", file=sys.stdout)
     return exit_codes.DONE
 
 

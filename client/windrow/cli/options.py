@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -225,7 +226,8 @@ def open_client(master: str | None, state: Path | None, *, live: bool = False, m
     if live and state is not None and state_folder.read_endpoint(str(state)) is None:
         raise UsageError(
             f"No run is live over the state folder {state}, so the job would not run. "
-            f"Use `windrow run JOB_FILE --state {state}`, or start a master and give its address with --master."
+            f"Use `windrow run JOB_FILE --state {shlex.quote(str(state))}`, or start a master and give its address "
+            "with --master."
         )
     with Client(master if state is None else None, state=state, new=make) as client:
         client.connection.on_wait = say
