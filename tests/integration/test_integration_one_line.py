@@ -270,11 +270,18 @@ def test_data_beside_the_script_is_no_code(folder: OneLineRun) -> None:
         ("job.yml --timeout 5", "but --timeout is given"),
         ("job.yml -- --x", "but -- is given"),
         ("score.py data -o a.csv --workers 0", "--workers"),
-        ("score.py data -o a.csv --mini-batch-size many", "mini_batch_size"),
+        ("score.py data -o a.csv --mini-batch-size many", "windrow: --mini-batch-size many: data is a list of files"),
+        ("score.py data -o a.csv --mini-batch-size 3kb", "it must be a number of files"),
+        ("score.py data -o a.csv --mini-batch-size -1", "windrow: --mini-batch-size -1: "),
+        ("score.py data -o a.csv --partition-keys x", "windrow: --partition-keys x: data is a list of files"),
+        ("score.py t.csv -o a.csv --mini-batch-size many", 'windrow: --mini-batch-size many: is "many"; it must'),
+        ("score.py data -o a.csv -- --error_threshold x", "windrow: -- --error_threshold x: --error_threshold is"),
+        ("score.py data -o data/a.csv --dry-run -- --error_threshold x", "windrow: -- --error_threshold x: "),
         ("score.py data -o a.csv --save job.txt", "ends in .yml or .yaml"),
     ],
 )
 def test_what_is_wrong_is_said(folder: OneLineRun, line: str, expected: str) -> None:
+    (folder.folder / "t.csv").write_text("number\n1\n")
     code, text = folder.run("run", *line.split())
     assert code == 2, text
     assert expected in " ".join(text.split())

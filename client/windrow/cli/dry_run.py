@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.cli import exit_codes, one_line
 from windrow.cli.display.plan import print_plan
+from windrow.cli.display.typed_words import typed_problems
 from windrow.cli.messages import YELLOW, coloured, report, say
 from windrow.cli.run_options import RunOptions
 from windrow.cli.tables import print_json
@@ -78,7 +79,10 @@ def _dry_run(options: RunOptions) -> int:
             check_job_interpreter(python, loaded, builds=builds)
             loaded = moved.job(_checked(loaded, python))
         except JobFileError as error:
-            raise JobFileError(moved.problems(error.problems), moved.problems(error.warnings)) from error
+            problems, warnings = (moved.problems(found) for found in (error.problems, error.warnings))
+            raise JobFileError(typed_problems(problems, options), typed_problems(warnings, options)) from error
+        warnings, notes = (typed_problems(found, options) for found in (loaded.warnings, loaded.notes))
+        loaded = loaded._replace(warnings=warnings, notes=notes)
         # As in a run: results of other jobs beside the code are no code.
         job, codes = packed(loaded, written=outputs_written(state) if has_state else ())
         if options.since:

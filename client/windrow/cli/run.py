@@ -178,7 +178,7 @@ class _Run:
 
     def _load(self) -> LoadedJob:
         from windrow.sdk.session_client import SessionAssets
-        from windrow.spec import load_job
+        from windrow.spec import JobFileError, load_job
 
         job_file = self._options.job_file
         if self._options.is_script:
@@ -196,8 +196,20 @@ class _Run:
                 assets=assets.open,
                 sets_folder=self._options.sets_folder,
             )
+        except JobFileError as error:
+            if not self._options.is_script:
+                raise
+            from windrow.cli.display.typed_words import typed_problems
+
+            raise JobFileError(typed_problems(error.problems, self._options)) from error
         finally:
             assets.close()
+        if self._options.is_script:
+            from windrow.cli.display.typed_words import typed_problems
+
+            warnings, notes = (typed_problems(found, self._options) for found in (loaded.warnings, loaded.notes))
+            job = loaded.job._replace(warnings=tuple(map(str, warnings)))
+            loaded = loaded._replace(job=job, warnings=warnings, notes=notes)
         from windrow.sdk.code_change import refuse_without_earlier_job
 
         refuse_without_earlier_job(loaded, self._options.code_change, self._options.since)

@@ -75,6 +75,7 @@ def make_job_file(
     suffix = _check_output(one, folder)
     given = read_inputs(one.inputs, one.kind, folder)
     _check_output_is_no_input(one, given, folder)
+    _check_division(one, given)
     found = _CHOSEN_BEFORE.search(before)
     chosen = Chosen("", "") if one.partition_keys else choose_size(given, one.slots, found[1] if found else "")
     size, comment = one.mini_batch_size or chosen.text, "" if one.mini_batch_size else f"  # {CHOSEN}"
@@ -193,6 +194,25 @@ def _check_arguments(one: OneLine) -> None:
                 parse(text)
         except ValueError as error:
             raise UsageError(f"{option} {text}: {error}.") from None
+
+
+def _check_division(one: OneLine, given: Sequence[Given]) -> None:
+    """A list of files is divided by their number, and has no columns."""
+    files = [read.typed for read in given if read.holds == FILES]
+    if not files:
+        return
+    instead = "leave out --as files" if one.kind == "files" else "add --as table"
+    if one.mini_batch_size is not None and not one.mini_batch_size.strip().isdecimal():
+        raise UsageError(
+            f"--mini-batch-size {one.mini_batch_size}: {files[0]} is a list of files, so it must be a number of files, "
+            f"such as 10. If its files are tables, {instead}: then it is a size, such as 512kb."
+        )
+    if one.partition_keys:
+        raise UsageError(
+            f"--partition-keys {','.join(one.partition_keys)}: {files[0]} is a list of files, which has no columns. If "
+            f"its files are tables, {instead}; to take keys from their paths, give a folder with an MLTable file whose "
+            "extract_columns_from_partition_format names them."
+        )
 
 
 def _check_output(one: OneLine, folder: str) -> str:
