@@ -240,6 +240,7 @@ def test_the_agent_needs_a_master(workspace: Workspace) -> None:
         ("run job.yml --format json --restart --keep-rows", "are mutually exclusive"),
         ("run job.yml --format json --strict --tolerate", "contradict each other"),
         ("job wait last --format json --tolerate --strict", "contradict each other"),
+        ("run s.py data -o o.csv --format json --workers 2 --slots 3", "are the same option"),
         ("job show --format=json", "'JOB'"),
     ],
 )

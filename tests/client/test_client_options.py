@@ -81,6 +81,7 @@ def test_plain_lines_are_read_early(line: str, expected: dict[str, object]) -> N
         "job.yml --format xml",
         "job.yml --restart --keep-rows",
         "job.yml --strict --tolerate",
+        "score.py data -o rows.csv --workers 2 --slots 3",
         "job.yml --set",
         "-- job.yml",
         "job.yml -o rows.csv",

@@ -256,6 +256,8 @@ def run(
         raise typer.BadParameter(
             "--restart and --keep-rows are mutually exclusive: cancel the unfinished run, or finish it."
         )
+    if workers is not None and slots is not None:
+        raise typer.BadParameter("--workers and --slots are the same option: the number of workers. Give one of them.")
     options = RunOptions(file)
     options.inputs = inputs or []
     if "--" in sys.argv:

@@ -161,6 +161,8 @@ def parse(arguments: list[str]) -> RunOptions | None:
         return None
     if (options.restart and options.keep_rows) or (options.strict and options.tolerate):
         return None
+    if options.workers is not None and options.slots is not None:
+        return None
     options.slots = options.slots or options.workers
     return options
 
