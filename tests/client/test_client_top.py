@@ -72,6 +72,7 @@ def test_jobs_at_work_come_first_with_their_own_rates_and_steps() -> None:
     row = next(line for line in text.splitlines() if line.startswith("one"))
     assert "25 %" in row and "0.5 items/s" in row and "5 min" in row
     assert "2 jobs at work" in text.splitlines()[0]
+    assert all(re.search(rf"^{name} .* 1min *$", text, re.MULTILINE) for name in ("done", "one")), text
 
 
 def test_workers_say_what_they_do_and_for_which_step() -> None:

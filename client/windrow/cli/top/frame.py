@@ -107,14 +107,14 @@ def _cells(moment: Moment, job: Job, step: Step | None, *, wide: bool) -> list[s
     """What a row says beside name and bar."""
     told: Job | Step = job if step is None else step
     figures = moment.figures.get(job.job_id)
-    pace = figures if figures is not None and step is None else JobFigures(0.0, None, None)
+    pace = figures if figures is not None and step is None else JobFigures(None, None, None)
     return [
         "interrupted" if moment.runs_nothing and told.state in ("queued", "running") else _state(told),
         _done(told),
         rate(pace.items_per_s, "items") if pace.items_per_s else "",
         duration(pace.remaining_s) if pace.remaining_s is not None else "",
         f"{told.items.failed:,}" if told.items.failed else "",
-        *[brief_duration(pace.age_s) if pace.age_s else ""] * wide,
+        *[brief_duration(pace.age_s) if pace.age_s is not None else ""] * wide,
     ]
 
 

@@ -17,9 +17,9 @@ UNENDED = ("queued", "running", "paused", "cancelling")
 
 
 class JobFigures(NamedTuple):
-    """The pace of a job."""
+    """The age of a job since it was submitted, as in `windrow job list`, and its pace; no pace if it has ended."""
 
-    age_s: float
+    age_s: float | None
     items_per_s: float | None
     remaining_s: float | None
 
@@ -59,13 +59,15 @@ class Watcher:
         shown = [job for job in jobs if job.state in UNENDED] + [job for job in jobs if job.state not in UNENDED]
         figures = {}
         for job in shown:
-            age = age_s(job, wall_now)
+            created = job.create_time
+            age = None if created is None else max(0.0, (wall_now - created).total_seconds())
+            figures[job.job_id] = JobFigures(age, None, None)
             if job.state in UNENDED:
                 pace = self._paces.get(job.job_id)
                 if pace is None:
                     pace = self._paces[job.job_id] = Figures()
-                    if age:
-                        pace.begin(age, now_s)
+                    if running_s := age_s(job, wall_now):
+                        pace.begin(running_s, now_s)
                 pace.add(job, now_s)
                 figures[job.job_id] = JobFigures(age, pace.items_per_s(), pace.remaining_s(job))
         steps = {step.step_id: (job.job_id, step.name) for job in shown for step in job.steps}
