@@ -82,7 +82,7 @@ def read_inputs(typed: Sequence[str], kind: str, folder: str) -> list[Given]:
     tables = [given.typed for given in found if not given.is_list and given.holds != ASSET]
     if lists and tables:
         raise UsageError(
-            f"{lists[0]} is a list of files and {tables[0]} is a table, but all inputs of a run must be of one "
+            f"{lists[0]} is read as files and {tables[0]} as a table, but all inputs of a run must be of one "
             "kind. Run them separately, or use --as files to get the paths of all."
         )
     places: dict[str, str] = {}

@@ -204,12 +204,12 @@ def _check_division(one: OneLine, given: Sequence[Given]) -> None:
     instead = "leave out --as files" if one.kind == "files" else "add --as table"
     if one.mini_batch_size is not None and not one.mini_batch_size.strip().isdecimal():
         raise UsageError(
-            f"--mini-batch-size {one.mini_batch_size}: {files[0]} is a list of files, so it must be a number of files, "
+            f"--mini-batch-size {one.mini_batch_size}: {files[0]} is read as files, so it must be a number of files, "
             f"such as 10. If its files are tables, {instead}: then it is a size, such as 512kb."
         )
     if one.partition_keys:
         raise UsageError(
-            f"--partition-keys {','.join(one.partition_keys)}: {files[0]} is a list of files, which has no columns. If "
+            f"--partition-keys {','.join(one.partition_keys)}: {files[0]} is read as files, which have no columns. If "
             f"its files are tables, {instead}; to take keys from their paths, give a folder with an MLTable file whose "
             "extract_columns_from_partition_format names them."
         )
