@@ -171,6 +171,16 @@ def test_what_is_told(folder: Path) -> None:
     assert "run() gets DataFrames" in made_in(folder, one_line("a.csv")).told
 
 
+def test_columns_that_lose_leading_zeros_are_noted(folder: Path) -> None:
+    (folder / "ids.csv").write_text('id;zip;number;text\n000;"01";0;007\n001;02;10;x\n')
+    (note,) = made_in(folder, one_line("ids.csv")).notes
+    assert note.startswith(
+        'ids.csv: "id", "zip" are columns of numbers, so leading zeros get lost: 000 becomes 0. To keep the text,'
+    )
+    assert "{columns: [id, zip], column_type: string}" in note
+    assert not made_in(folder, one_line("a.csv")).notes
+
+
 def test_the_saved_file_has_relative_paths(folder: Path) -> None:
     made = made_in(folder, one_line("photos/*.jpg"), relative_to=str(folder / "jobs"), job_name="nightly.yml")
     assert set(made.files) == {"nightly.yml", "nightly.files/MLTable"}

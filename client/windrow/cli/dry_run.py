@@ -58,10 +58,12 @@ def _dry_run(options: RunOptions) -> int:
     has_state = state_folder.has_state(state)  # raises if nobody could tell what is in it
     python = find_interpreter(options.python, os.environ)
     known = embedded_datastores.known(state, embedded_datastores.read(options.datastores))
+    of_inputs: tuple[str, ...] = ()
     with contextlib.ExitStack() as opened:
         moved, job_file = _Moved(), options.job_file
         if options.is_script:
             made = one_line.make(options)
+            of_inputs = made.notes
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="windrow-"))
             moved, job_file = _Moved(folder, one_line.kept_in(options, state)), one_line.write(made, folder)
         try:
@@ -93,6 +95,7 @@ def _dry_run(options: RunOptions) -> int:
         job, loaded = _since(job, loaded, with_results_of(job, answer["since"]))
     slots = options.slots or _slots()
     document = make_document(loaded, job, answer, codes, python=python, builds=builds, slots=slots)
+    document["notes"] += of_inputs
     workers = f", {counted(slots, 'worker')} at a time" if slots else ""
     where = f"a private master and agent of this machine{workers}, with their state in {state}"
     what = options.job_file if options.is_script else job.job_file

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windrow.cli import exit_codes
-from windrow.cli.messages import report
+from windrow.cli.messages import report, say
 from windrow.errors import UsageError
 from windrow.spec.one_line.job_file import MadeJob, make_job_file, run_name
 from windrow.spec.one_line.request import FOLDER, OneLine
@@ -76,6 +76,8 @@ def save(options: RunOptions) -> int:
     more = f" --slots {options.workers}" if options.workers is not None else ""
     command = f"windrow run {shlex.quote(options.save or '')}{more}"
     print(f"{options.save} is written. Run it with: {command}", file=sys.stdout)
+    for note in made.notes:
+        say(f"Note: {note}")
     return exit_codes.DONE
 
 

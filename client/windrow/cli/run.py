@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windrow.embedded.session import Session
     from windrow.sdk.job import Job
     from windrow.spec import LoadedJob
+    from windrow.spec.one_line.job_file import MadeJob
     from windrow.spec.reading.problems import Problem
 
 
@@ -185,7 +186,7 @@ class _Run:
             from windrow.cli.one_line import keep, make
 
             made = make(self._options)
-            job_file, self._told = keep(made, self._options, self._opened().folder), made.told
+            job_file, self._told = keep(made, self._options, self._opened().folder), _told(made)
         datastores = self._session.datastores if self._session is not None else ()
         assets = SessionAssets(self._opened)
         try:
@@ -396,6 +397,10 @@ class _Run:
     def _same_command(self) -> str:
         arguments = [argument for argument in sys.argv[1:] if argument not in ("--restart",)]
         return f"windrow {shlex.join(arguments)}"
+
+
+def _told(made: MadeJob) -> str:
+    return "\n".join([made.told, *(f"Note: {note}" for note in made.notes)])
 
 
 def make_display(output: str, *, quiet: bool) -> Display:

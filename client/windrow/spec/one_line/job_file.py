@@ -46,12 +46,13 @@ _CHOSEN_BEFORE = re.compile(rf'^ *mini_batch_size: "(\w+)" +# {CHOSEN}$', re.MUL
 
 class MadeJob(NamedTuple):
     """`files`: texts by path below the folder of the job file; the job file itself is `job_name`. `told`: what the run
-    reads, in what pieces, and what it writes.
+    reads, in what pieces, and what it writes. `notes`: what of the input may be read unlike it is meant.
     """
 
     job_name: str
     files: dict[str, str]
     told: str
+    notes: tuple[str, ...] = ()
 
 
 def run_name(one: OneLine, folder: str) -> str:
@@ -84,6 +85,7 @@ def make_job_file(
     files: dict[str, str] = {}
     inputs: dict[str, str] = {}
     found_in: list[str] = []
+    notes: list[str] = []
 
     def path(place: str, base: str | None = relative_to) -> str:
         return _path(place, base)
@@ -92,6 +94,7 @@ def make_job_file(
         name = _unused(_input_name(group), inputs)
         settings = _read_settings(group)
         found_in += [settings.words] if settings.words else []
+        notes += [_zeros_note(group[0].typed, settings.zeros)] if settings.zeros else []
         if len(group) == 1 and group[0].entry != "pattern" and not settings.words:
             inputs[name] = flow(_input(group[0], path(group[0].place)))
             continue
@@ -136,7 +139,7 @@ def make_job_file(
         lines.append(f"      program_arguments: {scalar(words)}")
     lines.append("      append_row_to: ${{outputs.rows}}")
     files[job_name] = "\n".join(lines) + "\n"
-    return MadeJob(job_name, files, _told(one, given, chosen, found_in))
+    return MadeJob(job_name, files, _told(one, given, chosen, found_in), tuple(notes))
 
 
 def scalar_in_list(text: str) -> str:
@@ -154,6 +157,18 @@ def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, found_in: Sequen
         pieces = f"{pieces} ({'chosen; ' if chosen.text else 'by default; '}--mini-batch-size sets it); "
     read = "".join(f"{words}; " for words in dict.fromkeys(found_in))
     return f"{names}: {read}{pieces}run() gets {what(given)}; rows go to {one.output}."
+
+
+def _zeros_note(typed: str, zeros: Sequence[tuple[str, str]]) -> str:
+    value = zeros[0][1]
+    names = first_few([f'"{name}"' for name, _ in zeros], 3)
+    columns = ", ".join(scalar_in_list(name) for name, _ in zeros[:3])
+    are = "is a column" if len(zeros) == 1 else "are columns"
+    return (
+        f"{typed}: {names} {are} of numbers, so leading zeros get lost: {value} becomes {int(value)}. To keep "
+        "the text, name a folder with an MLTable file that says infer_column_types: {column_type_overrides: "
+        f"[{{columns: [{columns}], column_type: string}}]}} (docs/how-to/run-on-your-own-csv.md shows it)."
+    )
 
 
 def _check_script(one: OneLine, folder: str) -> None:

@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
@@ -23,16 +24,25 @@ DECODED_BYTES = 16 << 20
 FILES_MAX = 5
 """So many files of an input are looked at."""
 
+ROWS_TYPED = 2_000
+"""By so many rows, the type of a column is decided."""
+_NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d*)?\s*", re.ASCII)
+_LEADING_ZERO = re.compile(r"\s*(0\d+)\s*", re.ASCII)
+
 _DELIMITERS = ";\t|"
 _NAMES = {";": "`;`", "\t": "tabs", "|": "`|`"}
 
 
 class HowRead(NamedTuple):
-    """What an MLTable file has to say; the defaults say nothing. `encoding`: as an MLTable file names it."""
+    """What an MLTable file has to say; the defaults say nothing. `encoding`: as an MLTable file names it.
+
+    `zeros`: columns that are read as numbers although a value begins with zeros, which get lost, with that value.
+    """
 
     delimiter: str = ""
     encoding: str = ""
     multi_line: bool = False
+    zeros: tuple[tuple[str, str], ...] = ()
 
     def settings(self, default: str) -> dict[str, str | bool]:
         """The settings of `read_delimited`. `default`: the delimiter of the file's suffix."""
@@ -63,7 +73,10 @@ def how_read(files: Iterable[str], default: str) -> HowRead:
     if not found:
         return HowRead()
     encodings = [one.encoding for one in found if one.encoding]
-    return HowRead(found[0].delimiter, encodings[0] if encodings else "", any(one.multi_line for one in found))
+    # A column that is text in one of the files may still be reported for another: it is a note.
+    zeros = {column: value for one in reversed(found) for column, value in one.zeros}
+    multi_line = any(one.multi_line for one in found)
+    return HowRead(found[0].delimiter, encodings[0] if encodings else "", multi_line, tuple(sorted(zeros.items())))
 
 
 def has_rows(file: str, default: str) -> bool:
@@ -96,7 +109,10 @@ def _of_file(file: str, default: str) -> HowRead:
     text = sample.decode(ENCODINGS[encoding or "utf8"], "replace").removeprefix("\ufeff")
     delimiter = _delimiter(text, default)
     return HowRead(
-        "" if delimiter == default else delimiter, encoding, _is_multi_line(text, delimiter, is_whole=is_whole)
+        "" if delimiter == default else delimiter,
+        encoding,
+        _is_multi_line(text, delimiter, is_whole=is_whole),
+        _zeros(text, delimiter, is_whole=is_whole),
     )
 
 
@@ -125,6 +141,26 @@ def _delimiter(text: str, default: str) -> str:
         if counts[0] and (len(counts) == 1 or counts[1] == counts[0] or lines[1].count('"') % 2):
             return other
     return default
+
+
+def _zeros(text: str, delimiter: str, *, is_whole: bool) -> tuple[tuple[str, str], ...]:
+    """Columns of numbers with a value that begins with zeros, such as `007`, and the first such value."""
+    records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        header = next(records, [])
+        rows = list(islice(records, ROWS_TYPED))
+    except csv.Error:
+        return ()
+    if not is_whole and len(rows) < ROWS_TYPED:
+        rows = rows[:-1]  # the last one may be cut off
+    found = []
+    for at, column in enumerate(header):
+        values = [row[at] for row in rows if len(row) > at and row[at].strip()]
+        if (zero := next(filter(None, map(_LEADING_ZERO.fullmatch, values)), None)) and all(
+            map(_NUMBER.fullmatch, values)
+        ):
+            found.append((column, zero[1]))
+    return tuple(found)
 
 
 def _outside_quotes(line: str, sign: str) -> int:
