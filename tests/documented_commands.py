@@ -162,6 +162,7 @@ IN_A_PROJECT = [
     (API_KEY, "from pathlib import Path"),
     (CSV, "def run(mini_batch):"),
     (CSV, "windrow run job.yml"),
+    (CSV, "```yaml"),
     (GROUPS, "import argparse"),
     (PYTHON, "import windrow"),
     (PYTHON, "from windrow.ml import Input, MLClient, Output"),

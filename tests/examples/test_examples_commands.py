@@ -174,7 +174,7 @@ def test_seeing_everything_at_once(project: Project) -> None:
     job = project.newest_job()
     jobs, workers, once = map(project.run, block(WATCH, "windrow top").lines)
     assert job in jobs and job in once
-    assert "No node is connected." in workers
+    assert "No run is live." in workers
 
 
 def test_what_scripts_log(project: Project) -> None:
@@ -234,6 +234,11 @@ def test_a_csv(project: Project) -> None:
     for line in block(CSV, "windrow run job.yml").lines:
         project.run(line)
     assert (project.folder / "totals.csv").read_text() == "order,price,pieces,total\n1,2.5,2,5.0\n2,0.5,3,1.5\n"
+    (project.folder / "orders.csv").write_text("id,price,pieces\n007,2.5,2\n")
+    (project.folder / "ids").mkdir()
+    (project.folder / "ids" / "MLTable").write_text("\n".join(block(CSV, "```yaml").lines[1:-1]))
+    project.run("windrow run code/score.py ids -o ids.csv")
+    assert (project.folder / "ids.csv").read_text() == "id,price,pieces,total\n007,2.5,2,5.0\n"
 
 
 def test_a_model_for_each_group(project: Project) -> None:

@@ -83,11 +83,15 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     rows = [row for job in moment.jobs for row in _rows_of(job)]
     shown = rows[:lines]
     cells = [_cells(moment, job, step, wide=wide) for job, step in shown]
-    headings = ("STATE", ">DONE", ">RATE", ">TO GO", ">FAILED", *[">AGE"] * wide)
-    # Names and bars share what the other columns leave.
+    headings = ["STATE", ">DONE", ">RATE", ">TO GO", ">FAILED", *[">AGE"] * wide]
+    if not any(job.state in UNENDED for job, _ in shown):
+        # The rate and the time to go of what has ended: nothing, for which names need not be cut.
+        headings, cells = headings[:2] + headings[4:], [row[:2] + row[4:] for row in cells]
+    # Names and bars share what the other columns leave: a name that is cut cannot be copied.
     left = width - _natural(headings, cells) - 2 * GAP
-    bar = min(BAR_MAX, max(BAR_MIN, left // 3))
-    name = max(NAME_MIN, left - bar)
+    longest = max((len(job.job_id) if step is None else len(step.name) + 2 for job, step in shown), default=0)
+    name = max(NAME_MIN, min(longest, left - BAR_MIN))
+    bar = min(BAR_MAX, max(BAR_MIN, left - name))
     table = _table("JOB", headings[0], "PROGRESS", *headings[1:])
     for (job, step), (state, *others) in zip(shown, cells, strict=True):
         table.add_row(
