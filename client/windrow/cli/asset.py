@@ -11,8 +11,19 @@ import typer
 from windrow.cli import exit_codes
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.messages import YELLOW, coloured, say
+from windrow.cli.named_assets import (
+    ListedName,
+    Reference,
+    Tags,
+    Version,
+    age_of,
+    described,
+    named_version,
+    print_assets,
+    tag_of,
+)
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
-from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.tables import local_time, out, print_fields, print_json
 from windrow.errors import UsageError
 from windrow.sdk.asset import Asset
 
@@ -50,9 +61,7 @@ def make_app(kind: str) -> typer.Typer:
         description: Annotated[
             str | None, typer.Option("--description", metavar="TEXT", help="Description for people.")
         ] = None,
-        tag: Annotated[
-            list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag for people. Repeatable.")
-        ] = None,
+        tag: Tags = None,
         file: Annotated[
             Path | None,
             typer.Option("--file", "-f", metavar="FILE", help="YAML file with all of this; options override it."),
@@ -93,31 +102,21 @@ def make_app(kind: str) -> typer.Typer:
     @app.command("list", epilog=f"Example: windrow {kind} list --name flowers")
     @guarded
     def list_assets(
-        name: Annotated[
-            str,
-            typer.Option(
-                "--name", "-n", metavar="NAME", help="All versions of this one [default: the latest of each]."
-            ),
-        ] = "",
+        name: ListedName = "",
         master: Master = None,
         state: State = None,
         output: Output = OutputForm.TEXT,
     ) -> int:
         with open_client(master, state) as client:
             found = list(client.registry.list(kind, name))
-        if output is OutputForm.JSON:
-            print_json([asset.to_dict() for asset in found])
-        elif not found:
-            of = f" named {name}" if name else ""
-            out(f"There is no {word}{of} yet. Register one with: windrow {kind} create --name NAME --path PATH")
-        else:
-            print_table(
-                ("NAME", "VERSION", "TYPE", "REGISTERED", "PATH"),
-                [
-                    (asset.name, asset.version, asset.type, ago(asset.create_time), asset.path)
-                    for asset in sorted(found, key=lambda asset: asset.name)
-                ],
-            )
+        print_assets(
+            found,
+            output,
+            columns={"TYPE": lambda asset: asset.type, "REGISTERED": age_of, "PATH": lambda asset: asset.path},
+            word=word,
+            name=name,
+            register=f"Register one with: windrow {kind} create --name NAME --path PATH",
+        )
         return exit_codes.DONE
 
     list_assets.__doc__ = f"List {word}s.\n\nShows the latest version of each, or all versions of one."
@@ -125,10 +124,8 @@ def make_app(kind: str) -> typer.Typer:
     @app.command("show", epilog=f"Example: windrow {kind} show flowers --version 2")
     @guarded
     def show(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="Name, or [azureml:]NAME:VERSION as in job files.")],
-        version: Annotated[
-            str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the latest].")
-        ] = None,
+        name: Reference,
+        version: Version = None,
         master: Master = None,
         state: State = None,
         output: Output = OutputForm.TEXT,
@@ -149,32 +146,13 @@ def make_app(kind: str) -> typer.Typer:
                 ("in job files", asset.reference),
                 ("registered", local_time(asset.create_time)),
                 *([("written by", made_by)] if made_by else []),
-                *([("description", asset.description)] if asset.description else []),
-                *((f"tag {key}", value) for key, value in sorted(asset.tags.items())),
+                *described(asset),
             ]
         )
         return exit_codes.DONE
 
     show.__doc__ = f"Show one version of a {word}."
     return app
-
-
-def named_version(word: str, text: str, version: str | None) -> tuple[str, str | None]:
-    """Return name and version (None for the latest) of an asset, given as in a job file or by its name alone. Raises
-    UsageError for text that is not an asset reference, and for two versions.
-    """
-    from windrow.spec.naming.assets import split_asset_reference
-
-    try:
-        found = split_asset_reference(text.removeprefix("azureml:"))
-    except ValueError as error:
-        raise UsageError(f'"{text}" {error}') from None
-    if found is None:
-        raise UsageError(f'"{text}" is not the name of a {word}. Write NAME, NAME:VERSION or NAME@latest.')
-    name, sign, said = found
-    if sign and version is not None and version != said:
-        raise UsageError(f'"{text}" and --version {version} name different versions. Keep one of them.')
-    return name, said if sign == ":" else version
 
 
 def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
@@ -188,14 +166,6 @@ def _wanted(kind: str, file: Path | None) -> tuple[Asset, Path]:
         say(f"{coloured('warning:', YELLOW, sys.stderr)} {warning}")
     asset = Asset(kind, read.name, read.version, read.type, read.path, False, read.description, read.tags)
     return asset, Path(read.folder)
-
-
-def tag_of(text: str) -> tuple[str, str]:
-    """The key and the value of a --tag. Raises UsageError."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--tag {text}: expected KEY=VALUE, for example --tag owner=me.")
-    return key, value
 
 
 data_app = make_app("data")

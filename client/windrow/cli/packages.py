@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import exit_codes
-from windrow.cli.asset import named_version, tag_of
 from windrow.cli.messages import YELLOW, coloured, say
+from windrow.cli.named_assets import (
+    ListedName,
+    Reference,
+    Tags,
+    Version,
+    age_of,
+    described,
+    named_version,
+    print_assets,
+    tag_of,
+)
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client
-from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.tables import local_time, out, print_fields, print_json
 from windrow.errors import UsageError
 from windrow.sdk.asset import Asset
 
@@ -45,9 +55,7 @@ def make_app(kind: str) -> typer.Typer:
             str | None,
             typer.Option("--version", metavar="VERSION", help="Version [default: that in the file, else the next]."),
         ] = None,
-        tag: Annotated[
-            list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag for people. Repeatable.")
-        ] = None,
+        tag: Tags = None,
         master: Master = None,
         state: State = None,
         output: Output = OutputForm.TEXT,
@@ -90,28 +98,21 @@ def make_app(kind: str) -> typer.Typer:
     @app.command("list", epilog=f"Example: windrow {kind} list")
     @guarded
     def list_all(
-        name: Annotated[
-            str,
-            typer.Option(
-                "--name", "-n", metavar="NAME", help="All versions of this one [default: the latest of each]."
-            ),
-        ] = "",
+        name: ListedName = "",
         master: Master = None,
         state: State = None,
         output: Output = OutputForm.TEXT,
     ) -> int:
         with open_client(master, state) as client:
             found = sorted(client.registry.list(kind, name), key=lambda asset: asset.name)
-        if output is OutputForm.JSON:
-            print_json([asset.to_dict() for asset in found])
-        elif not found:
-            of = f" named {name}" if name else ""
-            out(f"There is no {kind}{of} yet. Register one with: windrow {kind} create --file FILE")
-        else:
-            print_table(
-                ("NAME", "VERSION", "REGISTERED", "DESCRIPTION"),
-                [(asset.name, asset.version, ago(asset.create_time), asset.description) for asset in found],
-            )
+        print_assets(
+            found,
+            output,
+            columns={"REGISTERED": age_of, "DESCRIPTION": lambda asset: asset.description},
+            word=kind,
+            name=name,
+            register=f"Register one with: windrow {kind} create --file FILE",
+        )
         return exit_codes.DONE
 
     list_all.__doc__ = f"List {kind}s.\n\nShows the latest version of each, or all versions of one."
@@ -119,10 +120,8 @@ def make_app(kind: str) -> typer.Typer:
     @app.command("show", epilog=f"Example: windrow {kind} show NAME:2")
     @guarded
     def show(
-        name: Annotated[str, typer.Argument(metavar="NAME", help="Name, or [azureml:]NAME:VERSION as in job files.")],
-        version: Annotated[
-            str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the latest].")
-        ] = None,
+        name: Reference,
+        version: Version = None,
         master: Master = None,
         state: State = None,
         output: Output = OutputForm.TEXT,
@@ -143,8 +142,7 @@ def make_app(kind: str) -> typer.Typer:
                 ("version", asset.version),
                 ("in job files", asset.reference),
                 ("registered", local_time(asset.create_time)),
-                *([("description", asset.description)] if asset.description else []),
-                *((f"tag {key}", value) for key, value in sorted(asset.tags.items())),
+                *described(asset),
             ]
         )
         out(f"\n{text.rstrip()}")

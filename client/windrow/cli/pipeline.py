@@ -10,11 +10,11 @@ import typer
 import yaml
 
 from windrow.cli import exit_codes, run_start
-from windrow.cli.asset import named_version, tag_of
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.job import NOTIFY_WAITS, tell_submitted
 from windrow.cli.master_choice import master_options
 from windrow.cli.messages import YELLOW, coloured, say
+from windrow.cli.named_assets import ListedName, Tags, Version, age_of, described, named_version, print_assets, tag_of
 from windrow.cli.options import (
     Environments,
     EnvironmentsChoice,
@@ -30,7 +30,7 @@ from windrow.cli.options import (
     open_client,
 )
 from windrow.cli.run_options import RunOptions
-from windrow.cli.tables import ago, local_time, out, print_fields, print_json, print_table
+from windrow.cli.tables import local_time, out, print_fields, print_json
 from windrow.errors import UsageError
 from windrow.sdk.asset import Asset
 
@@ -44,7 +44,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline, or NAME:VERSION.")]
-Version = Annotated[str | None, typer.Option("--version", metavar="VERSION", help="Version [default: the latest].")]
 
 
 @app.command("publish", epilog="Example: windrow pipeline publish job.yml --name nightly")
@@ -57,9 +56,7 @@ def publish(
     ] = None,
     sets: Sets = None,
     description: Annotated[str, typer.Option("--description", metavar="TEXT", help="Description for people.")] = "",
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag for people. Repeatable.")
-    ] = None,
+    tag: Tags = None,
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -91,10 +88,7 @@ def publish(
 @app.command("list", epilog="Example: windrow pipeline list --name nightly")
 @guarded
 def list_pipelines(
-    name: Annotated[
-        str,
-        typer.Option("--name", "-n", metavar="NAME", help="All versions of this one [default: the latest of each]."),
-    ] = "",
+    name: ListedName = "",
     master: Master = None,
     state: State = None,
     output: Output = OutputForm.TEXT,
@@ -105,16 +99,14 @@ def list_pipelines(
     """
     with open_client(master, state) as client:
         found = sorted(client.list_pipelines(name), key=lambda asset: asset.name)
-    if output is OutputForm.JSON:
-        print_json([asset.to_dict() for asset in found])
-    elif not found:
-        of = f" named {name}" if name else ""
-        out(f"There is no pipeline{of} yet. Publish one with: windrow pipeline publish FILE --name NAME")
-    else:
-        print_table(
-            ("NAME", "VERSION", "PUBLISHED", "DESCRIPTION"),
-            [(asset.name, asset.version, ago(asset.create_time), asset.description) for asset in found],
-        )
+    print_assets(
+        found,
+        output,
+        columns={"PUBLISHED": age_of, "DESCRIPTION": lambda asset: asset.description},
+        word="pipeline",
+        name=name,
+        register="Publish one with: windrow pipeline publish FILE --name NAME",
+    )
     return exit_codes.DONE
 
 
@@ -138,8 +130,7 @@ def show(
             ("name", asset.name),
             ("version", asset.version),
             ("published", local_time(asset.create_time)),
-            *([("description", asset.description)] if asset.description else []),
-            *((f"tag {key}", value) for key, value in sorted(asset.tags.items())),
+            *described(asset),
             *((f"parameter {key}", "" if value is None else str(value)) for key, value in parameters.items()),
         ]
     )
