@@ -206,6 +206,9 @@ def test_columns_that_came_later_are_noticed() -> None:
         later = Returned(row_format, [[{"c": 1}]])
         with pytest.raises(OtherColumns):
             list(early.fitting.fit([later.parts[0][0]]))
+    of_another_type = Returned("parquet", [[{"a": "x"}]])
+    with pytest.raises(OtherColumns):
+        list(Returned("parquet", [[{"a": 1}], [{"b": 1}]]).fitting.fit([of_another_type.parts[0][0]]))
 
 
 def test_headers_are_the_same_or_mixed() -> None:

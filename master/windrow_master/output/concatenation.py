@@ -106,7 +106,9 @@ def concatenate(
     ConcatenationStopped, StateDamaged (the number of rows is not the one that was counted); and what reader and record
     raise. The target is then unchanged, or, if only its folder could not be synced, the whole new output.
     """
-    return _Concatenation(wanted, reader, record, stop or threading.Event(), files or FileOperations(), warn).run()
+    return _Concatenation(
+        wanted, reader, record, stop or threading.Event(), files or FileOperations(), warn or _unheard
+    ).run()
 
 
 class _Concatenation:
@@ -119,7 +121,7 @@ class _Concatenation:
         record: Callable[[OutputRow], None],
         stop: threading.Event,
         files: FileOperations,
-        warn: Callable[[str], object] | None,
+        warn: Callable[[str], object],
     ) -> None:
         self._warn = warn
         self._wanted = wanted
@@ -231,9 +233,8 @@ class _Concatenation:
 
         from windrow_master.output.parquet_file import ParquetFile
 
-        warn = self._warn or _unheard
         for column, types in fitting.mixed.items():
-            warn(
+            self._warn(
                 f"The column {column!r} of the rows holds values of several types ({', '.join(types)}), so it is text "
                 f"in {wanted.target.name}. Return values of one type if you want another."
             )

@@ -38,6 +38,11 @@ class Fitting(Protocol):
         ...
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows of each mini-batch come out of `fit` as they are."""
+        ...
+
+    @property
     def lacks_columns(self) -> bool:
         """Whether all rows are empty dicts, so that a file of this format cannot hold them."""
         ...
@@ -47,14 +52,15 @@ class Fitting(Protocol):
         ...
 
     def copied_from(self, start: bytes) -> int | None:
-        """From where on the rows of a mini-batch, which begin with `start`, get into the file as they are. None if they
-        do not."""
+        """From where on the rows of a mini-batch come out of `fit` as they are; None if they do not. `start`: how they
+        begin."""
         ...
 
 
 class LinesFitting:
     """Lines of text, and JSON lines: as they are."""
 
+    keeps_rows = True
     lacks_columns = False
 
     def __init__(self, header: bytes | None) -> None:
@@ -71,6 +77,8 @@ class LinesFitting:
 
 class CsvFitting:
     """Rows of CSV, each mini-batch below its own header line."""
+
+    keeps_rows = False
 
     def __init__(self, header: bytes | None, missing: bytes, heads: Heads) -> None:
         """`header`: as the step keeps it. `missing`: what stands where a mini-batch lacks a column. `heads`: read only
@@ -110,15 +118,16 @@ class ArrowFitting:
         from windrow_worker.rows.formats import arrow_columns
 
         self._columns = arrow_columns
-        self._is_mixed = header == MIXED
+        self._joined: set[pyarrow.Schema] = set()
+        self.keeps_rows = header != MIXED
         if header is None:
             joined = pyarrow.schema([])
         elif header != MIXED:
             joined = pyarrow.ipc.read_schema(pyarrow.BufferReader(header))
         else:
-            joined = arrow_columns.join_schemas(
-                [(pyarrow.ipc.open_stream(head).schema, has_rows) for head, has_rows in heads()]
-            )
+            found = [(pyarrow.ipc.open_stream(head).schema, has_rows) for head, has_rows in heads()]
+            self._joined = {schema for schema, _ in found}
+            joined = arrow_columns.join_schemas(found)
         self.schema: pyarrow.Schema = pyarrow.schema(
             [pyarrow.field(field.name, arrow_columns.settle_type(field.type)) for field in joined]
         )
@@ -131,7 +140,7 @@ class ArrowFitting:
 
     def fit(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """An Arrow stream with the columns of all; as it is where no mini-batch has others."""
-        if not self._is_mixed:
+        if self.keeps_rows:
             yield from pieces
             return
         import pyarrow
@@ -141,21 +150,20 @@ class ArrowFitting:
             pyarrow.ipc.open_stream(b"".join(pieces)) as stream,
             pyarrow.ipc.new_stream(target, self.schema) as out,
         ):
+            if stream.schema not in self._joined:
+                raise OtherColumns
             for batch in stream:
                 out.write_batch(self.fit_batch(batch))
         yield target.getvalue()
 
     def copied_from(self, start: bytes) -> int | None:
-        """None: a file has other bytes than a stream."""
-        return None
+        """From their start on, if no mini-batch has other columns."""
+        return 0 if self.keeps_rows else None
 
     def fit_batch(self, batch: Any) -> Any:
-        """A batch of rows as one of the file. Raises OtherColumns, pyarrow.ArrowException for a decimal that the file's
-        type does not hold."""
-        try:
-            return self._columns.fit_table(batch, self.schema)
-        except KeyError as error:
-            raise OtherColumns from error
+        """A batch of rows as one of the file. Raises KeyError for a column that the file lacks, pyarrow.ArrowException
+        for a decimal that the file's type does not hold."""
+        return self._columns.fit_table(batch, self.schema)
 
 
 def heads_of(segments: SegmentReader, ranges: Sequence[CommittedRange]) -> Iterator[tuple[bytes, bool]]:
@@ -177,7 +185,7 @@ def heads_of(segments: SegmentReader, ranges: Sequence[CommittedRange]) -> Itera
 
 def fit_all(rows: bytes, ranges: Sequence[CommittedRange], fitting: Fitting) -> tuple[bytes, list[int]]:
     """The rows of mini-batches that stand one behind the other, and the new length of each. Raises OtherColumns."""
-    if isinstance(fitting, LinesFitting):
+    if fitting.keeps_rows:
         return rows, [row.length for row in ranges]
     fitted: list[bytes] = []
     lengths: list[int] = []

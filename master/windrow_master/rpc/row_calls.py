@@ -52,9 +52,9 @@ class RowCalls:
         counters = Counters.from_json(step.counters)
         header = b""
         reader = self._jobs.reader
-        rows = EffectiveJob.from_json(job.document).steps[step.ordinal].rows
 
         def fitting_of(heads: Heads) -> Fitting:
+            rows = EffectiveJob.from_json(job.document).steps[step.ordinal].rows
             # Rows are committed together with their header.
             now = next((now.header for now in reader.steps_of(job.job_key) if now.step_id == step.step_id), None)
             return make_fitting(rows.format, now, rows.missing, heads)

@@ -284,9 +284,9 @@ class RowWriter:
     def _write(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
         """Writes the rows of a value; returns their header, and their number if that is not the number of lines."""
         with whole_arrays():
-            return self._write_as_set(value, write)
+            return self._write_value(value, write)
 
-    def _write_as_set(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
+    def _write_value(self, value: Any, write: Callable[[Any], None]) -> Tuple[bytes, Optional[int]]:
         if self._format is not None:
             written = self._format.write(value, write)
             return self._checked(written.header), written.rows
