@@ -93,7 +93,7 @@ class Agent:
             self._admitted,
             self.drain,
         )
-        self.logs = LogPushes(self.controller, self.session.link)
+        self.logs = LogPushes(self.controller, self.outgoing.metrics_first, self.session.link)
         if config.served:
             self.session.health = HealthFile(folder)
         self._drain = asyncio.Event()
@@ -175,6 +175,7 @@ class Agent:
         return (
             not self.controller.workers_alive
             and not len(self.outbox)
+            and not len(self.outgoing.metrics_first)
             and not self.uploads.pending
             and not self.controller.saving
             and not self.controller.ledger.unfinished

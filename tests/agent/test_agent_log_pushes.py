@@ -10,6 +10,7 @@ from agent_rig import Rig, scenario
 from scripted_master import ScriptedMaster
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow_agent.link import Link
+from windrow_agent.outgoing.metrics_first import MetricsFirst
 from windrow_agent.session.log_pushes import LogPushes
 from windrow_agent.steps.lineages import Lineage
 from windrow_agent.steps.step import Step
@@ -39,7 +40,7 @@ async def test_two_pushes_at_a_time_bring_every_byte_once(rig: Rig) -> None:
     async def linked() -> Link:
         return link
 
-    pushes = LogPushes(steps, cast("Any", linked))
+    pushes = LogPushes(steps, MetricsFirst(), cast("Any", linked))
     await asyncio.gather(pushes.push(), pushes.push_all())
     assert rig.master.logs[rpc.LOG_KIND_STDOUT, 0] == written
     assert not steps.ended_steps.ended and not ended.folder.exists()

@@ -164,10 +164,44 @@ def test_no_row_is_torn_where_an_agent_is_killed(fleet: Fleet) -> None:
         told = json.loads(fleet.run("job", "show", "nightly", "--metrics", "--format", "json").stdout)
         return {one["name"]: one["count"] for one in told}
 
-    # Logs come after results.
-    wait_until(lambda: counts().get("done") == FILES, "all that was logged has come")
     values = counts()
+    assert values["done"] == FILES
     assert values["text"] == sum(path.read_text().count(",text,") for path in below.rglob("*.csv"))
+
+
+AT_ONCE = """\
+import os
+from azureml.core import Run
+
+def run(mini_batch):
+    for path in mini_batch:
+        Run.get_context().log("of", os.path.basename(path))
+    # The first twenty end at once, so their results are sent before the logs are looked at again.
+    while len(os.listdir(os.environ["BEGUN"])) > 20 and not os.path.exists(os.environ["MANY"]):
+        pass
+    open(os.path.join(os.environ["BEGUN"], os.path.basename(mini_batch[0])), "w").close()
+    return [os.path.basename(path) for path in mini_batch]
+"""
+
+
+def test_no_result_counts_whose_metrics_are_lost_with_the_node(fleet: Fleet) -> None:
+    (fleet.folder / "code" / "entry.py").write_text(AT_ONCE)
+    many, begun = fleet.folder / "many", fleet.folder / "begun"
+    begun.mkdir()
+    fleet.start_agent("one")
+    variables = "jobs.score.environment_variables"
+    fleet.create("nightly", "--set", f"{variables}.MANY={many}", "--set", f"{variables}.BEGUN={begun}")
+    wait_until(lambda: fleet.done("nightly") > 0, "results count")
+    fleet.processes["one"].kill()
+    fleet.processes["one"].wait()
+    counted = fleet.done("nightly")
+    assert 0 < counted < FILES
+    many.touch()
+    fleet.start_agent("two")
+    fleet.check_done("nightly")
+    with windrow.Client(fleet.address) as client:
+        of = {call.value for call in logged(client, "nightly") if call.name == "of"}
+    assert of == {f"f{number:05d}" for number in range(FILES)}
 
 
 def whole(path: Path) -> bool:

@@ -12,6 +12,7 @@ from itertools import islice
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
+from windrow_agent.outgoing.metrics_first import MetricsFirst
 from windrow_agent.outgoing.outbox import Outbox
 
 _FAILURES_KEPT = 1000
@@ -23,6 +24,7 @@ class OutgoingQueue:
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
+        self.metrics_first = MetricsFirst()
         self.draining = False
         self.wake: Callable[[], None] = lambda: None
         self._capacities: dict[int, rpc.StepCapacity] = {}
@@ -72,6 +74,12 @@ class OutgoingQueue:
     def complete(self, lease_id: int, completion: bytes) -> None:
         """Adds an encoded completion."""
         self.outbox.add(lease_id, completion)
+        self.wake()
+
+    def complete_all(self, completions: Iterable[tuple[int, bytes]]) -> None:
+        """Adds encoded completions, each with the id of its lease."""
+        for lease_id, completion in completions:
+            self.outbox.add(lease_id, completion)
         self.wake()
 
     def forget(self, step_id: int) -> None:

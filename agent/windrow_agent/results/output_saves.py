@@ -37,7 +37,7 @@ from windrow_agent.steps.step import Step
 from windrow_agent.workers.output_folder import Listing, OutputFolder
 from windrow_agent.workers.process import WorkerProcess
 
-HandIn = Callable[[Lease, work.Completion, Path | None], None]
+HandIn = Callable[[WorkerProcess, Lease, work.Completion, Path | None], None]
 """Takes a completion, and the file of its rows if they are large."""
 
 _CHANGES_MAX = 6
@@ -161,7 +161,7 @@ class OutputSaves:
         rows: Path | None,
     ) -> None:
         """An attempt has ended, well or not. `rows`: the file of large rows."""
-        saved = self._begin(step, worker, self._after_run(step, folder, lease, done, rows))
+        saved = self._begin(step, worker, self._after_run(step, worker, folder, lease, done, rows))
         step.attempt_saves.add(saved)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -171,7 +171,7 @@ class OutputSaves:
                 if (error := task.exception()) is None:
                     return
                 why = f"The outputs of a mini-batch could not be saved on this node: {error!r}"
-            self._hand_in(lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
+            self._hand_in(worker, lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
 
         saved.add_done_callback(ended)
 
@@ -203,7 +203,13 @@ class OutputSaves:
             say(logging.WARNING, "outputs could not be listed", why=str(error))
 
     async def _after_run(
-        self, step: Step, folder: OutputFolder, lease: Lease, done: work.Completion, rows: Path | None
+        self,
+        step: Step,
+        worker: WorkerProcess,
+        folder: OutputFolder,
+        lease: Lease,
+        done: work.Completion,
+        rows: Path | None,
     ) -> None:
         began_ns = time.monotonic_ns()
         try:
@@ -220,7 +226,7 @@ class OutputSaves:
         took_us = (time.monotonic_ns() - began_ns) // 1000
         done.elapsed_us += took_us
         step.pace.observe(done.elapsed_us / 1e6, 1)
-        self._hand_in(lease, done, rows)
+        self._hand_in(worker, lease, done, rows)
 
     async def _at_end(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
         name = f"process{worker.process_number:03d}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 
@@ -58,7 +59,9 @@ class ResultReceiver:
     def take(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
         """Takes the results of one worker, in order."""
         finish = self._ledger.finish
-        keep = self._outgoing.outbox.add
+        outgoing = self._outgoing
+        metrics_wait = not worker.metrics.pushed
+        waiting: list[tuple[int, bytes]] = []
         key, number = worker.key, worker.process_number
         finished = counted = counted_us = 0
         ran = ran_us = 0
@@ -89,7 +92,10 @@ class ResultReceiver:
                 worker.tell_start(completion)
                 if completion.cause:
                     error_log.note_attempt(step, number, lease, completion)
-                keep(result.lease_id, completion.SerializeToString())
+                if metrics_wait:
+                    waiting.append((result.lease_id, completion.SerializeToString()))
+                else:
+                    outgoing.outbox.add(result.lease_id, completion.SerializeToString())
             elif kind == FrameType.READY:
                 worker.note_ready(monotonic_ns())
                 if worker.outputs is not None:
@@ -106,11 +112,13 @@ class ResultReceiver:
                 say(logging.WARNING, "shutdown() failed", step=step.step_id, process=number, why=message)
                 step.note_shutdown_failure(number, message)
                 error_log.note_worker(step, number, "shutdown_failed", message, detail)
+        if waiting:
+            outgoing.metrics_first.hold(worker.metrics, partial(outgoing.complete_all, waiting))
         if finished:
             worker.log.write()
             if counted:
                 worker.log.count(counted, counted_us)
-            self._outgoing.wake()
+            outgoing.wake()
             step.failures = 0
             step.active_ns = monotonic_ns()
             depth = step.pace.depth
@@ -143,10 +151,17 @@ class ResultReceiver:
         if worker.outputs is not None:
             self.saving.run_done(step, worker, worker.outputs, lease, completion, kept)
         else:
-            self._hand_in(lease, completion, kept)
+            self._hand_in(worker, lease, completion, kept)
 
-    def _hand_in(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
-        """Hands in a completion. `rows`: a file that is uploaded first."""
+    def _hand_in(self, worker: WorkerProcess, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
+        """Hands in a completion, once its metrics are with the master. `rows`: a file that is uploaded first."""
+        if not worker.metrics.pushed:
+            hand_in = partial(self._hand_in_now, lease, completion, rows)
+            self._outgoing.metrics_first.hold(worker.metrics, hand_in)
+        else:
+            self._hand_in_now(lease, completion, rows)
+
+    def _hand_in_now(self, lease: Lease, completion: work.Completion, rows: Path | None) -> None:
         if rows is None:
             self._outgoing.complete(lease.lease_id, completion.SerializeToString())
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import grpc
 from windrow.common.journal import Condition
@@ -13,23 +14,41 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 
 from windrow_agent.control.controller import Controller
 from windrow_agent.link import Link, LinkLost
+from windrow_agent.outgoing.metrics_first import MetricsFirst
 from windrow_agent.steps.step import Step
 
 INTERVAL_S = 1.0
+_PAUSE_S = 0.02
+"""Between two pushes that results wait for."""
 _MESSAGE_BYTES = 1 << 20
 _FILE_BYTES = 256 << 10
 _BUDGET_BYTES = 8 << 20
 """Most bytes per interval."""
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.NOT_FOUND,
+}
+"""Failures that say nothing about the logs. After others, results no longer wait for metrics."""
 
 
 class LogPushes:
     """`link` waits for a connection over which the node is admitted.
 
-    There is one push at a time: what is sent next depends on what the last push has delivered.
+    There is one push at a time: what is sent next depends on what the last push has delivered. Results that wait for
+    their metrics hasten it.
     """
 
-    def __init__(self, controller: Controller, link: Callable[[], asyncio.Future[Link]]) -> None:
+    def __init__(
+        self, controller: Controller, metrics_first: MetricsFirst, link: Callable[[], asyncio.Future[Link]]
+    ) -> None:
         self._controller = controller
+        self._metrics_first = metrics_first
+        self._wanted = asyncio.Event()
+        metrics_first.push = self._wanted.set
         self._link = link
         self._turn = asyncio.Lock()
         self._not_pushed = Condition(
@@ -43,18 +62,25 @@ class LogPushes:
         """Never returns."""
         while True:
             await self._controller.at_work.wait()
-            await asyncio.sleep(INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), INTERVAL_S)
+            self._wanted.clear()
             try:
                 await self.push()
             except grpc.aio.AioRpcError as error:
                 failure = errors.read_failure(error)
                 self._not_pushed.goes_on(why=f"{failure.code.name} {failure.message}")
+                if failure.code not in _PASSING:
+                    self._metrics_first.give_up()
             except (OSError, LinkLost) as error:
                 self._not_pushed.goes_on(why=str(error))
             else:
                 self._not_pushed.is_over()
                 if not self._steps():
                     self._controller.at_work.clear()
+                if len(self._metrics_first):
+                    self._wanted.set()
+                    await asyncio.sleep(_PAUSE_S)
 
     async def push(self) -> None:
         """Pushes what is there, within the budget; removes the folders of ended steps whose logs are complete.
@@ -71,7 +97,7 @@ class LogPushes:
             sent = []
             size = 0
             for step in self._steps():
-                for log in step.logs:
+                for log in sorted(step.logs, key=lambda log: log.kind != rpc.LOG_KIND_METRICS):
                     content = log.file.increment(min(_FILE_BYTES, _MESSAGE_BYTES - size))
                     if content:
                         chunks.append(
@@ -94,6 +120,7 @@ class LogPushes:
                 await link.agent.PushLogs(rpc.PushLogsRequest(chunks=chunks), metadata=link.metadata, timeout=30)
             for file, length in sent:
                 file.sent += length
+            self._metrics_first.look()
             budget -= size
 
     async def push_all(self) -> None:

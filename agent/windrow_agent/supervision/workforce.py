@@ -109,8 +109,8 @@ class Workforce:
         try:
             scratch.mkdir(parents=True, exist_ok=True)
             script_log = step.log_file(rpc.LOG_KIND_ENTRY_SCRIPT, number).path
-            metrics = step.log_file(rpc.LOG_KIND_METRICS, number).path
-            for file in (script_log, metrics):
+            metrics = step.log_file(rpc.LOG_KIND_METRICS, number)
+            for file in (script_log, metrics.path):
                 file.parent.mkdir(parents=True, exist_ok=True)
             outputs = OutputFolder(step.outputs / name, step.spec.stored_outputs) if step.saves_outputs else None
             places = outputs.places if outputs is not None else {}
@@ -121,12 +121,24 @@ class Workforce:
             channels = Channels.open()
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
-            document = self._worker_config(step, number, channels, page, scratch, script_log.parent, metrics)
+            document = self._worker_config(step, number, channels, page, scratch, script_log.parent, metrics.path)
             document |= {**script_config(step, places), "output_path": output_path}
             config.write_bytes(as_config(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
             worker = WorkerProcess(
-                key, step.step_id, number, gpu, page, channels, stdout, stderr, scratch, log, step.code, outputs
+                key,
+                step.step_id,
+                number,
+                gpu,
+                page,
+                channels,
+                stdout,
+                stderr,
+                metrics,
+                scratch,
+                log,
+                step.code,
+                outputs,
             )
             environment = worker_environment(
                 self._environment,

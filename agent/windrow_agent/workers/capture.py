@@ -120,7 +120,7 @@ class CapturedFile:
         if self._waits:
             return b""
         if self._ending is None:
-            size = self._size_of_rows() if self._of_rows else self._size()
+            size = self.written
             whole = not self._hole_end and not self._cut
             stop = size if whole else self._head
             if self.sent < stop:
@@ -151,6 +151,15 @@ class CapturedFile:
     def pushed(self) -> bool:
         """Whether the master has everything so far."""
         return not self._waits and not self.increment(1)
+
+    @property
+    def written(self) -> int:
+        """Bytes of the file so far, without a row that is not whole."""
+        return self._size_of_rows() if self._of_rows else self._size()
+
+    def pushed_to(self, written: int) -> bool:
+        """Whether the master has the file as far as it was written then, or as far as it ever gets it."""
+        return not self._waits and (self.sent >= written or not self.increment(1))
 
     @property
     def settled(self) -> bool:

@@ -86,6 +86,7 @@ class WorkerProcess:
     channels: Channels
     stdout: CapturedFile
     stderr: CapturedFile
+    metrics: CapturedFile
     scratch: Path
     log: ProcessLog
     code: Path
