@@ -268,7 +268,7 @@ class ScriptedMaster(agent_service_pb2_grpc.AgentServiceServicer, artifact_servi
             rows += request.chunk
         if lease_id in self.uploads_refused:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "as the test wants it")
-        name = f"staged-{lease_id}.rows"
+        name = f"staged-{lease_id}-0-{zlib.crc32(rows):08x}.rows"
         self.uploads[name] = bytes(rows)
         return rpc.UploadRowsResponse(staged_segment=name, length=len(rows), crc32=zlib.crc32(rows))
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from windrow.common.cron import cron_of
+from windrow.common.cron import cron_of, line_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,12 @@ def test_the_line_of_a_recurrence(frequency: str, interval: int, more: dict[str,
 )
 def test_what_cron_cannot_say_is_told(frequency: str, interval: int, rest: str) -> None:
     assert rest in cron_of(frequency, interval).rest
+
+
+def test_a_crontab_reads_the_command_as_a_shell_does() -> None:
+    line = line_of("5 4 * * *", "/data/50% off", "windrow run 'a b.yml' --param 'd=%Y'")
+    assert line.startswith("5 4 * * *  cd '/data/50\\% off' && ")
+    assert line.endswith("windrow run 'a b.yml' --param 'd=\\%Y'")
 
 
 def test_what_is_no_recurrence_is_refused() -> None:

@@ -17,18 +17,18 @@ from windrow.rpc.v1 import job_service_pb2_grpc
 class _SyncServicer(job_service_pb2_grpc.JobServiceServicer):
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:
         errors.abort_sync(
-            context, grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, "No job «ü».", {"job_id": request.job_id}
+            context, grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, "No job «ü\udcff».", {"job_id": request.job_id}
         )
 
 
 class _AioServicer(job_service_pb2_grpc.JobServiceServicer):
     async def GetJob(self, request: pb.GetJobRequest, context: grpc.aio.ServicerContext) -> pb.GetJobResponse:  # type: ignore[override]
         await errors.abort(
-            context, grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, "No job «ü».", {"job_id": request.job_id}
+            context, grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, "No job «ü\udcff».", {"job_id": request.job_id}
         )
 
 
-EXPECTED = errors.Failure(grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, "No job «ü».", {"job_id": "j"})
+EXPECTED = errors.Failure(grpc.StatusCode.NOT_FOUND, errors.JOB_UNKNOWN, r"No job «ü\xff».", {"job_id": "j"})
 
 
 def _ask(address: str) -> errors.Failure:

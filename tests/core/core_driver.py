@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from sim_tables import MemoryTables, SegmentRange
 from sim_view import assert_reload_equals_live, document_of, settings_of
@@ -53,6 +54,7 @@ def completion(lease_id: int, cause: int = 0, items: int = 1, results: int | Non
         row_count=rows.count(b"\n"),
         rows=rows,
         rows_length=more.pop("rows_length", len(rows)),
+        rows_crc32=more.pop("rows_crc32", crc32(rows)),
         **more,
     )
 

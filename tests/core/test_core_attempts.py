@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
@@ -197,6 +199,17 @@ def test_rows_shorter_than_announced_are_the_nodes_fault() -> None:
     driver.complete("n1", completion(driver.held()[0].lease_id, rows=b"half", rows_length=8))
     assert step.counters.failed_attempts == {str(int(Cause.NODE_FAULT)): 1}
     assert driver.tables.mini_batches[1][0].state == MiniBatchState.QUEUED
+
+
+def test_rows_that_are_not_what_was_sent_are_the_nodes_fault() -> None:
+    driver = CoreDriver()
+    step = driver.running([1])
+    driver.join()
+    driver.complete("n1", completion(driver.held()[0].lease_id, rows=b"cat\n", rows_crc32=crc32(b"bat\n")))
+    assert step.counters.failed_attempts == {str(int(Cause.NODE_FAULT)): 1}
+    assert driver.tables.mini_batches[1][0].state == MiniBatchState.QUEUED
+    (kind,) = step.counters.kinds.values()
+    assert "arrived damaged" in kind["message"]
 
 
 @pytest.mark.parametrize("name", ["staged-9-1.rows", "../../1-1.rows", "staged-{}-1/../../x", "1-1.rows"])

@@ -200,7 +200,7 @@ def test_staged_rows_are_adopted(tmp_path: Path) -> None:
     upload.finish()
     upload.close()
     assert (upload.length, upload.crc32) == (11, zlib.crc32(b"large rows\n"))
-    assert staged_fits(tmp_path, upload.name, LEASE, 11)
+    assert staged_fits(tmp_path, upload.name, LEASE, 11, upload.crc32)
     made = writer(tmp_path)
     places = made.append([block(b"a"), staged(upload.name, b"large rows\n"), block(b"b")])
     segments = made.sync()
@@ -234,41 +234,46 @@ def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+CRC32 = zlib.crc32(b"123")
+FINISHED = f"staged-77-0-{CRC32:08x}.rows"
+
+
 @pytest.mark.parametrize(
-    ("name", "lease_id", "length"),
+    ("name", "lease_id", "length", "crc32"),
     [
-        ("staged-77-0.rows", 77, 4),
-        ("staged-77-0.rows", 78, 3),
-        ("staged-77-1.rows", 77, 3),
-        ("../segments/staged-77-0.rows", 77, 3),
-        ("3-1.rows", 77, 3),
-        ("staged-77-0.rows\x00", 77, 3),
-        ("staged-77-0.rows.partial", 77, 3),
-        ("", 77, 3),
-        ("staged-77-9.rows", 77, 3),
+        (FINISHED, 77, 4, CRC32),
+        (FINISHED, 78, 3, CRC32),
+        (FINISHED, 77, 3, CRC32 ^ 1),
+        (FINISHED.replace("-0-", "-1-"), 77, 3, CRC32),
+        ("../segments/" + FINISHED, 77, 3, CRC32),
+        ("3-1.rows", 77, 3, CRC32),
+        (FINISHED + "\x00", 77, 3, CRC32),
+        ("staged-77-0.rows.partial", 77, 3, CRC32),
+        ("", 77, 3, CRC32),
+        (FINISHED.replace("-0-", "-9-"), 77, 3, CRC32),
     ],
 )
-def test_a_staged_name_from_a_peer_must_fit(tmp_path: Path, name: str, lease_id: int, length: int) -> None:
-    for existing in ("staged-77-0.rows", "3-1.rows", "staged-77-0.rows.partial"):
+def test_a_staged_name_from_a_peer_must_fit(tmp_path: Path, name: str, lease_id: int, length: int, crc32: int) -> None:
+    for existing in (FINISHED, "3-1.rows", "staged-77-0.rows.partial"):
         (tmp_path / existing).write_bytes(b"123")
-    (tmp_path / "staged-77-9.rows").symlink_to("3-1.rows")
-    assert staged_fits(tmp_path, "staged-77-0.rows", LEASE, 3)
-    assert not staged_fits(tmp_path, name, LeaseId(lease_id), length)
+    (tmp_path / FINISHED.replace("-0-", "-9-")).symlink_to("3-1.rows")
+    assert staged_fits(tmp_path, FINISHED, LEASE, 3, CRC32)
+    assert not staged_fits(tmp_path, name, LeaseId(lease_id), length, crc32)
 
 
 def test_staged_rows_that_are_not_there_stop_the_group(tmp_path: Path) -> None:
     made = writer(tmp_path)
     with pytest.raises(SegmentError, match="have no file, not the 3 bytes"):
-        made.append([block(b"a"), staged("staged-1-0.rows", b"abc")])
+        made.append([block(b"a"), staged("staged-1-0-00000000.rows", b"abc")])
     made.close()
 
 
 def test_orphans_go_and_what_is_committed_stays(tmp_path: Path) -> None:
-    stay = {"1-1.rows", "staged-5-0.rows", "3-1.rows", "notes.txt"}
-    go = {"1-2.rows", "2-1.rows", "staged-5-1.rows", "staged-6-0.rows.partial"}
+    stay = {"1-1.rows", "staged-5-0-00000000.rows", "3-1.rows", "notes.txt"}
+    go = {"1-2.rows", "2-1.rows", "staged-5-1-00000000.rows", "staged-6-0.rows.partial"}
     for name in stay | go:
         (tmp_path / name).write_bytes(b"x")
-    removed = remove_orphans(tmp_path, 3, {"1-1.rows", "staged-5-0.rows"})
+    removed = remove_orphans(tmp_path, 3, {"1-1.rows", "staged-5-0-00000000.rows"})
     assert set(removed) == go
     assert {path.name for path in tmp_path.iterdir()} == stay
     assert remove_orphans(tmp_path / "none", 3, ()) == []

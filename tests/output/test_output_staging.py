@@ -33,7 +33,7 @@ def test_a_taken_file_is_the_same_segment_as_sent_chunks(folders: tuple[Path, Pa
     sent.finish()
     assert (taken.length, taken.crc32) == (sent.length, sent.crc32) == (len(ROWS), zlib.crc32(ROWS))
     assert (segments / taken.name).read_bytes() == ROWS
-    assert staged_fits(segments, taken.name, LeaseId(7), len(ROWS))
+    assert staged_fits(segments, taken.name, LeaseId(7), len(ROWS), zlib.crc32(ROWS))
 
 
 def test_what_happens_to_the_file_afterwards_does_not_reach_the_segment(folders: tuple[Path, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -58,6 +60,14 @@ def cron_of(
     if interval > 1 and _IN_ONE[frequency] % interval:
         return Cron(fields, f"Cron counts the {interval} {frequency}s anew in each {_greater(frequency)}.")
     return Cron(fields)
+
+
+def line_of(fields: str, folder: str, command: str) -> str:
+    """A crontab's line that runs `windrow …` in a folder: with the program's path, since cron's `PATH` is short."""
+    program = shutil.which("windrow") or "windrow"
+    command = f"cd {shlex.quote(folder)} && {command.replace('windrow', shlex.quote(program), 1)}"
+    # In a crontab, % is the end of a line; inside quotes, too.
+    return f"{fields}  " + command.replace("%", r"\%")
 
 
 def _listed(numbers: Sequence[int]) -> str:

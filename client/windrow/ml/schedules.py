@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from windrow.common.cron import Cron, cron_of
+from windrow.common.cron import Cron, cron_of, line_of
 from windrow.errors import UsageError
 
 
@@ -133,12 +132,11 @@ _JOB_FILE = "job.yml"
 
 def refusal(name: str, fields: str, rest: str, command: str) -> str:
     """What is said of a schedule. `fields`, `rest`: of a `Cron`; `command`: what it would run."""
-    program = shutil.which("windrow") or "windrow"
-    line = f"{fields}  cd {shlex.quote(os.getcwd())} && {command.replace('windrow', shlex.quote(program), 1)}"
     more = f" {rest}" if rest else ""
     return (
         f"The schedule {name} cannot be made: Windrow has no schedules. Let cron run the command, with this line in "
-        f"`crontab -e`, in the time zone of that machine.{more}\n{line}\n"
+        f"`crontab -e`, in the time zone of that machine.{more}\n"
+        f"{line_of(fields, os.getcwd(), command)}\n"
     )
 
 

@@ -100,6 +100,11 @@ class ErrorStatus(grpc.Status):
         self.trailing_metadata = ((DETAILS_KEY, details),)
 
 
+def as_text(message: str) -> str:
+    """A message that UTF-8 can hold: bytes of a name that are no UTF-8 stand there as `\\xff`."""
+    return message.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def status_details(
     code: grpc.StatusCode, reason: str, message: str, metadata: Mapping[str, str] | None = None
 ) -> bytes:
@@ -108,10 +113,13 @@ def status_details(
     from google.protobuf import any_pb2
     from google.rpc import error_details_pb2, status_pb2
 
-    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=dict(metadata or {}))
+    told = {key: as_text(value) for key, value in (metadata or {}).items()}
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=told)
     detail = any_pb2.Any()
     detail.Pack(info)
-    status: bytes = status_pb2.Status(code=code.value[0], message=message, details=[detail]).SerializeToString()
+    status: bytes = status_pb2.Status(
+        code=code.value[0], message=as_text(message), details=[detail]
+    ).SerializeToString()
     return status
 
 
@@ -123,7 +131,7 @@ async def abort(
     metadata: Mapping[str, str] | None = None,
 ) -> NoReturn:
     """Ends a call of an aio servicer with an error that clients can read. `message`: what, to what, why, what to do."""
-    await context.abort(code, message, ((DETAILS_KEY, status_details(code, reason, message, metadata)),))
+    await context.abort(code, as_text(message), ((DETAILS_KEY, status_details(code, reason, message, metadata)),))
     raise AssertionError("abort raises")
 
 
@@ -135,7 +143,7 @@ def abort_sync(
     metadata: Mapping[str, str] | None = None,
 ) -> NoReturn:
     """`abort` for a servicer of a threaded server."""
-    context.abort_with_status(ErrorStatus(code, message, status_details(code, reason, message, metadata)))
+    context.abort_with_status(ErrorStatus(code, as_text(message), status_details(code, reason, message, metadata)))
     raise AssertionError("abort_with_status raises")
 
 

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from windrow.common.failure_kinds import within
 
@@ -146,6 +147,13 @@ def _complete_attempt(
             state, node, step, lease, result, now, Cause.NODE_FAULT,
             f"The rows of this attempt arrived incomplete: {len(rows)} bytes of {rows_length}. "
             f"Look into the agent's log on {node.node_id}.",
+        )  # fmt: skip
+        return
+    if rows and crc32(rows) != result.rows_crc32:
+        _fail_attempt(
+            state, node, step, lease, result, now, Cause.NODE_FAULT,
+            f"The rows of this attempt arrived damaged: they have crc32 {crc32(rows):#010x}, and were sent with "
+            f"{result.rows_crc32:#010x}. If this happens again, check the memory of {node.node_id} and the network.",
         )  # fmt: skip
         return
     if header and header != step.header:

@@ -1,20 +1,24 @@
 """Large rows take a way of their own: into a file beside the segments, which the commit that names it adopts.
 
-The state machine of a staged file (`staged-<lease id>-<n>.rows` in the step's segments folder):
+The state machine of a staged file in the step's segments folder. Its name is `staged-<lease id>-<n>.rows.partial`
+until it is finished, then `staged-<lease id>-<n>-<crc32>.rows`:
 
     created -> written -> finished (synced, with its name) -> adopted (`segments`, by the commit of its completion)
     created or written -> removed: the upload broke off
     finished -> removed: no commit named it before the master ended (`remove_orphans`)
 
 Invariants:
-1. A file is never opened for writing twice, and its name is not used again while it exists: a repeated upload gets a
-   file of its own, so a committed one is never changed.
+1. A file is never opened for writing twice, and one master uses a number once: a repeated upload gets a file of its
+   own, so a committed one is never changed. A later master begins anew, when `remove_orphans` has left only files of
+   leases that have ended.
 2. Only finished files have names that `staged_length` accepts for adoption: the others end in `.partial`.
+3. A completion can only name rows that have its checksum: that is in the name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import stat
@@ -28,7 +32,9 @@ from windrow_master.output.file_operations import FileOperations
 
 PARTIAL = ".partial"
 READ_BYTES = 1 << 20
-STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows")
+STAGED_NAME = re.compile(r"staged-(\d+)-(\d+)-([0-9a-f]{8})\.rows")
+_PARTIAL_NAME = re.compile(r"staged-(\d+)-(\d+)\.rows\.partial")
+_NUMBERS = itertools.count()
 SEGMENT_NAME = re.compile(r"(\d+)-(\d+)\.rows")
 
 
@@ -43,25 +49,21 @@ class StagedSegment:
         """Create the file. Raises OSError."""
         self._files = files or FileOperations()
         self._folder = folder
-        number = 0
         while True:
-            self.name = f"staged-{lease_id}-{number}.rows"
-            self._path = folder / self.name
-            number += 1
-            try:
+            self._begins = f"staged-{lease_id}-{next(_NUMBERS)}"
+            self._partial = folder / f"{self._begins}.rows{PARTIAL}"
+            with contextlib.suppress(FileExistsError):
                 self._descriptor = self._files.create(self._partial)
-            except FileExistsError:
-                continue
-            if not self._path.exists():
                 break
-            # An earlier upload finished under this name. Checked only now: while the partial file is ours, nobody else
-            # can finish under it.
-            self._close_descriptor()
-            self._files.unlink(self._partial)
         self.length = 0
         """Bytes so far."""
         self.crc32 = 0
         """crc32 of the bytes so far."""
+
+    @property
+    def name(self) -> str:
+        """The name that it has once it is finished."""
+        return f"{self._begins}-{self.crc32:08x}.rows"
 
     def write(self, chunk: bytes) -> None:
         """Append. Raises OSError; then the upload must be closed."""
@@ -95,7 +97,7 @@ class StagedSegment:
     def finish(self) -> None:
         """The upload is complete: sync it, and its name, to the disk. Raises OSError; then `close` removes it."""
         self._files.sync(self._descriptor)
-        self._files.rename(self._partial, self._path)
+        self._files.rename(self._partial, self._folder / self.name)
         self._files.sync_folder(self._folder)
         self._close_descriptor()
         reach("staging.synced")
@@ -106,11 +108,7 @@ class StagedSegment:
             self._close_descriptor()
             with contextlib.suppress(OSError):
                 self._files.unlink(self._partial)
-                self._files.unlink(self._path)
-
-    @property
-    def _partial(self) -> Path:
-        return self._path.with_name(self.name + PARTIAL)
+                self._files.unlink(self._folder / self.name)
 
     def _close_descriptor(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -118,13 +116,18 @@ class StagedSegment:
             self._files.close(descriptor)
 
 
-def staged_fits(folder: Path, name: str, lease_id: LeaseId, length: int) -> bool:
-    """Whether a completion may name this staged segment: finished, of this lease, of this length.
+def staged_fits(folder: Path, name: str, lease_id: LeaseId, length: int, crc32: int) -> bool:
+    """Whether a completion may name this staged segment: finished, of this lease, of this length and checksum.
 
     Call it before the completion reaches the core: names come from peers.
     """
     match = STAGED_NAME.fullmatch(name)
-    return match is not None and int(match[1]) == lease_id and staged_length(folder / name) == length
+    return (
+        match is not None
+        and int(match[1]) == lease_id
+        and int(match[3], 16) == crc32
+        and staged_length(folder / name) == length
+    )
 
 
 def staged_length(path: Path) -> int | None:
@@ -151,7 +154,7 @@ def remove_orphans(folder: Path, incarnation: int, committed: Collection[str]) -
     for name in names:
         segment = SEGMENT_NAME.fullmatch(name)
         earlier = segment is not None and int(segment[1]) < incarnation
-        staged = STAGED_NAME.fullmatch(name.removesuffix(PARTIAL)) is not None
+        staged = STAGED_NAME.fullmatch(name) or _PARTIAL_NAME.fullmatch(name)
         if (earlier or staged) and name not in committed:
             with contextlib.suppress(OSError):
                 (folder / name).unlink(missing_ok=True)

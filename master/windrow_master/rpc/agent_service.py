@@ -296,7 +296,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 lease_id = LeaseId(completion.lease_id)
                 folder = self._sessions.staging_folder(lease_id)
                 if folder is not None and not staged_fits(
-                    folder, completion.staged_segment, lease_id, completion.rows_length
+                    folder, completion.staged_segment, lease_id, completion.rows_length, completion.rows_crc32
                 ):
                     lost.append(lease_id)
         if lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -52,8 +53,10 @@ class Schedule(Refusing):
         **more: Any,
     ) -> NoReturn:
         """Raise UsageError with the line for a crontab that does what the schedule would do."""
-        options = f" --set experiment_name={experiment_name}" if experiment_name else ""
-        options += "".join(f" --param {key}={value}" for key, value in (pipeline_parameters or {}).items())
+        options = f" --set {shlex.quote(f'experiment_name={experiment_name}')}" if experiment_name else ""
+        options += "".join(
+            f" --param {shlex.quote(f'{key}={value}')}" for key, value in (pipeline_parameters or {}).items()
+        )
         command = f"windrow pipeline run {pipeline_id}{options}{workspace.ml_client.connection.place_options()}"
         if recurrence is None:
             raise UsageError(

@@ -9,7 +9,7 @@ import shlex
 from datetime import datetime
 from typing import Any
 
-from windrow.common.cron import cron_of
+from windrow.common.cron import cron_of, line_of
 from windrow.spec.reading.nodes import Mapping, Scalar, to_plain
 
 _NO_SCHEDULES = "this file is a schedule, and Windrow has none. Let cron run the job"
@@ -37,7 +37,7 @@ def schedule_refusal(schedule: Mapping) -> str:
             )
     except (AttributeError, KeyError, TypeError, ValueError):
         return f"{_NO_SCHEDULES}: {command}."
-    line = f"{fields}  cd {shlex.quote(schedule.place.source.folder)} && {command}"
+    line = line_of(fields, schedule.place.source.folder, command)
     return f"{_NO_SCHEDULES}, with this line in `crontab -e`{f' ({rest})' if rest else ''}: {line}"
 
 
