@@ -239,8 +239,7 @@ ELSEWHERE = {
     (REUSE, "settings: {force_rerun: false}"): "keys of a job file; tests/integration/test_integration_reuse.py",
     (
         CLUSTER,
-        "windrow master --state /var/lib/windrow --listen 0.0.0.0:8470 --datastore default=/data "
-        "--join-token-file /etc/windrow/join-token",
+        "windrow setup --folder /etc/windrow --name master.example",
     ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"

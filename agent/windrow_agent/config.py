@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windrow.rpc.address import stays_here
+
 NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -32,6 +34,7 @@ class AgentConfig:
     - `join_token`: the secret that admits nodes; empty in the embedded mode. The text itself, not a file: a script of
       the same user could read a file, and send it away.
     - `tls_ca_file`: certificates that vouch for the master; null: no TLS.
+    - `insecure`: talk to masters on other machines without TLS: whoever listens on the way can read the join token.
     - `node_id`: name of this node, the host's name by default.
     - `slots`: worker processes at a time; by default one for each processor that the agent may use.
     - `gpu_count`: GPUs for workers; by default all that the driver shows.
@@ -54,6 +57,7 @@ class AgentConfig:
     master_addresses: tuple[str, ...]
     join_token: str = field(default="", repr=False)
     tls_ca_file: Path | None = None
+    insecure: bool = False
     node_id: str = field(default_factory=default_node_id)
     labels: dict[str, str] = field(default_factory=dict)
     slots: int | None = None
@@ -103,8 +107,9 @@ class AgentConfig:
         for name in ("slots", "gpu_count", "node_rank", *bounds):
             if name in values and _typed(name, values[name], int) < 0:
                 raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
-        if "served" in values:
-            _typed("served", values["served"], bool)
+        for name in ("served", "insecure"):
+            if name in values:
+                _typed(name, values[name], bool)
         for name in ("drain_grace_s", "give_up_after_s"):
             if name in values:
                 values[name] = float(_typed(name, values[name], (int, float)))
@@ -118,12 +123,23 @@ class AgentConfig:
         """The document that `parse` reads."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
+    def may_use(self, address: str) -> bool:
+        """Whether secrets may be sent to a master's address: encrypted, without leaving this machine, or anyway."""
+        return self.tls_ca_file is not None or self.insecure or stays_here(address)
+
     def _check(self) -> None:
         if not NODE_ID.fullmatch(self.node_id):
             raise BadConfig(
                 f"node_id is {self.node_id!r}; it must begin with a letter or digit, "
                 "followed by up to 63 letters, digits, '.', '_' or '-'"
             )
+        for address in self.master_addresses:
+            if not self.may_use(address):
+                raise BadConfig(
+                    f"the master at {address} is on another machine, and there is no --ca-file: its TLS could not be "
+                    "checked, and the join token would be sent in clear text. Give the master's certificate "
+                    "authority (--ca-file ca.pem). In a network where everybody is trusted, add --insecure"
+                )
         if self.environments not in ("build", "own"):
             raise BadConfig(f"environments is {self.environments!r}; allowed: build, own")
         if self.on_master_lost not in ("finish", "stop"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from windrow.common.command_line import CommandLine
+from windrow.rpc.address import stays_here
 from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 
@@ -111,6 +112,11 @@ def command_line() -> CommandLine:
         "--tls-file", type=Path, metavar="FILE", help="Serve over TLS only, with this key and certificate (PEM)."
     )
     parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="Listen for other machines although TLS or a token is missing: whoever reaches the port may use it.",
+    )
+    parser.add_argument(
         "--job-logs-max",
         type=int,
         default=JOB_LOGS_MAX,
@@ -140,8 +146,8 @@ def parse(arguments: list[str]) -> MasterConfig:
             parser.error(f"--{option.replace('_', '-')} {file}: there is no such file")
     if given.tls_file is not None and given.listen.startswith("unix:"):
         parser.error(f"--tls-file {given.tls_file}: a unix socket needs no TLS; its folder guards it. Leave it out")
-    if given.client_token_file is not None and given.tls_file is None:
-        parser.error(f"--client-token-file {given.client_token_file}: clients send it over TLS only. Add --tls-file")
+    if not stays_here(given.listen):
+        _check_guards(parser, given)
     return MasterConfig(
         given.state.absolute(),
         given.listen,
@@ -154,6 +160,24 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.job_logs_max,
         given.scripts_run_in,
     )
+
+
+def _check_guards(parser: CommandLine, given: argparse.Namespace) -> None:
+    """End the process if other machines could reach a master that TLS and tokens do not guard."""
+    files = {"--tls-file": given.tls_file, "--join-token-file": given.join_token_file}
+    if given.client_token_file is not None and given.tls_file is None:
+        parser.error(
+            f"--client-token-file {given.client_token_file}: clients send it to other machines over TLS only. "
+            "Add --tls-file"
+        )
+    missing = [name for name, file in {**files, "--client-token-file": given.client_token_file}.items() if file is None]
+    if missing and not given.insecure:
+        parser.error(
+            f"--listen {given.listen}: other machines can reach this address, and {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing. Anyone there could run code on the agents, or read "
+            "tokens and data on their way. Make what is missing with `windrow setup`, or listen on this machine only "
+            "(127.0.0.1). In a network where everybody is trusted, add --insecure"
+        )
 
 
 def guard_process() -> None:

@@ -272,14 +272,30 @@ def test_configuration_goes_round() -> None:
         ({"node_id": "-x"}, ["-x", "letter or digit"]),
         ({"slots": True}, ["slots"]),
         ({"drain_grace_s": "5"}, ["drain_grace_s"]),
+        ({"insecure": "yes"}, ["insecure", "bool"]),
+        ({"master_addresses": ["127.0.0.1:1", "far.example:1"]}, ["far.example:1", "--ca-file", "--insecure"]),
     ],
 )
 def test_bad_configuration_says_what_and_what_is_allowed(change: dict[str, object], words: list[str]) -> None:
-    document = {"folder": "/f", "master_addresses": ["a:1"]} | change
+    document = {"folder": "/f", "master_addresses": ["127.0.0.1:1"]} | change
     with pytest.raises(BadConfig) as raised:
         AgentConfig.parse(json.dumps(document))
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"master_addresses": ["localhost:1", "[::1]:1", "127.1.2.3:1", "unix:/run/master"]},
+        {"master_addresses": ["far.example:1"], "insecure": True},
+        {"master_addresses": ["far.example:1"], "tls_ca_file": "/ca.pem"},
+    ],
+)
+def test_an_agent_may_send_its_token_over_tls_on_this_machine_and_where_it_is_told_to(
+    change: dict[str, object],
+) -> None:
+    AgentConfig.parse(json.dumps({"folder": "/f", "join_token": "secret", **change}))
 
 
 def test_a_folder_of_the_agents_is_private(tmp_path: Path) -> None:

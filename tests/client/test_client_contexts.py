@@ -122,6 +122,11 @@ def test_names_that_no_context_has(file: Path, name: str) -> None:
 # What is in it.
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1", "[::1]:1", "unix:/run/master"])
+def test_a_token_that_stays_on_this_machine_needs_no_tls(address: str) -> None:
+    assert Access(address, "", TOKEN).check().token == TOKEN
+
+
 @pytest.mark.parametrize(
     ("access", "words"),
     [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from windrow_master.config import MasterConfig
+from windrow_master.config import MasterConfig, parse
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
@@ -65,6 +65,46 @@ def test_a_join_token_file_without_a_token_admits_nobody(tmp_path: Path, content
         MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token()
     file.write_text("secret\n")
     assert MasterConfig(tmp_path, "127.0.0.1:0", join_token_file=file).join_token() == "secret"
+
+
+GUARDS = {"--tls-file": "tls.pem", "--join-token-file": "join-token", "--client-token-file": "client-token"}
+
+
+def refusal_of(folder: Path, capsys: pytest.CaptureFixture[str], listen: str, *options: str) -> str:
+    """What a master says that does not start with these options; "" if it would."""
+    files = [f"{option}={folder / GUARDS[option]}" if option in GUARDS else option for option in options]
+    try:
+        parse([f"--state={folder}", f"--listen={listen}", *files])
+    except SystemExit as ended:
+        assert ended.code == 2
+        return capsys.readouterr().err
+    return ""
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8470", ":8470", "[::]:8470", "gpu1.example:8470", "10.0.0.5:8470"])
+def test_a_master_that_others_can_reach_needs_tls_and_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], listen: str
+) -> None:
+    for name in GUARDS.values():
+        (tmp_path / name).write_text("something")
+    told = refusal_of(tmp_path, capsys, listen)
+    assert all(word in told for word in (listen, *GUARDS, "windrow setup", "127.0.0.1", "--insecure"))
+    for missing in GUARDS:
+        given = [option for option in GUARDS if option != missing]
+        told = refusal_of(tmp_path, capsys, listen, *given)
+        assert missing in told, given
+    assert not refusal_of(tmp_path, capsys, listen, *GUARDS)
+    assert not refusal_of(tmp_path, capsys, listen, "--insecure")
+    assert "over TLS only" in refusal_of(tmp_path, capsys, listen, "--insecure", "--client-token-file")
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:8470", "localhost:0", "[::1]:8470", "unix:/run/windrow/master"])
+def test_a_master_that_only_this_machine_reaches_needs_neither(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], listen: str
+) -> None:
+    (tmp_path / "client-token").write_text("something")
+    assert not refusal_of(tmp_path, capsys, listen)
+    assert not refusal_of(tmp_path, capsys, listen, "--client-token-file")
 
 
 class FailingFinisher(Finisher):

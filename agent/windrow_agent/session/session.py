@@ -172,6 +172,8 @@ class Session:
         address = self._next_address
         if socket_missing(address):
             raise SessionLost(f"the socket {address} does not exist")
+        if not self._config.may_use(address):
+            raise SessionLost(f"the master names its address {address}, which only --ca-file or --insecure may use")
         link = Link(address, self._config.tls_ca_file)
         try:
             token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()

@@ -100,6 +100,10 @@ def agent(
             help="Certificates that vouch for the master; use TLS only.",
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Send the join token to masters on other machines without TLS."),
+    ] = False,
     user: Annotated[
         str | None,
         typer.Option(
@@ -160,6 +164,7 @@ def agent(
         "gpu_count": gpus,
         "join_token": read_text(join_token_file, "--join-token-file names") if join_token_file else None,
         "tls_ca_file": str(ca_file.absolute()) if ca_file else None,
+        "insecure": insecure or None,
         "drain_grace_s": drain_grace,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],

@@ -5,6 +5,19 @@ from __future__ import annotations
 from windrow.errors import UsageError
 
 
+def stays_here(address: str) -> bool:
+    """Whether what is sent to an address (`host:port` or `unix:/path`) cannot leave this machine."""
+    if address.startswith("unix:"):
+        return True
+    import ipaddress  # not for runs on this machine, which use a socket
+
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def grpc_target(address: str) -> str:
     """The gRPC target of an address as users write it: `host:port` or `unix:/path`. Raises UsageError."""
     if address.startswith("unix:"):

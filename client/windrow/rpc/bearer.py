@@ -25,7 +25,7 @@ class Bearer(
     grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
     grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
 ):
-    """Adds `authorization: Bearer <token>` to each call. For channels with TLS only.
+    """Adds `authorization: Bearer <token>` to each call. For channels with TLS, and for addresses on this machine.
 
     It replaces gRPC's own call credentials. gRPC (1.85) destroys those in a thread that needs the interpreter; when a
     channel is closed after a failed handshake, the closing thread holds the interpreter and waits for that thread, so

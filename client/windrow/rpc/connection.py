@@ -12,7 +12,7 @@ import grpc
 
 from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, WindrowError
 from windrow.rpc import errors
-from windrow.rpc.address import grpc_target
+from windrow.rpc.address import grpc_target, stays_here
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
 from windrow.rpc.moving_channel import MovingChannel
@@ -136,9 +136,13 @@ class Connection:
 def _open(address: str, access: Access | None) -> grpc.Channel:
     target = grpc_target(address)
     if access is None or not access.ca:
-        return grpc.insecure_channel(target, options=OPTIONS)
-    vouched = grpc.ssl_channel_credentials(access.ca.encode())
-    channel = grpc.secure_channel(target, vouched, options=OPTIONS)
+        channel = grpc.insecure_channel(target, options=OPTIONS)
+        # The token of an address that is given up on goes nowhere else in clear text.
+        if access is None or not stays_here(address):
+            return channel
+    else:
+        vouched = grpc.ssl_channel_credentials(access.ca.encode())
+        channel = grpc.secure_channel(target, vouched, options=OPTIONS)
     return grpc.intercept_channel(channel, Bearer(access.token)) if access.token else channel
 
 

@@ -35,7 +35,7 @@ class Access(NamedTuple):
 
     def check(self) -> Access:
         """Return itself. Raises UsageError for parts that are invalid, or do not go together."""
-        from windrow.rpc.address import grpc_target
+        from windrow.rpc.address import grpc_target, stays_here
 
         grpc_target(self.address)
         if self.ca:
@@ -44,10 +44,10 @@ class Access(NamedTuple):
             raise UsageError(
                 f"The client token for {self.address} contains invalid characters. Copy it again, unchanged."
             )
-        if self.token and not self.ca and not self.address.startswith("unix:"):
+        if self.token and not self.ca and not stays_here(self.address):
             raise UsageError(
-                f"A token is sent over TLS only. Give the CA certificate of the master at {self.address}, its ca.pem, "
-                f"in WINDROW_CA_FILE or by `windrow context add NAME --ca-file FILE`."
+                f"A token leaves this machine over TLS only. Give the CA certificate of the master at {self.address}, "
+                f"its ca.pem, in WINDROW_CA_FILE or by `windrow context add NAME --ca-file FILE`."
             )
         return self
 
@@ -96,11 +96,9 @@ def find_access(master: str | None, environment: Mapping[str, str]) -> Access | 
         return Contexts().in_use()
     if ":" not in address:
         return Contexts().get(address, f" If you mean a host, give its port, too: {address}:8470")
-    if address.startswith("unix:"):
-        return Access(address)
     files = {name: environment.get(name) for name in ("WINDROW_CA_FILE", "WINDROW_TOKEN_FILE")}
     ca, token = (read_text(file, f"{name} names") if file else "" for name, file in files.items())
-    return Access(address, ca, token).check()
+    return Access(address, "" if address.startswith("unix:") else ca, token).check()
 
 
 def read_text(file: str | os.PathLike[str], who: str) -> str:
