@@ -16,7 +16,16 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, ItemOutcomeRow, NodeRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
-from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, SegmentRow
+from windrow_master.store.records import (
+    AssetRow,
+    OutputRow,
+    ReopenedJob,
+    Reopening,
+    Role,
+    SegmentRow,
+    TokenKind,
+    TokenRow,
+)
 from windrow_master.store.sqlite.check_values import TALLIES, WHOLE_ROWS
 from windrow_master.store.sqlite.store import SqliteStore
 
@@ -54,6 +63,7 @@ def filled(harness: StoreHarness) -> SqliteStore:
     store.commit(dirty, ranges, segments)
     store.record_output(OutputRow("/out.csv", JOB, STEP, 1, 1, 5, "digest", 7, 3))
     store.record_asset(AssetRow(1, "net", "1", "uri_file", "/net", True, "a net", b"{}", 2.5))
+    store.record_token(TokenRow("d" * 64, "ci", TokenKind.CLIENT, Role.SUBMIT, "", 2.5))
     return store
 
 
@@ -89,6 +99,7 @@ READERS: dict[str, list[Callable[[SqliteStore], object]]] = {
     "segment": [lambda store: store.reader().segments_of(STEP), lambda store: store.reader().results_at(STEP, [0])],
     "output": [lambda store: store.reader().outputs_at("/out.csv")],
     "node": [lambda store: store.load(), lambda store: store.reader().nodes()],
+    "token": [lambda store: store.reader().tokens()],
     "asset": [
         lambda store: store.reader().asset(1, "net", "1"),
         lambda store: store.reader().asset(1, "net", None),

@@ -279,6 +279,40 @@ def test_a_job_that_was_damaged_before_the_unused_columns_went_is_still_found_ou
         store.load()
 
 
+def rows_of_schema_9(folder: Path) -> None:
+    """A job that has not ended, and a node, as the version before wrote them."""
+    rows_of_schema_7(folder)
+    with contextlib.closing(sqlite3.connect(folder / "windrow.db", isolation_level=None)) as database:
+        for number, script in enumerate(schemas.migrations()[7:9], 8):
+            schemas.advance(database, folder / "windrow.db", script, number)
+        node = ("here", "a", int(NodeState.READY), "", b"{}", b"{}", 5.0, 1)
+        database.execute("INSERT INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", with_crc(node))
+        assert database.execute("PRAGMA user_version").fetchone() == (9,)
+
+
+def test_an_unfinished_job_of_the_schema_without_identities_goes_on(tmp_path: Path) -> None:
+    rows_of_schema_9(tmp_path)
+    with store_of(tmp_path) as store:
+        snapshot = store.load()
+        (job,), (node,) = snapshot.jobs, snapshot.nodes
+        assert (job.state, job.seq, job.queue, job.submitter) == (JobState.RUNNING, 9, "default", "")
+        assert node == NodeRow("here", "a", NodeState.READY, "", b"{}", b"{}", 5.0, 1, "")
+        store.commit(Dirty(jobs=[job._replace(seq=10)], nodes=[node._replace(secret_digest="d")]), [], [])
+        assert store.load().nodes[0].secret_digest == "d" and store.reader().tokens() == []
+
+
+@pytest.mark.parametrize(("table", "column"), [("job", "priority"), ("node", "cordoned")])
+def test_rows_that_were_damaged_before_identities_came_are_still_found_out(
+    tmp_path: Path, table: str, column: str
+) -> None:
+    rows_of_schema_9(tmp_path)
+    with sqlite3.connect(tmp_path / "windrow.db") as database:
+        database.execute(f"UPDATE {table} SET {column} = {column} + 1")
+    database.close()
+    with store_of(tmp_path) as store, pytest.raises(StateDamaged, match=f"table {table}"):
+        store.load()
+
+
 def test_a_migration_that_fails_leaves_the_schema_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     StateFolder.open(tmp_path, RESERVE_BYTES).close()
     known = schemas.migrations()

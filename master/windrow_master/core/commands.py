@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.causes import SYSTEM_ERROR
-from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.ids import DEFAULT_PROJECT, JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.records import Snapshot
 from windrow_master.core.settings import JobSettings, StepSettings
 from windrow_master.core.states import Cause
@@ -36,6 +36,9 @@ class SubmitJob(NamedTuple):
     weight: int = 1
     warnings: tuple[str, ...] = ()
     continue_on_step_failure: bool = False
+    project: str = DEFAULT_PROJECT
+    submitter: str = ""
+    """Name of the client token that submits it; empty where none is asked for."""
 
 
 class AdoptJob(NamedTuple):

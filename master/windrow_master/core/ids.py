@@ -18,6 +18,9 @@ from all earlier ones; low 32 bits: counted. Positive in 63 bits; 0 means none."
 NodeId = NewType("NodeId", str)
 """A node's host name."""
 
+DEFAULT_PROJECT = "default"
+"""The project of a job that was submitted without a token, or with one for all projects."""
+
 LEASE_PREFIX_SHIFT = 32
 LEASE_ID_MAX = (1 << 63) - 1
 MINI_BATCH_SHIFT = 32

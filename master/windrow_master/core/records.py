@@ -25,6 +25,7 @@ class JobRow(NamedTuple):
     generation: int
     seq: int
     queue: str
+    """The name of its project."""
     priority: int
     weight: int
     run_digest: str
@@ -35,6 +36,8 @@ class JobRow(NamedTuple):
     create_time: float
     """Seconds since 1970, wall clock: for people only."""
     end_time: float | None
+    submitter: str = ""
+    """Name of the client token that submitted it; empty where none was asked for."""
 
 
 class StepRow(NamedTuple):
@@ -157,6 +160,8 @@ class NodeRow(NamedTuple):
     register_time: float
     cordoned: int
     """1: it gets nothing new; holds for the name."""
+    secret_digest: str = ""
+    """sha256 of the secret that the node proves itself by, hexadecimal; empty if it has none."""
 
 
 class EventRow(NamedTuple):

@@ -89,7 +89,7 @@ def _node(row: NodeRow) -> Node:
     node = Node(NodeId(row.node_id), row.node_incarnation)
     node.resources, node.register_time = row.resources, row.register_time
     node.labels, node.pools = row.labels, pools_of(row.labels)
-    node.cordoned = bool(row.cordoned)
+    node.cordoned, node.secret_digest = bool(row.cordoned), row.secret_digest
     node.seen = node.has_reported = False
     if row.state in (NodeState.DRAINING, NodeState.LOST):
         node.state, node.message = NodeState(row.state), row.message
@@ -114,6 +114,7 @@ def _job(row: JobRow) -> Job:
         warnings=list(json.loads(row.warnings or b"[]")),
         create_time=row.create_time,
         end_time=row.end_time,
+        submitter=row.submitter,
     )
 
 

@@ -15,6 +15,7 @@ from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.effects import Effect, NotifyJob, RecallLeases
 from windrow_master.core.ids import (
+    DEFAULT_PROJECT,
     LEASE_ID_MAX,
     LEASE_PREFIX_SHIFT,
     JobKey,
@@ -142,7 +143,8 @@ class Job:
     state: JobState = JobState.QUEUED
     generation: int = 1
     seq: int = 1
-    queue: str = "default"
+    queue: str = DEFAULT_PROJECT
+    """The name of its project."""
     priority: int = 0
     weight: int = 1
     continue_on_step_failure: bool = False
@@ -150,6 +152,8 @@ class Job:
     warnings: list[str] = field(default_factory=list)
     create_time: float = 0.0
     end_time: float | None = None
+    submitter: str = ""
+    """Name of the client token that submitted it; empty where none was asked for."""
     forget_s: float = 0.0
     """Monotonic: until when it stays in memory once it has ended."""
 
@@ -176,6 +180,7 @@ class Job:
             warnings=json.dumps(self.warnings).encode(),
             create_time=self.create_time,
             end_time=self.end_time,
+            submitter=self.submitter,
         )
 
 
@@ -195,6 +200,8 @@ class Node:
     pools: frozenset[str] = frozenset()
     """It works on steps that name one of these, or none; empty: on any. From its label `pool`."""
     register_time: float = 0.0
+    secret_digest: str = ""
+    """sha256 of the secret that its agent proves itself by; empty if it brought none."""
     expires_s: float = 0.0
     """Monotonic: when it counts as lost unless it is heard of."""
     beat_due_s: float = 0.0
@@ -258,6 +265,7 @@ class Node:
             labels=self.labels,
             register_time=self.register_time,
             cordoned=int(self.cordoned),
+            secret_digest=self.secret_digest,
         )
 
 

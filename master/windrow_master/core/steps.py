@@ -71,6 +71,8 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         weight=command.weight,
         continue_on_step_failure=command.continue_on_step_failure,
         create_time=now.wall_s,
+        queue=command.project,
+        submitter=command.submitter,
     )
     for warning in command.warnings:
         warn(job, warning)

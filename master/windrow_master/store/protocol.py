@@ -30,6 +30,7 @@ from windrow_master.store.records import (
     ResultRow,
     RowRange,
     SegmentRow,
+    TokenRow,
     WorkerTotals,
 )
 
@@ -167,6 +168,9 @@ class StoreReader(Protocol):
         """At most `size` versions of a name (the latest of each name if empty), newest first, each with its number;
         only numbers below `before`."""
 
+    def tokens(self) -> list[TokenRow]:
+        """All tokens, also those that were revoked, oldest first."""
+
 
 MESSAGE_CHARS_MAX = 1_000
 """The number of characters of an attempt's message that a line of the report shows."""
@@ -192,8 +196,8 @@ class Store(Protocol):
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
-    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset` and `prune` of an older one raise
-       OwnershipLost.
+    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset`, `record_token` and `prune` of an
+       older one raise OwnershipLost.
     3. Incarnations rise by one at each open; no two have the same lease prefix.
     4. A mini-batch has at most one attempt in state SUCCEEDED.
     5. `load` gives what the last committed group made of the state.
@@ -231,6 +235,12 @@ class Store(Protocol):
 
         Without a version it gets the next number. An existing one that is the same in everything is returned; so is
         the one of the same output of the same step. Raises AssetExists, and as `commit`.
+        """
+
+    def record_token(self, row: TokenRow) -> None:
+        """Add a token, or replace the one with the same digest. Durable on return; callable from any thread.
+
+        Raises as `commit`.
         """
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:

@@ -222,6 +222,46 @@ class Reopening(IntEnum):
     """The step begins from nothing."""
 
 
+class Role(IntEnum):
+    """What a client token allows. Each role may do what those below it may."""
+
+    NONE = 0
+    """Of join tokens."""
+    VIEW = 1
+    SUBMIT = 2
+    OPERATE = 3
+    ADMIN = 4
+
+
+class TokenKind(IntEnum):
+    """Who brings a token."""
+
+    CLIENT = 1
+    JOIN = 2
+
+
+class TokenRow(NamedTuple):
+    """A token of clients, or of nodes that join: upserted, keyed by digest. One that was revoked stays, so that no file
+    brings it back.
+    """
+
+    digest: str
+    """sha256 of the token, hexadecimal. The token itself is stored nowhere."""
+    name: str
+    kind: int
+    """TokenKind."""
+    role: int
+    """Role."""
+    project: str
+    """The only project that it sees and changes; empty: all of them."""
+    create_time: float
+    expire_time: float | None = None
+    uses_left: int | None = None
+    """Nodes that it may still admit; None: any number."""
+    last_use: float | None = None
+    revoke_time: float | None = None
+
+
 class ReopenedJob(NamedTuple):
     """A job to open again. `generation`: the one under which it ended. `document`, `run_digest`: what it is from now
     on. `warnings`: more of them."""

@@ -18,6 +18,7 @@ from windrow_master.store.sqlite.check_values import (
     DATABASE,
     JOB,
     MINI_BATCHES,
+    NODE,
     checked,
     damaged_row,
     job_values,
@@ -31,7 +32,7 @@ FETCH_ROWS = 20_000
 
 JOB_COLUMNS = (
     "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, "
-    "document, message, warnings, create_time, end_time, job.check_value, job_document.check_value"
+    "document, message, warnings, create_time, end_time, submitter, job.check_value, job_document.check_value"
 )
 JOB_FROM = "job LEFT JOIN job_document ON job_document.job_key = job.job_key"
 STEP_COLUMNS = (
@@ -44,7 +45,7 @@ ATTEMPT_COLUMNS = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "
     "start_unix_us, elapsed_us, run_us, cpu_us, item_count, result_count, peak_rss_kib, message, detail, phase"
 )
-NODE_COLUMNS = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned, check_value"
+NODE_COLUMNS = f"{NODE}, {CHECK}"
 
 
 def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:

@@ -22,6 +22,7 @@ from windrow_master.store.records import (
     OutputRow,
     ResultRow,
     SegmentRow,
+    TokenRow,
     WorkerTotals,
 )
 from windrow_master.store.sqlite.assets import find_asset, list_assets
@@ -37,6 +38,7 @@ from windrow_master.store.sqlite.check_values import (
     MINI_BATCHES,
     OUTPUT,
     SEGMENT,
+    TOKEN,
     checked,
     damaged_row,
     text_crc,
@@ -362,6 +364,10 @@ class SqliteReader(Pages):
 
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
         return list_assets(self._rows, kind, name, size, before)
+
+    def tokens(self) -> list[TokenRow]:
+        rows = self._rows(f"SELECT {TOKEN}, {CHECK} FROM token NOT INDEXED ORDER BY create_time, digest", ())
+        return [TokenRow._make(checked("token", row)) for row in rows]
 
     def _job(self, condition: str, value: object) -> JobRow | None:
         rows = self._rows(f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE {condition}", (value,))

@@ -26,15 +26,23 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 APPLICATION_ID = 0x57524F57
-SCHEMA = 9
+SCHEMA = 10
 """The number of the newest schema."""
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
+IDENTITY_SCHEMA = 10
 
 _JOB_OF_SCHEMA_7 = (
     "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
     "warnings, create_time, end_time"
 )
+_JOB_OF_SCHEMA_8 = _JOB_OF_SCHEMA_7.replace("parent_key, ", "")
+_NODE_OF_SCHEMA_9 = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
+_TABLES_OF_SCHEMA_7 = {
+    **{table: columns for table, columns in WHOLE_ROWS.items() if table != "token"},
+    "job": _JOB_OF_SCHEMA_7,
+    "node": _NODE_OF_SCHEMA_9,
+}
 _COMMENT = re.compile(r"--[^\n]*")
 _PUNCTUATION = re.compile(r"\s*([(),])\s*")
 
@@ -88,7 +96,10 @@ def _run(connection: sqlite3.Connection, path: Path, script: str, number: int, *
         if fill and number == CHECKS_SCHEMA:
             _fill_checks(connection, StateFiles(path.parent))
         elif fill and number == UNUSED_COLUMNS_SCHEMA:
-            _check_jobs_anew(connection)
+            _check_anew(connection, "job", _JOB_OF_SCHEMA_7, _JOB_OF_SCHEMA_8)
+        elif fill and number == IDENTITY_SCHEMA:
+            _check_anew(connection, "job", _JOB_OF_SCHEMA_8, f"{_JOB_OF_SCHEMA_8}, submitter")
+            _check_anew(connection, "node", _NODE_OF_SCHEMA_9, f"{_NODE_OF_SCHEMA_9}, secret_digest")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
@@ -134,29 +145,27 @@ def _fill_checks(connection: sqlite3.Connection, files: StateFiles) -> None:
     for tally in TALLIES:
         own = tally.sum_of({name: name for name in tally.columns})
         connection.execute(f"UPDATE {tally.table} SET {CHECK} = {own}")
-    for table, columns in {**WHOLE_ROWS, "job": _JOB_OF_SCHEMA_7}.items():
+    for table, columns in _TABLES_OF_SCHEMA_7.items():
         rows = connection.execute(f"SELECT {columns}, rowid FROM {table}").fetchall()
         connection.executemany(
             f"UPDATE {table} SET {CHECK} = ? WHERE rowid = ?", [(row_crc(row[:-1]), row[-1]) for row in rows]
         )
 
 
-def _check_jobs_anew(connection: sqlite3.Connection) -> None:
-    """Give jobs their check values without `parent_key`, which was never set.
+def _check_anew(connection: sqlite3.Connection, table: str, before: str, after: str) -> None:
+    """Give the rows of a table the check values over other columns, in the transaction of a migration.
 
-    A row that was damaged before keeps its old value, so that its damage still shows.
+    `before`: the columns that they are over; one that is gone counts as NULL. A row that was damaged before keeps its
+    old value, so that its damage still shows.
     """
-    columns = WHOLE_ROWS["job"]
-    before = _JOB_OF_SCHEMA_7.split(", ").index("parent_key")
-    rows = connection.execute(f"SELECT {CHECK}, {columns} FROM job").fetchall()
-    connection.executemany(
-        f"UPDATE job SET {CHECK} = ? WHERE job_key = ?",
-        [
-            (row_crc(values), values[0])
-            for check, *values in rows
-            if row_crc((*values[:before], None, *values[before:])) == check
-        ],
-    )
+    old, new = before.split(", "), after.split(", ")
+    rows = connection.execute(f"SELECT rowid, {CHECK}, {after} FROM {table}").fetchall()
+    for rowid, check, *values in rows:
+        row = dict(zip(new, values, strict=True))
+        if row_crc([row.get(name) for name in old]) == check:
+            connection.execute(
+                f"UPDATE {table} SET {CHECK} = ? WHERE rowid = ?", (row_crc([row[name] for name in new]), rowid)
+            )
 
 
 def _fill_recipes(connection: sqlite3.Connection, files: StateFiles) -> None:

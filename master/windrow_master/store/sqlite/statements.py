@@ -167,6 +167,7 @@ SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
 NODES = _whole("node", "node_id")
 COUNTED = _whole("counted", "name")
+TOKENS = _whole("token", "digest")
 EVENTS = _insert("event", "time, job_key, kind, message")
 OUTPUTS = _insert("output", f"{check_values.OUTPUT}, {check_values.CHECK}")
 

@@ -30,7 +30,7 @@ from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateError, StateUnusable
 from windrow_master.store.errors import DatabaseDamaged, OwnershipLost, StoreBroken, StoreBusy, StoreFull
 from windrow_master.store.protocol import NO_TRACES, Traces
-from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, RowRange, SegmentRow
+from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, RowRange, SegmentRow, TokenRow
 from windrow_master.store.sqlite import statements as sql
 from windrow_master.store.sqlite.assets import add_asset
 from windrow_master.store.sqlite.check_values import CHECK, MASTER, checked, with_crc, wrong_row_count
@@ -137,6 +137,9 @@ class SqliteStore:
         made: list[AssetRow] = []
         self._write(lambda: made.append(add_asset(self._connection, row)))
         return made[0]
+
+    def record_token(self, row: TokenRow) -> None:
+        self._write_all([Write(sql.TOKENS, [with_crc(row)])])
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
         deleted = 0

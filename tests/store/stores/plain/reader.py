@@ -19,6 +19,7 @@ from windrow_master.store.records import (
     OutputRow,
     ResultRow,
     SegmentRow,
+    TokenRow,
     WorkerTotals,
 )
 
@@ -203,6 +204,9 @@ class PlainReader(StoreReader):
                 if before is None or number < before:
                     found.append((number, row))
         return found[:size]
+
+    def tokens(self) -> list[TokenRow]:
+        return sorted(self._tables.tokens.values(), key=lambda row: (row.create_time, row.digest))
 
     def _mini_batches(self, step_id: StepId) -> list[tuple[int, MiniBatch]]:
         return sorted(self._tables.mini_batches.get(step_id, {}).items())

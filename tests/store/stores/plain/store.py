@@ -13,7 +13,7 @@ from windrow_master.core.records import Dirty, EarlierAttempt, Snapshot, StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.store.errors import AssetExists, DatabaseDamaged, NotReopened, OwnershipLost, StoreBroken
 from windrow_master.store.protocol import Store
-from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow
+from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow, TokenRow
 
 from stores.plain.reader import PlainReader
 from stores.plain.tables import MiniBatch, Tables
@@ -56,6 +56,9 @@ class PlainStore(Store):
         made: list[AssetRow] = []
         self._write(lambda tables: made.append(_add_asset(tables, row)))
         return made[0]
+
+    def record_token(self, row: TokenRow) -> None:
+        self._write(lambda tables: tables.tokens.update({row.digest: row}))
 
     def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
         deleted: list[bool] = []

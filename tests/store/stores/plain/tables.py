@@ -19,7 +19,7 @@ from windrow_master.core.records import (
 )
 from windrow_master.core.states import AttemptState, MiniBatchState
 from windrow_master.store.errors import StoreBroken
-from windrow_master.store.records import AssetRow, OutputRow, RowRange, SegmentRow
+from windrow_master.store.records import AssetRow, OutputRow, RowRange, SegmentRow, TokenRow
 
 INT_MAX = (1 << 63) - 1
 
@@ -60,6 +60,7 @@ class Tables:
     segments: dict[int, SegmentRow] = field(default_factory=dict)
     outputs: list[OutputRow] = field(default_factory=list)
     assets: list[AssetRow] = field(default_factory=list)
+    tokens: dict[str, TokenRow] = field(default_factory=dict)
     job_key_last: int = 0
     step_id_last: int = 0
     event_last: int = 0

@@ -1,4 +1,4 @@
--- All tables of schema 9, for a new database. The migrations 0001 to 0009 lead to the same ones: a change of the schema
+-- All tables of schema 10, for a new database. The migrations 0001 to 0010 lead to the same ones: a change of the schema
 -- is a new migration and a new page of this kind. Tables keep this order, which is that of their places in the file.
 --
 -- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
@@ -27,7 +27,8 @@ CREATE TABLE job (
   warnings    BLOB NOT NULL, -- JSON list of text
   create_time REAL NOT NULL,
   end_time    REAL,
-  check_value INTEGER NOT NULL DEFAULT 0
+  check_value INTEGER NOT NULL DEFAULT 0,
+  submitter   TEXT NOT NULL DEFAULT '' -- the name of the token that submitted it; '' where none was asked for
 ) STRICT;
 CREATE UNIQUE INDEX job_by_request ON job (request_id) WHERE request_id <> '';
 CREATE INDEX job_by_state ON job (state);
@@ -170,7 +171,8 @@ CREATE TABLE node (
   labels           BLOB NOT NULL, -- JSON object
   register_time    REAL NOT NULL,
   cordoned         INTEGER NOT NULL DEFAULT 0, -- the name's, not the incarnation's
-  check_value      INTEGER NOT NULL DEFAULT 0
+  check_value      INTEGER NOT NULL DEFAULT 0,
+  secret_digest    TEXT NOT NULL DEFAULT '' -- sha256 of what the node proves itself by, hexadecimal; '' where it has none
 ) STRICT;
 
 CREATE TABLE event (
@@ -212,3 +214,18 @@ CREATE UNIQUE INDEX asset_by_name ON asset (kind, name, version);
 CREATE INDEX asset_by_age ON asset (kind, name, id);
 -- A step's output is registered once, however often its end is told.
 CREATE UNIQUE INDEX asset_by_output ON asset (step_id, output_name) WHERE step_id IS NOT NULL;
+
+-- Tokens of clients and of nodes that join. Those that were revoked stay, so that no file brings one back.
+CREATE TABLE token (
+  digest      TEXT PRIMARY KEY,  -- sha256 of the token, hexadecimal
+  name        TEXT NOT NULL,
+  kind        INTEGER NOT NULL,  -- windrow_master.store.records.TokenKind
+  role        INTEGER NOT NULL,  -- windrow_master.store.records.Role; 0 of join tokens
+  project     TEXT NOT NULL,     -- '': all of them
+  create_time REAL NOT NULL,
+  expire_time REAL,
+  uses_left   INTEGER,           -- nodes that it may still admit; NULL: any number
+  last_use    REAL,
+  revoke_time REAL,
+  check_value INTEGER NOT NULL DEFAULT 0
+) STRICT;
