@@ -241,6 +241,10 @@ ELSEWHERE = {
         CLUSTER,
         "windrow setup --folder /etc/windrow --name master.example",
     ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
+    (
+        TLS,
+        "windrow token create ci --role submit --project vision --expires 90d > ci.token",
+    ): "tests/master/test_master_tokens.py has the same commands",
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),

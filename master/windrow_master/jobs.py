@@ -38,9 +38,10 @@ class Jobs:
         row = self._reader.job_by_request(request_id)
         return None if row is None else row.job_key
 
-    def page(self, size: int, before: int | None) -> list[tuple[JobRow, list[StepRow]]]:
-        """Jobs, newest first, older than the job with key `before`."""
-        return [(row, self._reader.steps_of(row.job_key)) for row in self._reader.jobs_newest_first(size, before)]
+    def page(self, size: int, before: int | None, project: str = "") -> list[tuple[JobRow, list[StepRow]]]:
+        """Jobs, newest first, older than the job with key `before`; if a project is given, only its jobs."""
+        rows = self._reader.jobs_newest_first(size, before, project)
+        return [(row, self._reader.steps_of(row.job_key)) for row in rows]
 
     def workers_of(self, step: StepRow, mini_batch: int) -> set[tuple[str, str, int]]:
         """Return (node id, node incarnation, process number) of every worker that had the mini-batch."""

@@ -36,10 +36,8 @@ from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.asset_service import AssetService
-from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.damaged_state import DamagedStateHandler, DamageInterceptor
 from windrow_master.rpc.job_service import JobService
-from windrow_master.rpc.refusal_log import RefusalLog
 from windrow_master.rpc.tls import server_credentials
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.committer import Committer
@@ -113,7 +111,8 @@ class MasterService:
 
     async def _serve(self, folder: StateFolder) -> int:
         config, files, store = self._config, folder.files, folder.store
-        join_token, client_token = config.join_token(), config.client_token()
+        # Before the state is read: files that cannot be used end the start.
+        config.join_token(), config.client_token()
         loop = asyncio.get_running_loop()
         core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
         now = moment()
@@ -172,8 +171,12 @@ class MasterService:
             writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
         )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [DamageInterceptor()]
+        identity = None
         if not config.embedded:
-            guards[:0] = [Authorization(join_token, client_token, agents.is_credential), RefusalLog()]
+            from windrow_master.rpc.identity import Identity
+
+            identity = await Identity.open(config, store, agents.node_of)
+            guards[:0] = identity.guards
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
@@ -198,6 +201,8 @@ class MasterService:
             ),
             server,
         )
+        if identity is not None:
+            identity.add_to(server)
         self._add_standard_services(server, writer)
         writer.start()
         health = None if config.embedded else HealthFile(files.folder)
@@ -209,6 +214,8 @@ class MasterService:
             carrier.clear_up(store.reader())
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
+        if identity is not None:
+            identity.start()
         telling = asyncio.create_task(_tell_health(health, writer, certificates)) if health is not None else None
         self._handle_signals()
         reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
@@ -218,6 +225,8 @@ class MasterService:
             telling.cancel()
             health.remove()
         await server.stop(STOP_GRACE_S)
+        if identity is not None:
+            await identity.close()
         await uploads.close()
         await carrier.close()
         finisher.close()
@@ -255,7 +264,13 @@ class MasterService:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
         from grpc_reflection.v1alpha import reflection
         from windrow.rpc.health import Health
-        from windrow.rpc.v1 import agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2
+        from windrow.rpc.v1 import (
+            agent_service_pb2,
+            artifact_service_pb2,
+            asset_service_pb2,
+            job_service_pb2,
+            token_service_pb2,
+        )
 
         names = [
             module.DESCRIPTOR.services_by_name[name].full_name
@@ -264,6 +279,7 @@ class MasterService:
                 (artifact_service_pb2, "ArtifactService"),
                 (asset_service_pb2, "AssetService"),
                 (agent_service_pb2, "AgentService"),
+                (token_service_pb2, "TokenService"),
             )
         ]
         # A master whose disk is full answers questions, and takes nothing.
@@ -289,10 +305,12 @@ class MasterService:
         from grpc_health.v1 import health_pb2_grpc
         from windrow.rpc.health import Health
 
+        from windrow_master.rpc.identity import Identity
+
         config = self._config
         self._stop = asyncio.Event()
-        guard = Authorization(config.join_token(), config.client_token(), lambda credential: False)
-        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[guard])
+        identity = await Identity.open(config, None, lambda credential: "")
+        server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=identity.guards)
         address = self._bind(server)
         health_pb2_grpc.add_HealthServicer_to_server(Health([], lambda: False), server)
         server.add_generic_rpc_handlers((DamagedStateHandler(damage),))

@@ -99,8 +99,8 @@ def test_what_a_fleet_refuses(fleet: Fleet, tmp_path_factory: pytest.TempPathFac
         (["master", "--state", "s", "--listen", "nonsense"], 2, ["nonsense", "HOST:PORT"]),
         (["master", "--state", "s", "--datastore", "a=/no/such"], 2, ["a=/no/such", "folder that exists"]),
         (["master", "--state", "s", "--join-token-file", "none"], 2, ["none", "no such file"]),
-        (fleet.agent("two", "wrong"), 2, ["not carry the join token", "--join-token-file FILE"]),
-        (["agent", "--folder", "folder-two", "--node-id", "two"], 2, ["not carry the join token"]),
+        (fleet.agent("two", "wrong"), 2, ["not carry a join token", "--join-token-file FILE"]),
+        (["agent", "--folder", "folder-two", "--node-id", "two"], 2, ["not carry a join token"]),
         (["agent", "--folder", "folder-one", "--node-id", "two"], 1, ["Another agent", "--folder"]),
         (["agent", "--folder", "folder-two", "--node-id", "no name"], 2, ["'no name'"]),
         (

@@ -25,6 +25,7 @@ from windrow.cli import (
     pipeline,
     registry,
     run_start,
+    token,
     validate,
 )
 from windrow.cli import state as state_commands
@@ -69,6 +70,7 @@ app.add_typer(packages.component_app, name="component")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(registry.app, name="registry")
 app.add_typer(node.app, name="node")
+app.add_typer(token.app, name="token")
 app.add_typer(context.app, name="context")
 app.add_typer(state_commands.app, name="state")
 

@@ -390,7 +390,9 @@ def _print_job(job: Job, state: str) -> None:
         ("experiment", job.experiment_name),
         ("state", state),
         ("why", "" if job.state.ended else job.message),
-        ("submitted", local_time(job.create_time)),
+        # Where no tokens are asked for, there is one project, and nobody has a name.
+        ("project", job.project if job.submitter else ""),
+        ("submitted", f"{local_time(job.create_time)}{f', by {job.submitter}' if job.submitter else ''}"),
         ("ended", local_time(job.end_time)),
     ]
     print_fields([(name, value) for name, value in fields if value])

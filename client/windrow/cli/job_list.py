@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from windrow.cli.job_stream import INTERRUPTED, shown_state
 from windrow.cli.messages import is_terminal
 from windrow.cli.options import Master, Output, OutputForm, State, guarded, open_client, warn_read_only
 from windrow.cli.tables import local_time, out, print_json, print_table, width_of
-from windrow.common.quantities import brief_duration
+from windrow.common.quantities import brief_duration, seconds_in
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Job, str], str]]] = {
     "ended": ("ENDED", lambda job, _: local_time(job.end_time)),
     "retries": (">RETRIES", lambda job, _: f"{job.retries:,}" if job.retries else ""),
     "experiment": ("EXPERIMENT", lambda job, _: job.experiment_name),
+    "project": ("PROJECT", lambda job, _: job.project),
+    "submitter": ("SUBMITTER", lambda job, _: job.submitter),
     "name": ("NAME", lambda job, _: job.display_name),
 }
 """By name: the heading, as `print_table` takes it, and the cell of a job, given what its state is shown as."""
@@ -79,8 +80,6 @@ SHORTENED = ("name", "experiment", "job")
 """The columns that are shortened on a terminal that is too narrow, in this order: never numbers, times or states."""
 SHORTENED_WIDTH = 12
 """No column is made narrower, unless it disappears."""
-WINDOW = re.compile(r"(\d{1,9}) ?(s|m|min|h|d|w)")
-SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 @guarded
@@ -166,8 +165,8 @@ def _columns(text: str) -> list[str]:
 def _moment(text: str) -> datetime:
     """The moment that `--since` means. Raises UsageError."""
     try:
-        if found := WINDOW.fullmatch(text.strip()):
-            return datetime.now(UTC) - timedelta(seconds=int(found[1]) * SECONDS[found[2]])
+        if (seconds := seconds_in(text)) is not None:
+            return datetime.now(UTC) - timedelta(seconds=seconds)
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as error:
         raise UsageError(

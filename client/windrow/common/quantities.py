@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -31,6 +32,13 @@ def duration(seconds: float) -> str:
             rest = whole % size // small_size
             return f"{whole // size:,} {unit} {rest} {small}" if rest else f"{whole // size:,} {unit}"
     return f"{whole} s"
+
+
+def seconds_in(text: str) -> int | None:
+    """The seconds of a duration as users write it: 90s, 30min, 12h, 2d or 1w; None if it is none."""
+    seconds = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+    found = re.fullmatch(rf"(\d{{1,9}}) ?({'|'.join(seconds)})", text.strip())
+    return None if found is None else int(found[1]) * seconds[found[2]]
 
 
 def brief_duration(seconds: float) -> str:

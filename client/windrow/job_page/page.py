@@ -67,11 +67,12 @@ def _header(job: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     begun = datetime.fromtimestamp(job["create_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     named = f"<code>{escape(job['job_id'])}</code> &middot; " if name != job["job_id"] else ""
     experiment = f" &middot; {escape(job['experiment_name'])}" if job["experiment_name"] else ""
+    by = f" by {escape(job['submitter'])} for {escape(job['project'])}" if job.get("submitter") else ""
     message = f'<p class="message">{escape(job["message"])}</p>' if job["message"] else ""
     return (
         f'<header><div class="title"><h1>{escape(name)}</h1><span class="state {kind}">{_in_words(job["state"])}</span>'
         '<button type="button" id="theme" title="Light or dark" aria-label="Light or dark">&#9681;</button></div>'
-        f'<p class="quiet">{named}submitted {begun}{experiment}</p>{message}{_key_figures(job, steps)}</header>'
+        f'<p class="quiet">{named}submitted {begun}{by}{experiment}</p>{message}{_key_figures(job, steps)}</header>'
     )
 
 

@@ -68,6 +68,7 @@ _NOT_FOUND = {
     errors.STEP_UNKNOWN,
     errors.MINI_BATCH_UNKNOWN,
     errors.ASSET_UNKNOWN,
+    errors.TOKEN_UNKNOWN,
 }
 
 

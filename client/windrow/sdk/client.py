@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from windrow.sdk.metrics import Metric
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
+    from windrow.sdk.token import Tokens
     from windrow.spec import EffectiveJob, LoadedJob
     from windrow.spec.load import JobTree
     from windrow.spec.naming.assets import AssetLookup
@@ -788,6 +789,13 @@ class Client:
     def remove_node(self, node_id: str) -> None:
         """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
         self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens by which the master knows its clients, and admits nodes."""
+        from windrow.sdk.token import Tokens
+
+        return Tokens(self.connection)
 
     @property
     def registry(self) -> Registry:

@@ -281,6 +281,10 @@ class Job(NamedTuple):
     experiment_name: str = ""
     notes: tuple[str, ...] = ()
     """What its steps tell that is no reason to warn, such as how much of an earlier job is taken over."""
+    project: str = ""
+    """The project that it belongs to."""
+    submitter: str = ""
+    """The name of the client token that submitted it; empty if the master asked for none."""
 
     @property
     def parallel(self) -> Job:
@@ -354,6 +358,8 @@ def job_from_message(message: job_pb2.Job) -> Job:
         warnings=tuple(message.warnings),
         experiment_name=message.experiment_name,
         notes=tuple(message.notes),
+        project=message.project,
+        submitter=message.submitter,
     )
 
 

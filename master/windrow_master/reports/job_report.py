@@ -43,6 +43,8 @@ def job_report(
             "job_id": job.job_id,
             "display_name": document.get("display_name") or job.job_id,
             "experiment_name": document.get("experiment_name", ""),
+            "project": job.queue,
+            "submitter": job.submitter,
             "state": JobState(job.state).name.lower(),
             "message": job.message,
             "create_s": job.create_time,

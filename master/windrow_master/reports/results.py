@@ -48,7 +48,8 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
 def job_result(job: JobFacts, reader: StoreReader) -> str:
     """Return the text of the job's `job_result.txt`. Raises StateError."""
     lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.row.message), ""]
-    lines += [f"Submitted  {_moment(job.row.create_time)}", f"Ended      {_moment(job.row.end_time)}"]
+    by = f", by {job.row.submitter} for the project {job.row.queue}" if job.row.submitter else ""
+    lines += [f"Submitted  {_moment(job.row.create_time)}{by}", f"Ended      {_moment(job.row.end_time)}"]
     if job.row.end_time is not None:
         lines[-1] += f", after {duration(max(0.0, job.row.end_time - job.row.create_time))}"
     lines += ["", "Steps"]

@@ -83,7 +83,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         *,
         embedded: bool,
     ) -> None:
-        """`embedded`: all agents run on this machine, as this user. `rpc.authorization` has checked who may join."""
+        """`embedded`: all agents run on this machine, as this user. `identity.needs` says who may join."""
         self._embedded = embedded
         self._writer = writer
         self._sessions = sessions
@@ -402,9 +402,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     found.setdefault(worker.step_id, []).append(WorkerReport(node_id, worker, now_s - heard_s))
         return found
 
-    def is_credential(self, credential: str) -> bool:
-        """Whether a node has registered with this master and holds this credential."""
-        return credential in self._credentials
+    def node_of(self, credential: str) -> str:
+        """The node that has registered with this master and holds this credential; empty if there is none."""
+        owner = self._credentials.get(credential)
+        return "" if owner is None else owner[0]
 
     async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:
         metadata = dict(context.invocation_metadata() or ())

@@ -1,62 +1,61 @@
-"""Who may call what on a served master.
-
-| who | sends | may call |
-| --- | --- | --- |
-| client | `authorization: Bearer <client token>` | everything but AgentService |
-| agent | `authorization: Bearer <join token>` | AgentService.Register |
-| node | the credential that Register gave it | the rest of AgentService; GetArtifact, DownloadArtifact |
-| anybody | nothing | Health; and whatever a token guards that this master was started without |
-
-gRPC itself refuses methods that do not exist.
-"""
+"""Checks each call of a served master against what it needs (`windrow_master.identity.needs`)."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 from windrow.common.journal import Repeated
 from windrow.rpc import errors
 
+from windrow_master.identity.needs import NEEDS, Need, Who
+from windrow_master.identity.principals import EVERYBODY, Principal, set_caller
+from windrow_master.identity.tokens import Tokens, principal_of
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED
 from windrow_master.rpc.refusal_log import host_of
 from windrow_master.rpc.refusals import Context
+from windrow_master.store.records import TokenKind
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
 
 AUTHORIZATION_KEY = "authorization"
+BEARER = "Bearer "
 _repeated = Repeated()
-_HEALTH = "/grpc.health.v1.Health/"
-_AGENTS = "/windrow.rpc.v1.AgentService/"
-_REGISTER = _AGENTS + "Register"
-_OF_NODES_TOO = (
-    "/windrow.rpc.v1.ArtifactService/GetArtifact",
-    "/windrow.rpc.v1.ArtifactService/DownloadArtifact",
+_NO_CLIENT_TOKEN = "The call does not carry a client token of this master."
+_NO_JOIN_TOKEN = "The agent does not carry a join token of this master."
+_CLIENT_TOKEN = (
+    "Add the master's context with `windrow context add`, or set WINDROW_TOKEN_FILE to the path of its client token."
 )
-_MESSAGES = {
-    errors.CLIENT_TOKEN_INVALID: "The call does not carry a client token of this master. Add the master's "
-    "context with `windrow context add`, or set WINDROW_TOKEN_FILE to the path of "
-    "its client token.",
-    errors.JOIN_TOKEN_INVALID: "The agent does not carry the join token of this master. Give it the token: "
-    "windrow agent --join-token-file FILE.",
-    errors.CREDENTIAL_INVALID: CREDENTIAL_REFUSED,
-}
+_JOIN_TOKEN = "Give it the token: windrow agent --join-token-file FILE."
+
+
+class Refusal(NamedTuple):
+    """Why a call is refused. `reason`: a constant of windrow.rpc.errors."""
+
+    reason: str
+    message: str
+    who: str = ""
+    """The name of the token, if it is known."""
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Rejects calls without a valid token before reading the request: UNAUTHENTICATED, a reason from _MESSAGES."""
+    """Rejects calls that are not allowed before reading the request: UNAUTHENTICATED or PERMISSION_DENIED. Notes for
+    the others who calls (`caller`), and ends those that last longer than their token.
+    """
 
-    def __init__(self, join_token: str, client_token: str, is_credential: Callable[[str], bool]) -> None:
-        """An empty token is not required. `is_credential`: whether a text is the credential of a node of this
-        master.
-        """
-        self._join_token = join_token
-        self._client_token = client_token
-        self._is_credential = is_credential
+    def __init__(self, tokens: Tokens, node_of: Callable[[str], str]) -> None:
+        """`node_of`: the node that a credential belongs to; empty if it belongs to none."""
+        self._tokens = tokens
+        self._node_of = node_of
+        self._lasting: dict[asyncio.Task[Any], str] = {}
+        """Calls that may last, with the digest of their token."""
+        tokens.on_end = self._end_calls
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
@@ -66,42 +65,164 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         method = _text(details.method)
         if handler is None:
             return handler
-        reason = self._why_not(method, {_text(key): _text(value) for key, value in details.invocation_metadata or ()})
-        return _refusing(handler, method, reason) if reason else handler
+        found = self._look_at(method, {_text(key): _text(value) for key, value in details.invocation_metadata or ()})
+        if isinstance(found, Refusal):
+            return _refusing(handler, method, found)
+        return handler if found is None else self._known(handler, found, NEEDS[method])
 
-    def _why_not(self, method: str, metadata: dict[str, str]) -> str:
-        """The reason why a call is refused; empty if it is not."""
-        if method.startswith(_HEALTH):
-            return ""
-        brought = metadata.get(AUTHORIZATION_KEY, "")
-        if method == _REGISTER:
-            return "" if _is_token(brought, self._join_token) else errors.JOIN_TOKEN_INVALID
-        of_node = method.startswith(_AGENTS)
-        if (of_node or method in _OF_NODES_TOO) and self._is_credential(metadata.get(CREDENTIAL_KEY, "")):
-            return ""
-        if of_node:
-            return errors.CREDENTIAL_INVALID
-        return "" if _is_token(brought, self._client_token) else errors.CLIENT_TOKEN_INVALID
+    def _end_calls(self, of_token: str) -> None:
+        for task, digest in list(self._lasting.items()):
+            if digest == of_token:
+                task.cancel()
+
+    def _look_at(self, method: str, metadata: dict[str, str]) -> Principal | Refusal | None:
+        """Who calls, or why the call is refused. None: somebody who needs no name."""
+        need = NEEDS.get(method)
+        if need is None:
+            return Refusal(errors.ROLE_MISSING, f"This master allows nobody to call {method}.")
+        if need.who == Who.ANYBODY:
+            return None
+        token = metadata.get(AUTHORIZATION_KEY, "")
+        token = token[len(BEARER) :] if token.startswith(BEARER) else ""
+        if need.who == Who.JOINING:
+            return self._joining(token)
+        if need.who != Who.CLIENT and (node := self._node_of(metadata.get(CREDENTIAL_KEY, ""))):
+            return Principal(node=node)
+        if need.who == Who.NODE:
+            return Refusal(errors.CREDENTIAL_INVALID, CREDENTIAL_REFUSED)
+        return self._client(token, need)
+
+    def _joining(self, token: str) -> Refusal | None:
+        if TokenKind.JOIN not in self._tokens.required:
+            return None
+        brought = self._tokens.find(TokenKind.JOIN, token)
+        if brought.row is not None:
+            return None
+        why = f"The join token {brought.why}." if brought.why else _NO_JOIN_TOKEN
+        return Refusal(errors.JOIN_TOKEN_INVALID, f"{why} {_JOIN_TOKEN}", brought.name)
+
+    def _client(self, token: str, need: Need) -> Principal | Refusal:
+        if TokenKind.CLIENT not in self._tokens.required:
+            return EVERYBODY
+        brought = self._tokens.find(TokenKind.CLIENT, token)
+        if brought.row is None:
+            why = f"The token {brought.why}." if brought.why else _NO_CLIENT_TOKEN
+            return Refusal(errors.CLIENT_TOKEN_INVALID, f"{why} {_CLIENT_TOKEN}", brought.name)
+        principal = principal_of(brought.row)
+        role = need.role.name.lower()
+        has = f"the token {principal.name!r} has the role {principal.role.name.lower()}"
+        if principal.role < need.role:
+            return Refusal(
+                errors.ROLE_MISSING,
+                f"This needs the role {role}; {has}. Ask an admin of this master for a token that may: "
+                f"windrow token create NAME --role {role}",
+                principal.name,
+            )
+        if need.all_projects and principal.project:
+            return Refusal(
+                errors.PROJECT_MISSING,
+                f"This needs the role {role} for all projects; {has} for the project {principal.project} only. Ask an "
+                f"admin of this master for a token that may: windrow token create NAME --role {role}",
+                principal.name,
+            )
+        return principal
+
+    def _known(self, handler: Handler, principal: Principal, need: Need) -> Handler:
+        """The handler, for this caller."""
+        behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
+
+        async def answer(request: Any, context: Context) -> Any:
+            set_caller(principal)
+            if not need.lasts:
+                return await behaviour(request, context)
+            with self._noted(principal):
+                try:
+                    return await behaviour(request, context)
+                except asyncio.CancelledError:
+                    await self._abort_if_ended(principal, context)
+                    raise
+
+        async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
+            set_caller(principal)
+            with self._noted(principal):
+                try:
+                    async with aclosing(behaviour(request, context)) as responses:
+                        async for response in responses:
+                            yield response
+                except asyncio.CancelledError:
+                    await self._abort_if_ended(principal, context)
+                    raise
+
+        return like(handler, answers if inspect.isasyncgenfunction(behaviour) else answer)
+
+    def _noted(self, principal: Principal) -> _Noted:
+        return _Noted(self._lasting, principal, self._tokens.good_for_s(principal.digest))
+
+    async def _abort_if_ended(self, principal: Principal, context: Context) -> None:
+        """Tell the caller that its token has ended meanwhile."""
+        if principal.digest and not self._tokens.is_good(principal.digest):
+            message = f"The token {principal.name!r} was revoked, or has expired. {_CLIENT_TOKEN}"
+            await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, errors.CLIENT_TOKEN_INVALID, message)
 
 
-def _is_token(brought: str, token: str) -> bool:
-    """Whether a call carries this token. Always true if the token is empty: then none is required."""
-    return not token or secrets.compare_digest(brought.encode(), f"Bearer {token}".encode())
+class _Noted:
+    """Notes the current task while it serves a call that may last, and ends it with its token."""
+
+    def __init__(self, lasting: dict[asyncio.Task[Any], str], principal: Principal, good_for_s: float | None) -> None:
+        self._lasting, self._digest, self._good_for_s = lasting, principal.digest, good_for_s
+        self._task = asyncio.current_task()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._task is not None and self._digest:
+            self._lasting[self._task] = self._digest
+            if self._good_for_s is not None:
+                self._timer = asyncio.get_running_loop().call_later(self._good_for_s, self._task.cancel)
+
+    def __exit__(self, *how: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._lasting.pop(self._task, None)
+
+
+def like(handler: Handler, behaviour: Any) -> Handler:
+    """A handler of the same kind, with another behaviour."""
+    codecs = {
+        "request_deserializer": handler.request_deserializer,
+        "response_serializer": handler.response_serializer,
+    }
+    if handler.request_streaming:
+        make: Any = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+    else:
+        make = (
+            grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+        )
+    made: Handler = make(behaviour, **codecs)
+    return made
 
 
 def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _refusing(handler: Handler, method: str, reason: str) -> Handler:
+def _refusing(handler: Handler, method: str, refusal: Refusal) -> Handler:
     """A handler that only refuses. It does not read requests, so it can take those of any method as a stream."""
+    reason = refusal.reason
+    forbidden = reason in (errors.ROLE_MISSING, errors.PROJECT_MISSING)
+    code = grpc.StatusCode.PERMISSION_DENIED if forbidden else grpc.StatusCode.UNAUTHENTICATED
 
     async def refuse(requests: object, context: Context) -> Any:
         # An agent without its credential is an everyday thing: its master was restarted.
         level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
         kind = (method, reason, host_of(context.peer()))
-        _repeated.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer())
-        await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, reason, _MESSAGES[reason])
+        who = {"token": refusal.who} if refusal.who else {}
+        _repeated.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer(), **who)
+        await errors.abort(context, code, reason, refusal.message)
 
     async def refuse_stream(requests: object, context: Context) -> AsyncIterator[Any]:
         await refuse(requests, context)

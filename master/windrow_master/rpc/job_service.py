@@ -21,6 +21,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import StepState
 from windrow_master.files.state_files import StateFiles
+from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
 from windrow_master.rpc.downloads import pieces_of
 from windrow_master.rpc.files import file_below, files_at, read_file_chunks
@@ -97,7 +98,7 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; a repeated request_id gets the first answer again."""
         try:
-            command = await self._submissions.command(request.request_id, request.document)
+            command = await self._submissions.command(request.request_id, request.document, caller())
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)
@@ -124,7 +125,7 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
         """Return a page of jobs, newest first."""
         size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
         before = await _page_number(request.page_token, context)
-        found = self._jobs.page(size + 1, before)
+        found = self._jobs.page(size + 1, before, caller().project)
         response = pb.ListJobsResponse(jobs=[job_message(job, steps) for job, steps in found[:size]])
         if len(found) > size:
             response.next_page_token = str(found[size - 1][0].job_key)
@@ -155,6 +156,7 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
         from windrow_master.rpc.reason_briefs import brief_of
         from windrow_master.rpc.reason_words import words_of
 
+        await self._refuse_foreign(request.job_id, context)
         reply = await self._writer.submit(commands.ExplainJob(request.job_id))
         if isinstance(reply, commands.Refused):
             # It has ended so long ago that only its rows are left.
@@ -196,8 +198,9 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
 
     async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
         """Run the unfinished parts of an ended job again."""
+        await self._refuse_foreign(request.job_id, context)
         try:
-            reply = await self._retries.retry(request.job_id, request.generation, request.document)
+            reply = await self._retries.retry(request.job_id, request.generation, request.document, caller())
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)

@@ -20,6 +20,7 @@ from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.recipes import RecipePlace, Recipes
 from windrow_master.files.state_files import StateFiles
 from windrow_master.files.step_damage import StepDamaged
+from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
 from windrow_master.reports.failed_items import named_items
 from windrow_master.reports.job_figures import RunningAttempt
@@ -136,15 +137,23 @@ class MiniBatchCalls:
     # Looking up.
 
     async def _job(self, job_id: str, context: Context) -> tuple[JobRow, list[StepRow]]:
+        """The job of this name. Ends the call if the caller sees none."""
         found = self._jobs.find(job_id)
-        if found is None:
+        by = caller()
+        if found is None or not by.sees(found[0].queue):
+            only = f" The token {by.name!r} sees the jobs of the project {by.project} only." if by.project else ""
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 errors.JOB_UNKNOWN,
-                f"There is no job named {job_id!r} here. `windrow job list` names them.",
+                f"There is no job named {job_id!r} here. `windrow job list` names them.{only}",
             )
         return found
+
+    async def _refuse_foreign(self, job_id: str, context: Context) -> None:
+        """End the call if the caller may not know of the job."""
+        if caller().project:
+            await self._job(job_id, context)
 
     async def _one(
         self, request: pb.GetMiniBatchRequest | pb.GetReplayRequest, context: Context

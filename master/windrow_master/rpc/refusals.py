@@ -18,6 +18,9 @@ CODES: Final = {
     "ASSET_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "ASSET_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "ASSET_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "TOKEN_UNKNOWN": grpc.StatusCode.NOT_FOUND,
+    "TOKEN_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
+    "TOKEN_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """The status code of a reason; FAILED_PRECONDITION where none is named."""

@@ -59,6 +59,8 @@ def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
         warnings=json.loads(job.warnings) + [warning for step in steps for warning in _misfit_warnings(step)],
         notes=[note for step in steps for note in _notes(step)],
         experiment_name=document.get("experiment_name", ""),
+        project=job.queue,
+        submitter=job.submitter,
     )
 
 

@@ -44,9 +44,7 @@ def command_line() -> CommandLine:
     parser.add_argument(
         "--days", type=int, default=397, metavar="N", help="Validity of the certificate. [default: %(default)s]"
     )
-    parser.add_argument(
-        "--new-tokens", action="store_true", help="Replace both tokens. Restart the master and the agents afterwards."
-    )
+    parser.add_argument("--new-tokens", action="store_true", help="Replace both tokens. The master notices.")
     parser.add_argument("--owner", metavar="UID[:GID]", help="Owner of the master's and the client's files.")
     parser.add_argument(
         "--state",

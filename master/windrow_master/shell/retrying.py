@@ -21,6 +21,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
+from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
@@ -65,7 +66,9 @@ class Retries:
         self._sorted_rows = sorted_rows
         self._opening: set[asyncio.Task[JobKey | commands.Refused]] = set()
 
-    async def retry(self, job_id: str, generation: int, document: bytes) -> JobKey | commands.Refused:
+    async def retry(
+        self, job_id: str, generation: int, document: bytes, by: Principal = EVERYBODY
+    ) -> JobKey | commands.Refused:
         """Retry a job and return its key.
 
         `generation`: the one under which the job ended, as far as the caller knows. A repeated call gets the same
@@ -83,7 +86,7 @@ class Retries:
         if self._writer.refusal:
             return commands.Refused("STORAGE_FULL", self._writer.refusal)
         old = EffectiveJob.from_json(row.document)
-        new = await self._submissions.check(document) if document else old
+        new = await self._submissions.check(document, by) if document else old
         again = await in_thread(self._reopenings, row, steps, old)
         if all(how == Reopening.KEPT for how in again.values()):
             return commands.Refused(

@@ -30,6 +30,7 @@ from windrow_master.core.ids import JobKey
 from windrow_master.core.settings import Iteration, JobSettings, RunIf, StepSettings
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
@@ -82,14 +83,16 @@ class Submissions:
         self._datastores = datastores
         self._uploads = None if uploads is None else Roots([uploads])
 
-    async def command(self, request_id: str, document: bytes) -> commands.SubmitJob | JobKey:
+    async def command(self, request_id: str, document: bytes, by: Principal = EVERYBODY) -> commands.SubmitJob | JobKey:
         """The command to submit; or, if this request made a job already, that job. Raises SubmissionInvalid."""
         if not 1 <= len(request_id) <= 64:
             raise SubmissionInvalid("REQUEST_ID_INVALID", "request_id must have 1 to 64 characters.")
         known = self._jobs.find_request(request_id)
         if known is not None:
+            if not by.sees(self._jobs.get(known)[0].queue):
+                raise SubmissionInvalid("REQUEST_ID_INVALID", "This request_id is another's. Submit with a new one.")
             return known
-        job = await self.check(document)
+        job = await self.check(document, by)
         if self._assets is not None and any(out.asset_name for step in job.steps for out in step.outputs.values()):
             try:
                 await in_thread(self._assets.refuse_taken, job.steps)
@@ -111,6 +114,8 @@ class Submissions:
             weight=job.weight,
             warnings=(*job.warnings, *changed),
             continue_on_step_failure=job.continue_on_step_failure,
+            project=by.submits_to,
+            submitter=by.name,
         )
 
     def changed(self, before: EffectiveStep, step: EffectiveStep) -> list[str]:
@@ -146,7 +151,7 @@ class Submissions:
             )
         return told
 
-    async def check(self, document: bytes) -> EffectiveJob:
+    async def check(self, document: bytes, by: Principal = EVERYBODY) -> EffectiveJob:
         """Parse and check a document. Raises SubmissionInvalid."""
         if len(document) > DOCUMENT_BYTES_MAX:
             raise SubmissionInvalid(
@@ -156,6 +161,14 @@ class Submissions:
             job = EffectiveJob.from_json(document)
         except DocumentError as error:
             raise SubmissionInvalid("JOB_INVALID", f"The job document is not valid: {error}") from error
+        for earlier in {step.resume_from for step in job.steps if step.resume_from is not None}:
+            found = self._jobs.find(earlier)
+            if found is not None and not by.sees(found[0].queue):
+                raise SubmissionInvalid(
+                    "JOB_INVALID",
+                    f"There is no job named {earlier!r}, whose results are to be taken over, in the project "
+                    f"{by.project}. The token {by.name!r} sees the jobs of that project only.",
+                )
         missing = sorted({step.code_digest for step in job.steps if self._artifacts.path(step.code_digest) is None})
         if missing:
             raise SubmissionInvalid(

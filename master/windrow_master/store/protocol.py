@@ -69,8 +69,8 @@ class StoreReader(Protocol):
     def job_by_request(self, request_id: str) -> JobRow | None:
         """The job that a submission with this request id made."""
 
-    def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
-        """At most `size` jobs with job_key < `before` (if None, from the newest)."""
+    def jobs_newest_first(self, size: int, before: int | None = None, project: str = "") -> list[JobRow]:
+        """At most `size` jobs with job_key < `before` (if None, from the newest), of a project (if empty, of all)."""
 
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         """The steps of a job, by ordinal."""

@@ -136,6 +136,8 @@ class Job(google.protobuf.message.Message):
     WARNINGS_FIELD_NUMBER: builtins.int
     EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
     NOTES_FIELD_NUMBER: builtins.int
+    PROJECT_FIELD_NUMBER: builtins.int
+    SUBMITTER_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Unique name; `[A-Za-z0-9][\\w.-]{0,63}`."""
     display_name: builtins.str
@@ -152,6 +154,10 @@ class Job(google.protobuf.message.Message):
     """sha256 of effective job file and code."""
     experiment_name: builtins.str
     """Groups runs."""
+    project: builtins.str
+    """The project that it belongs to."""
+    submitter: builtins.str
+    """The name of the client token that submitted it; empty if the master asked for none."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Step]:
         """One for each step, in the order of the job file."""
@@ -188,9 +194,11 @@ class Job(google.protobuf.message.Message):
         warnings: collections.abc.Iterable[builtins.str] | None = ...,
         experiment_name: builtins.str = ...,
         notes: collections.abc.Iterable[builtins.str] | None = ...,
+        project: builtins.str = ...,
+        submitter: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "warnings", b"warnings"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "project", b"project", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "submitter", b"submitter", "warnings", b"warnings"]) -> None: ...
 
 global___Job = Job
 

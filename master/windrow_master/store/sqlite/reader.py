@@ -120,10 +120,11 @@ class SqliteReader(Pages):
     def job_by_request(self, request_id: str) -> JobRow | None:
         return self._job("request_id = ? AND request_id <> ''", request_id)
 
-    def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
+    def jobs_newest_first(self, size: int, before: int | None = None, project: str = "") -> list[JobRow]:
+        of_project, values = (" AND queue = ?", (project,)) if project else ("", ())
         rows = self._rows(
-            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key < ? ORDER BY job.job_key DESC LIMIT ?",
-            (before if before is not None else 1 << 62, size),
+            f"SELECT {JOB_COLUMNS} FROM {JOB_FROM} WHERE job.job_key < ?{of_project} ORDER BY job.job_key DESC LIMIT ?",
+            (before if before is not None else 1 << 62, *values, size),
         )
         return [job_of(row) for row in rows]
 

@@ -44,9 +44,10 @@ class PlainReader(StoreReader):
         jobs = self._tables.jobs.values()
         return next((job for job in jobs if request_id and job.request_id == request_id), None)
 
-    def jobs_newest_first(self, size: int, before: int | None = None) -> list[JobRow]:
+    def jobs_newest_first(self, size: int, before: int | None = None, project: str = "") -> list[JobRow]:
         jobs = sorted(self._tables.jobs.items(), reverse=True)
-        return [job for key, job in jobs if before is None or key < before][:size]
+        older = (job for key, job in jobs if before is None or key < before)
+        return [job for job in older if project in ("", job.queue)][:size]
 
     def steps_of(self, job_key: JobKey) -> list[StepRow]:
         steps = (step for step in self._tables.steps.values() if step.job_key == job_key)

@@ -1,0 +1,48 @@
+"""Principals: who makes the current call."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from windrow_master.core.ids import DEFAULT_PROJECT
+from windrow_master.store.records import Role
+
+
+class Principal(NamedTuple):
+    """Who makes a call, and what that allows."""
+
+    name: str = ""
+    """The name of its token; empty where the master asks for none."""
+    role: Role = Role.ADMIN
+    project: str = ""
+    """The only project whose jobs it sees and changes; empty: all projects."""
+    digest: str = ""
+    """Of its token."""
+    node: str = ""
+    """The node that calls; empty: a client does. A node has no token, role or project."""
+
+    @property
+    def submits_to(self) -> str:
+        """The project of the jobs that it submits."""
+        return self.project or DEFAULT_PROJECT
+
+    def sees(self, project: str) -> bool:
+        """Whether it sees the jobs of a project."""
+        return not self.project or self.project == project
+
+
+EVERYBODY = Principal()
+"""Whoever reaches a master that asks for no client token."""
+
+_caller: ContextVar[Principal] = ContextVar("caller", default=EVERYBODY)
+
+
+def caller() -> Principal:
+    """Who makes the current call."""
+    return _caller.get()
+
+
+def set_caller(principal: Principal) -> None:
+    """Note who makes the current call: for its task, to the end of the call."""
+    _caller.set(principal)
