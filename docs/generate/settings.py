@@ -11,6 +11,7 @@ from markdown import escaped, head, joined, listed, sentence
 from windrow.cli.app import app
 from windrow_agent.config import AgentConfig
 from windrow_agent.workers.variables import PASSED
+from windrow_master.limits import Limits
 
 TEXT = """\
 Settings outside job files. Options of commands are in [commands.md](commands.md), keys of job files in
@@ -43,7 +44,11 @@ TYPES = {"str": "text", "Path": "path", "int": "whole number", "float": "number"
 
 def page() -> str:
     """The whole page."""
-    lines = head("Settings", "the options of `windrow`, the agent's configuration and its list of variables", TEXT)
+    lines = head(
+        "Settings",
+        "options of `windrow`, the agent's configuration and variables, and the master's limits",
+        TEXT,
+    )
     lines += [
         "## Environment variables",
         "",
@@ -63,6 +68,14 @@ def page() -> str:
         "`windrow agent --config FILE` takes a JSON object with these keys, instead of all options.",
         "",
         *configuration(),
+        "",
+        "## The limits of a master",
+        "",
+        "What one master takes at most. `windrow master --limit NAME=NUMBER` sets one; it can be repeated. What would "
+        "pass a limit is refused (`LIMIT_REACHED`), or fails its step, with a message that names the limit. A run on "
+        "this machine has the defaults.",
+        "",
+        *limits(),
         "",
         "## What scripts see of the agent's environment",
         "",
@@ -89,6 +102,14 @@ def variables() -> dict[str, list[str]]:
         ]
         for name, options in found.items()
     }
+
+
+def limits() -> list[str]:
+    """The limits of a master, with their defaults and meanings."""
+    return [
+        listed(f"`{field.name}`", [f"default: {field.default:,}"], sentence(field.metadata["meaning"]))
+        for field in dataclasses.fields(Limits)
+    ]
 
 
 def configuration() -> list[str]:

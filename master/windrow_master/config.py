@@ -15,6 +15,7 @@ from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastore
 from windrow.storage.urls import is_remote
 
 from windrow_master.datastores import Datastores
+from windrow_master.limits import BadLimit, Limits, read_limits
 
 PR_SET_DUMPABLE = 4
 JOB_LOGS_MAX = 4 << 30
@@ -36,6 +37,7 @@ class MasterConfig:
     tls_file: Path | None = None
     job_logs_max: int = JOB_LOGS_MAX
     """Bytes that are kept of the logs of one job."""
+    limits: Limits = field(default_factory=Limits)
     scripts_run_in: str = ""
     """Of the embedded mode: the one agent's Python, and whether it builds environments, as a text to compare; "" where
     agents have each their own."""
@@ -123,6 +125,13 @@ def command_line() -> CommandLine:
         metavar="BYTES",
         help="Keep at most this many bytes of logs per job. [default: %(default)s]",
     )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="Change one of the limits that docs/reference/settings.md lists. Repeatable.",
+    )
     # From the embedded mode, as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
     return parser
@@ -139,6 +148,10 @@ def parse(arguments: list[str]) -> MasterConfig:
     try:
         places = read_datastores(given.datastore)
     except BadDatastore as error:
+        parser.error(str(error))
+    try:
+        limits = read_limits(given.limit)
+    except BadLimit as error:
         parser.error(str(error))
     for option in ("join_token_file", "client_token_file", "tls_file"):
         file = getattr(given, option)
@@ -158,6 +171,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.client_token_file,
         given.tls_file,
         given.job_logs_max,
+        limits,
         given.scripts_run_in,
     )
 

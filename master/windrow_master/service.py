@@ -114,7 +114,7 @@ class MasterService:
         # Before the state is read: files that cannot be used end the start.
         config.join_token(), config.client_token()
         loop = asyncio.get_running_loop()
-        core = Core(store.incarnation, store.lease_prefix, held=config.embedded)
+        core = Core(store.incarnation, store.lease_prefix, held=config.embedded, limits=config.limits)
         now = moment()
 
         def die_soon(damage: DatabaseDamaged) -> None:
@@ -163,6 +163,7 @@ class MasterService:
             None if default is None else default / UPLOADS,
             assets,
             earlier,
+            config.limits,
         )
         retries = Retries(jobs, store, writer, submissions, sorted_rows)
         certificates = self._certificates()

@@ -23,6 +23,7 @@ from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.state import Job, Node, Step
 from windrow_master.core.states import Cause, StepState, Verdict
+from windrow_master.limits import Limits
 from windrow_master.store.records import ReopenedJob, Reopening
 
 WALL_S = 1_700_000_000.0
@@ -64,6 +65,7 @@ class CoreDriver:
     """A core, its tables, its clock."""
 
     timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
     now_s: float = 1000.0
     tables: MemoryTables = field(default_factory=MemoryTables)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class CoreDriver:
     def __post_init__(self) -> None:
         self._streams = itertools.count(1)
         self._worker_failures = itertools.count(1)
-        self.core = Core(self.tables.next_incarnation(), 7, self.timing)
+        self.core = Core(self.tables.next_incarnation(), 7, self.timing, limits=self.limits)
         self.tables.lease_prefixes.add(7)
 
     @property
@@ -331,7 +333,7 @@ class CoreDriver:
     def restart(self, *, held: bool = False) -> None:
         """The master dies and starts again over the same tables."""
         incarnation = self.tables.next_incarnation()
-        self.core = Core(incarnation, 7 + incarnation, self.timing, held=held)
+        self.core = Core(incarnation, 7 + incarnation, self.timing, held=held, limits=self.limits)
         self.tables.lease_prefixes.add(7 + incarnation)
         self.core.load(self.tables.load(), settings_of, self.now)
         invariants.check(self.core.state)

@@ -34,12 +34,20 @@ class Served:
         self.master: subprocess.Popen[bytes] | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start_master(self, **environment: str) -> subprocess.Popen[bytes]:
+    def start_master(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a master and wait until it serves (or is dead: a crash point may lie before that)."""
         log = (self.folder / "master.stderr").open("ab")
         kind = "--embedded" if self.datastore is None else f"--datastore={self.datastore_name}={self.datastore}"
         self.master = subprocess.Popen(
-            [sys.executable, "-m", "windrow_master", kind, f"--state={self.state}", f"--listen={self.address}"],
+            [
+                sys.executable,
+                "-m",
+                "windrow_master",
+                kind,
+                f"--state={self.state}",
+                f"--listen={self.address}",
+                *options,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

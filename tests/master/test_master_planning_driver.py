@@ -35,15 +35,9 @@ FILES = 20_000
 """More than so many planners have handed over, with all that is still on its way from them, when they are killed."""
 
 
-def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
-    """What a driver submits whose first planners are each killed at their first group, the last one of a plan or a
-    failure; and how many were killed."""
-    data, step = tmp_path / "data", tmp_path / "step"
-    data.mkdir()
-    step.mkdir()
-    for number in range(FILES):
-        (data / f"{number:05}").touch()
-    request = {
+def request_over(data: Path, step: Path) -> dict[str, Any]:
+    """What a planner is asked: a mini-batch for each file of a folder."""
+    return {
         "step_folder": str(step),
         "inputs": [{"name": "data", "type": "uri_folder", "path": str(data), "mode": "ro_mount"}],
         "mini_batch_size": 1,
@@ -58,6 +52,17 @@ def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
         "earlier": None,
         "slow": [],
     }
+
+
+def run_with_kills(tmp_path: Path) -> tuple[list[Any], int]:
+    """What a driver submits whose first planners are each killed at their first group, the last one of a plan or a
+    failure; and how many were killed."""
+    data, step = tmp_path / "data", tmp_path / "step"
+    data.mkdir()
+    step.mkdir()
+    for number in range(FILES):
+        (data / f"{number:05}").touch()
+    request = request_over(data, step)
     submitted: list[Any] = []
     killed: set[int] = set()
 
@@ -94,6 +99,49 @@ def test_planners_that_are_killed_again_and_again_get_to_the_end(tmp_path: Path)
     assert killed == KILLS
     assert all(isinstance(one, PlanGroup) for one in submitted)
     assert sum(len(one.records) for one in submitted) == FILES * PLAN_RECORD.size
+
+
+def test_a_planner_is_not_kept_while_enough_mini_batches_are_ready(tmp_path: Path) -> None:
+    """Its process ends and its turn is another's; when there is room again, it continues where it was."""
+    data, step = tmp_path / "data", tmp_path / "step"
+    data.mkdir()
+    step.mkdir()
+    for number in range(30):
+        (data / f"{number:05}").touch()
+    submitted: list[Any] = []
+    pauses: list[int] = []
+
+    async def run() -> None:
+        stored: list[bytes | None] = [None]
+        turns = asyncio.Semaphore(1)
+
+        async def submit(command: Any) -> bool:
+            assert not isinstance(command, FailStep), command
+            assert command.start == stored[0]
+            submitted.append(command)
+            stored[0] = command.end
+            return True
+
+        def has_room(paused: bool) -> bool:
+            if not paused:
+                return not submitted or len(pauses) == len(submitted)
+            assert not turns.locked()
+            assert not [child for child in psutil.Process().children() if str(step) in str(child.cmdline())]
+            pauses.append(len(submitted))
+            return True
+
+        driver = PlanningDriver(
+            StepId(1), request_over(data, step), lambda: stored[0], submit, turns, has_room=has_room
+        )
+        driver.start()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+        await driver.stop()
+
+    asyncio.run(run())
+    assert pauses, "groups are small at first: there are several"
+    assert sum(len(one.records) for one in submitted) == 30 * PLAN_RECORD.size
+    assert submitted[-1].done
 
 
 def test_a_planner_that_cannot_be_started_fails_its_step() -> None:

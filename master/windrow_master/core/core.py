@@ -31,6 +31,7 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.settings import Timing
 from windrow_master.core.state import CoreState
+from windrow_master.limits import Limits
 
 Handler = Callable[[CoreState, Any, Moment], Any]
 
@@ -70,10 +71,16 @@ class Core:
     """The state machine of one master incarnation."""
 
     def __init__(
-        self, incarnation: int, lease_prefix: int, timing: Timing | None = None, *, held: bool = False
+        self,
+        incarnation: int,
+        lease_prefix: int,
+        timing: Timing | None = None,
+        *,
+        held: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         """`lease_prefix`: 31 bits, distinct from those of all earlier incarnations. `held`: until BeginWork."""
-        self.state = CoreState(incarnation, lease_prefix, timing or Timing(), held=held)
+        self.state = CoreState(incarnation, lease_prefix, timing or Timing(), limits or Limits(), held=held)
 
     def load(self, snapshot: Snapshot, settings_of: recovery.SettingsOf, now: Moment) -> None:
         """Start from the state that an earlier incarnation left."""

@@ -7,21 +7,62 @@ from collections.abc import Iterator, Sequence
 from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.commands import Moment, PlanGroup, TakenOver
 from windrow_master.core.headers import HeaderMisfit, join_headers
-from windrow_master.core.mini_batches import RANK
+from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import MiniBatchState, StepState
 from windrow_master.core.steps import fail_step, settle_step, warn
+from windrow_master.limits import how_to_raise
+
+DIVIDED_AHEAD = 10_000
+"""A step of which fewer mini-batches are ready is divided on, whatever waits of other steps: those may wait for nodes
+that never come."""
+RESUMES_AT = 0.75
+"""Dividing that paused goes on when the mini-batches that are ready have become fewer, by this share of the limit: a
+planner has to be worth its start."""
+
+
+def must_wait(state: CoreState, step: Step, share: float = 1.0) -> bool:
+    """Whether the input of a step is not to be divided further now, since enough mini-batches are ready.
+
+    It ends by itself: mini-batches of the step that are ready run, or their step ends. `share`: the share of the
+    numbers that counts, `RESUMES_AT` for a step that already waits.
+    """
+    most = state.limits.ready_mini_batches * share
+    if len(step.ready) < min(DIVIDED_AHEAD * share, most):
+        return False
+    return sum(len(other.ready) for other in state.steps.values()) >= most
+
+
+def _passed_limit(job: Job, step: Step, count: int, state: CoreState) -> str:
+    """Why a step may not have `count` more mini-batches; empty if it may."""
+    of_step, of_job = step.counters.planned + count, sum(other.counters.planned for other in job.steps) + count
+    for name, found, most, whose in (
+        ("mini_batches_per_step", of_step, state.limits.mini_batches_per_step, "it"),
+        ("mini_batches_per_job", of_job, state.limits.mini_batches_per_job, f"job {job.job_id}"),
+    ):
+        if found > most:
+            change = "a smaller --rank_mini_batch_count" if step.settings.without_input else "a larger mini_batch_size"
+            return (
+                f"The input of step {step.settings.name!r} was not divided to its end: {whose} would have more than "
+                f"{most:,} mini-batches, which is the limit {name} of this master. Give the step {change}; or "
+                f"{how_to_raise(name)}."
+            )
+    return ""
 
 
 def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
-    """Add a group of mini-batches to its step, exactly once: the group must continue from the stored checkpoint."""
+    """Add a group of mini-batches to its step, exactly once: the group must continue from the stored checkpoint. One
+    with which the step would pass a limit fails it."""
     step = state.steps.get(command.step_id)
     if step is None or step.state != StepState.RUNNING or step.plan.is_done or step.plan.checkpoint != command.start:
         return False
     if command.first_mini_batch != len(step.mini_batches) or (command.reader is None and step.plan.reader is None):
         return False
     job = state.jobs[step.job_key]
+    if passed := _passed_limit(job, step, len(command.records) // PLAN_RECORD.size, state):
+        fail_step(state, step, passed, now, USER_ERROR)
+        return False
     items = step.mini_batches.append(command.records)
     count = len(step.mini_batches) - command.first_mini_batch
     if command.reader is not None:

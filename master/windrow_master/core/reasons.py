@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from windrow_master.core.commands import ExplainJob, Moment, Refused
 from windrow_master.core.leases import Lease
+from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.state import DONE_STEPS, ENDED_STEPS, CoreState, Job, Node, Step
 from windrow_master.core.states import JobState, NodeState, StepState
@@ -113,6 +114,8 @@ class Reason(NamedTuple):
     planned: int = 0
     divided: bool = True
     """Whether the input is divided to its end."""
+    dividing_waits: bool = False
+    """Its input is not divided further now, since enough mini-batches are ready."""
     for_s: float = 0.0
     """How long it stands like this."""
     limit_s: float | None = None
@@ -209,6 +212,7 @@ def _running(state: CoreState, step: Step, now: Moment) -> Reason:
         leased=step.counters.leased,
         queued=step.counters.queued,
         divided=step.plan.is_done,
+        dividing_waits=not step.plan.is_done and must_wait(state, step, RESUMES_AT),
         for_s=silence_s,
         limit_s=step.settings.progress_update_timeout_s,
         oldest=_oldest(leases, now),

@@ -41,6 +41,7 @@ from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
 from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
+from windrow_master.limits import Limits
 
 ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
 ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED))
@@ -283,6 +284,7 @@ class CoreState:
     incarnation: int
     lease_prefix: int
     timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
     lease_prefixes: frozenset[int] = frozenset()
     """Those of all earlier incarnations that this state knows."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.state import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold, sets_threshold
+from windrow_master.limits import how_to_raise
 
 MESSAGE_CHARS_MAX = 4096
 WARNINGS_MAX = 100
@@ -58,6 +59,8 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
             return known.job_key
     if command.job_id in state.job_keys:
         return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Choose another name.")
+    if refused := too_many_jobs(state):
+        return refused
     state.job_key_last += 1
     job = Job(
         JobKey(state.job_key_last),
@@ -89,6 +92,18 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
     begin_steps(state, job, now, asked=True)
     settle_job(state, job, now)  # all of its steps may be skipped
     return job.job_key
+
+
+def too_many_jobs(state: CoreState) -> Refused | None:
+    """Why no further job can be open; None if one can."""
+    open_jobs, most = sum(job.state not in ENDED_JOBS for job in state.jobs.values()), state.limits.open_jobs
+    if open_jobs < most:
+        return None
+    return Refused(
+        "LIMIT_REACHED",
+        f"{counted(open_jobs, 'job')} of this master have not ended, and its limit open_jobs is {most}. Wait until one "
+        f"has ended, or cancel one (`windrow job list` names them); or {how_to_raise('open_jobs')}.",
+    )
 
 
 def begin_steps(state: CoreState, job: Job, now: Moment, *, asked: bool = False) -> None:

@@ -87,6 +87,8 @@ def _running(reason: Reason) -> str:
     if reason.code == Code.NO_PROGRESS:
         return f"{what}, but no result has arrived for {reason.for_s:.0f} s. {oldest}{_limit(reason)}{_doubts(reason)}"
     more = "" if reason.divided else "; the input is still being divided"
+    if reason.dividing_waits:
+        more = "; the input is divided further when fewer of this master's mini-batches wait (limit ready_mini_batches)"
     limited = f" The rate limit allows {rate_of(reason)}." if reason.rate_per_s < math.inf and reason.queued else ""
     split = (
         f" In {counted(reason.splitting, 'mini-batch')}, the items that fail are being found: parts run one by one."

@@ -21,6 +21,7 @@ CODES: Final = {
     "TOKEN_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "TOKEN_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "TOKEN_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "LIMIT_REACHED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 """The status code of a reason; FAILED_PRECONDITION where none is named."""

@@ -8,6 +8,7 @@ from windrow.spec.effective.job import EffectiveJob, EffectiveStep, with_values
 
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey
+from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.state import Job, Step
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
@@ -44,6 +45,10 @@ class OpenJobs:
         # Unknown datastores were reported to the submitter. Since then the master may have lost one.
         effective = resolved(self.document(step).steps[step.ordinal], self.places, lenient=self.readable is None)
         return with_values(effective, StepPaths.from_json(step.paths).inputs)
+
+    def has_room(self, step: Step, paused: bool) -> bool:
+        """Whether the input of a step may be divided further now. `paused`: whether it waits already."""
+        return not must_wait(self._core.state, step, RESUMES_AT if paused else 1.0)
 
     def files(self, step: Step) -> StepFiles:
         return self._files.step(self.job_of(step).job_id, step.step_id)

@@ -28,6 +28,8 @@ EARLIER = struct.Struct("<q")
 STARTS_MAX = 4
 """The number of consecutive planners without progress after which the step fails."""
 STDERR_TAIL = 4096
+LOOKS_AGAIN_S = 0.1
+"""While enough mini-batches are ready, so often the driver looks whether that is still so."""
 
 
 class GroupRecords(NamedTuple):
@@ -64,12 +66,14 @@ class PlanningDriver:
         processes: asyncio.Semaphore,
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
+        has_room: Callable[[bool], bool] = lambda paused: True,
     ) -> None:
         """`request`: as in docs/contracts.md, section 3, without its checkpoint. `checkpoint()` returns the stored one.
 
         `processes`: limits how many planners run at once.
         `earlier`: turns pairs of a new mini-batch and the equal one of an earlier job into outcomes (`shell.earlier`);
         it runs in a thread. `header`: that of the earlier job's rows.
+        `has_room(paused)`: whether the step may have more mini-batches now (`core.plans.must_wait`).
         """
         self._step_id = step_id
         self._request = request
@@ -78,6 +82,7 @@ class PlanningDriver:
         self._processes = processes
         self._earlier = earlier
         self._header = header
+        self._has_room = has_room
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -94,8 +99,8 @@ class PlanningDriver:
     async def _run(self) -> None:
         try:
             if self._request["inputs"]:
-                async with self._processes:
-                    await self._plan()
+                while not await self._plan_while_room():
+                    await self._room()
             else:
                 await self._plan_without_input()
         except CommandFailed:
@@ -115,11 +120,26 @@ class PlanningDriver:
         stored = self._checkpoint()
         count = self._request["rank_mini_batch_count"]
         for message, records in groups_without_input(count, json.loads(stored) if stored else None):
+            if not self._has_room(False):
+                await self._room()
             if await self._take(message, records):
                 return
 
-    async def _plan(self) -> None:
-        """Run planners until planning is done, or until STARTS_MAX in a row got no further."""
+    async def _room(self) -> None:
+        """Wait until there is room for more mini-batches. Nothing is kept meanwhile: neither a process nor a turn."""
+        say(logging.INFO, "dividing pauses: enough mini-batches are ready", step=self._step_id)
+        while not self._has_room(True):  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(LOOKS_AGAIN_S)
+        say(logging.INFO, "dividing goes on", step=self._step_id)
+
+    async def _plan_while_room(self) -> bool:
+        """Plan as long as there is room; return whether the step has ended its planning, in whatever way."""
+        async with self._processes:
+            return await self._plan()
+
+    async def _plan(self) -> bool:
+        """Run planners until planning is done, or until STARTS_MAX in a row got no further; False as soon as there is
+        no room for more mini-batches."""
         tail, in_vain = "", 0
         while in_vain < STARTS_MAX:
             before = self._checkpoint()
@@ -128,7 +148,9 @@ class PlanningDriver:
             except OSError as error:
                 ended, tail = False, str(error)
             if ended:
-                return
+                return True
+            if not self._has_room(False):
+                return False
             in_vain = in_vain + 1 if self._checkpoint() == before else 0
             say(
                 logging.WARNING,
@@ -143,9 +165,11 @@ class PlanningDriver:
                 f"last output: {tail.strip()[-1000:] or '(none)'}",
             )
         )
+        return True
 
     async def _plan_once(self) -> tuple[bool, str]:
-        """Run one planner process; return whether planning is done, and the tail of the process's stderr.
+        """Run one planner process until it ends or there is no room for more mini-batches; return whether planning is
+        done, and the tail of the process's stderr.
 
         Raises OSError if it cannot be started.
         """
@@ -180,6 +204,8 @@ class PlanningDriver:
                 return False
             if await self._take(message, records):
                 return True
+            if not self._has_room(False):
+                return False
 
     async def _take(self, message: dict[str, Any], records: bytes) -> bool:
         """Submit one message of the planner; return whether it was the last one."""

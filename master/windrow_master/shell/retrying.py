@@ -22,6 +22,7 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
 from windrow_master.identity.principals import EVERYBODY, Principal
+from windrow_master.core.steps import too_many_jobs
 from windrow_master.jobs import Jobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
@@ -85,6 +86,8 @@ class Retries:
             return _not_ended(row)
         if self._writer.refusal:
             return commands.Refused("STORAGE_FULL", self._writer.refusal)
+        if refused := too_many_jobs(self._writer.core.state):
+            return refused
         old = EffectiveJob.from_json(row.document)
         new = await self._submissions.check(document, by) if document else old
         again = await in_thread(self._reopenings, row, steps, old)

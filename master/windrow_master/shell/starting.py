@@ -183,6 +183,7 @@ class Starter:
                 self._planning,
                 None if taken is None else partial(self._earlier.outcomes, taken[0]),
                 None if taken is None else taken[0].row.header,
+                partial(jobs.has_room, step),
             )
             self._planners[step.step_id] = driver
             driver.start()

@@ -32,13 +32,12 @@ from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
+from windrow_master.limits import Limits, how_to_raise
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import in_thread
-
-DOCUMENT_BYTES_MAX = 4 << 20
 
 
 class SubmissionInvalid(Exception):
@@ -63,6 +62,7 @@ class Submissions:
         uploads: Path | None = None,
         assets: Assets | None = None,
         earlier: EarlierJobs | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Make a checker.
 
@@ -73,6 +73,7 @@ class Submissions:
         - `assets`: the registered assets.
         - `earlier`: finds jobs whose results may be taken over.
         """
+        self._limits = limits or Limits()
         self._assets = assets
         self._earlier = earlier
         self._jobs = jobs
@@ -153,9 +154,13 @@ class Submissions:
 
     async def check(self, document: bytes, by: Principal = EVERYBODY) -> EffectiveJob:
         """Parse and check a document. Raises SubmissionInvalid."""
-        if len(document) > DOCUMENT_BYTES_MAX:
+        most = self._limits.document_bytes
+        if len(document) > most:
             raise SubmissionInvalid(
-                "JOB_INVALID", f"The job document has {len(document)} bytes; at most {DOCUMENT_BYTES_MAX} are accepted."
+                "LIMIT_REACHED",
+                f"The job document has {len(document):,} bytes, and the limit document_bytes of this master is "
+                f"{most:,}. Make several jobs of it; or "
+                f"{how_to_raise('document_bytes', len(document))}.",
             )
         try:
             job = EffectiveJob.from_json(document)
@@ -169,6 +174,7 @@ class Submissions:
                     f"There is no job named {earlier!r}, whose results are to be taken over, in the project "
                     f"{by.project}. The token {by.name!r} sees the jobs of that project only.",
                 )
+        self._check_counts(job)
         missing = sorted({step.code_digest for step in job.steps if self._artifacts.path(step.code_digest) is None})
         if missing:
             raise SubmissionInvalid(
@@ -181,6 +187,26 @@ class Submissions:
             # In a thread, because a datastore may be on a slow share.
             await in_thread(self._check_paths, job_places, self._datastores)
         return job
+
+    def _check_counts(self, job: EffectiveJob) -> None:
+        """Raise SubmissionInvalid if the job names more mini-batches than it may have. How many an input is cut into,
+        planning finds out (`core.plans`)."""
+        counts = {step.name: step.rank_mini_batch_count for step in job.steps}
+        for name, count in counts.items():
+            if count > (most := self._limits.mini_batches_per_step):
+                raise SubmissionInvalid(
+                    "LIMIT_REACHED",
+                    f"Step {name!r} asks for {count:,} mini-batches (--rank_mini_batch_count), and the limit "
+                    f"mini_batches_per_step of this master is {most:,}. Give it fewer; or "
+                    f"{how_to_raise('mini_batches_per_step', count)}.",
+                )
+        if (total := sum(counts.values())) > (most := self._limits.mini_batches_per_job):
+            raise SubmissionInvalid(
+                "LIMIT_REACHED",
+                f"The steps ask for {total:,} mini-batches in all (--rank_mini_batch_count), and the limit "
+                f"mini_batches_per_job of this master is {most:,}. Give them fewer; or "
+                f"{how_to_raise('mini_batches_per_job', total)}.",
+            )
 
     def _resolved(self, job: EffectiveJob) -> EffectiveJob:
         """The job with its datastore addresses resolved. Raises SubmissionInvalid."""
