@@ -16,6 +16,7 @@ from benchmarks.rows import (
     noop,
     partitions,
     pipeline_steps,
+    restart,
     role_killed,
     small_files,
     worker_killed,
@@ -38,5 +39,6 @@ ROWS: list[Row] = [
         cluster,
         million_files,
         million_mini_batches,
+        restart,
     )
 ]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from windrow_master.core.causes import Budget
 from windrow_master.core.ids import NodeId
+from windrow_master.core.records import OpenSums
 from windrow_master.core.splitting import Split
 from windrow_master.core.states import MiniBatchState
 from windrow_master.core.transitions import MINI_BATCH
@@ -66,6 +67,8 @@ class MiniBatches:
     tries: dict[int, Tries] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
     """Attempts started before the current one, for those that were started before."""
+    sums: OpenSums | None = None
+    """In place of the columns, where the step is known only to be cancelled."""
 
     def __len__(self) -> int:
         return len(self.states)

@@ -54,12 +54,22 @@ class ReadyQueue:
 
     def add_ranked(self, indices: Iterable[int], ranks: Iterable[int]) -> None:
         """Add mini-batches with their ranks, from 0 to `RANK_MAX`. Higher ranks go first; equal ranks go by index."""
-        for index, rank in zip(indices, ranks, strict=True):
-            if index >= len(self.in_ranked):
-                self.in_ranked.extend(bytes(max(index + 1 - len(self.in_ranked), len(self.in_ranked))))
-            self.in_ranked[index] = 1
-            heapq.heappush(self.ranked, (RANK_MAX - rank) << _INDEX_BITS | index)
-            self.size += 1
+        added = [(RANK_MAX - rank) << _INDEX_BITS | index for index, rank in zip(indices, ranks, strict=True)]
+        if not added:
+            return
+        last = max(entry & _INDEX_MASK for entry in added)
+        if last >= len(self.in_ranked):
+            self.in_ranked.extend(bytes(max(last + 1 - len(self.in_ranked), len(self.in_ranked))))
+        for entry in added:
+            self.in_ranked[entry & _INDEX_MASK] = 1
+        if len(added) > len(self.ranked):
+            # After a restart, all of them come at once.
+            self.ranked.extend(added)
+            heapq.heapify(self.ranked)
+        else:
+            for entry in added:
+                heapq.heappush(self.ranked, entry)
+        self.size += len(added)
 
     def put_back(self, index: int, now: float, past: Past = NO_PAST, not_before: float = 0.0) -> None:
         """Put back a mini-batch that was leased before."""

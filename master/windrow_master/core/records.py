@@ -240,6 +240,15 @@ class EarlierAttempt(NamedTuple):
     node_id: str
 
 
+class OpenSums(NamedTuple):
+    """What a master must know of the QUEUED mini-batches of a step to cancel them."""
+
+    items: int
+    """Those that are counted."""
+    retries: int
+    """Mini-batches that failed and were to run again."""
+
+
 @dataclass
 class StepSnapshot:
     """One unfinished step as a store loads it. Arrays are indexed by mini-batch index."""
@@ -258,6 +267,8 @@ class StepSnapshot:
     """The higher, the sooner it runs; empty: the mini-batches of this step have none."""
     attempts: list[EarlierAttempt] = field(default_factory=list)
     """Of QUEUED mini-batches, oldest first."""
+    sums: OpenSums | None = None
+    """In place of the arrays and the attempts, if the job is CANCELLING: nothing of the step runs again."""
 
 
 @dataclass

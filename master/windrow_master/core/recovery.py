@@ -149,6 +149,7 @@ def _step(loaded: StepSnapshot, settings: StepSettings, now: Moment) -> Step:
             recipe_lengths=loaded.recipe_lengths,
             recipe_crcs=loaded.recipe_crcs,
             lease_ids=loaded.lease_ids,
+            sums=loaded.sums,
         )
         step.plan.known_before = len(step.mini_batches)
     return step

@@ -410,7 +410,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     _revoke_all(state, step, now)
     if ending != StepState.COMPLETED:
         known = sum(count for count, at in zip(table.item_counts, table.states, strict=True) if at in open_states)
-        counters.items_cancelled += known
+        counters.items_cancelled += known if table.sums is None else table.sums.items
         counters.cancelled = counters.planned - counters.succeeded - counters.failed
         state.dirty.cancelled_steps.append(step.step_id)
     step.ready.clear()
@@ -453,6 +453,8 @@ def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
 def _retries_not_begun(state: CoreState, step: Step) -> int:
     """Mini-batches whose retry has not begun. A retry whose lease is too new to be stored counts as not begun."""
     table = step.mini_batches
+    if table.sums is not None:
+        return table.sums.retries
     begun = {lease.mini_batch for lease in map(state.leases.__getitem__, step.lease_ids) if lease.stored}
     waiting = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
     return sum(table.states[mini_batch] in waiting and mini_batch not in begun for mini_batch in table.tries)

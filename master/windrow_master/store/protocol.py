@@ -211,8 +211,10 @@ class Store(Protocol):
     def lease_prefix(self) -> int:
         """The high 31 bits of this incarnation's lease ids: random, not 0, distinct from all earlier ones."""
 
-    def load(self) -> Snapshot:
-        """The state that a new master starts from."""
+    def load(self, job_key: JobKey | None = None) -> Snapshot:
+        """The state that a new master starts from. `job_key`: only that job, and no nodes. Open steps of a job that is
+        CANCELLING may have `sums` in place of their mini-batches.
+        """
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
         """Write one group. `ranges[i]` says where `dirty.row_blocks[i]` is; `segments` are the segments they name.

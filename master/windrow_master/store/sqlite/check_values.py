@@ -21,6 +21,7 @@ from typing import Any
 
 from windrow.common.state_mark import STATE_MARK
 
+from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.files.errors import StateDamaged
 
@@ -191,6 +192,12 @@ def damaged_row(table: str, row: str) -> StateDamaged:
     return StateDamaged(
         f"{DATABASE}, table {table}, {row}", "the row does not have the check value it was written with"
     )
+
+
+def damaged_mini_batch(key: int) -> StateDamaged:
+    """The error for a damaged row of mini_batch."""
+    step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
+    return damaged_row("mini_batch", f"step {step_id}, mini-batch {index}")
 
 
 def wrong_row_count(table: str, where: str, expected: int, found: int) -> StateDamaged:

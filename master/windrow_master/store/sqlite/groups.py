@@ -11,13 +11,13 @@ from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRo
 from windrow_master.store.records import RowRange, SegmentRow
 from windrow_master.store.sqlite import statements as sql
 from windrow_master.store.sqlite.check_values import item_crc, job_values, step_values, text_crc, texts_crc, with_crc
-from windrow_master.store.sqlite.statements import BulkStatement, Row
+from windrow_master.store.sqlite.statements import BulkStatement, PlainStatement, Row
 
 
 class Write(NamedTuple):
     """One statement over rows."""
 
-    statement: BulkStatement
+    statement: BulkStatement | PlainStatement
     rows: Sequence[Row]
     changes: int = -1
     """The number of rows that it must change; -1 for any number."""

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, EarlierAttempt, JobRow, NodeRow, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.records import (
+    AttemptRow,
+    EarlierAttempt,
+    JobRow,
+    NodeRow,
+    OpenSums,
+    Snapshot,
+    StepRow,
+    StepSnapshot,
+)
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.store.sqlite.check_values import (
@@ -27,8 +36,7 @@ from windrow_master.store.sqlite.check_values import (
     texts_crc,
     wrong_row_count,
 )
-
-FETCH_ROWS = 20_000
+from windrow_master.store.sqlite.mini_batch_columns import Reader, add_columns, first_damaged
 
 JOB_COLUMNS = (
     "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, "
@@ -48,8 +56,9 @@ ATTEMPT_COLUMNS = (
 NODE_COLUMNS = f"{NODE}, {CHECK}"
 
 
-def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None) -> Snapshot:
-    """The snapshot, read in one transaction. `job_key`: only that job, and no nodes.
+def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKey | None = None) -> Snapshot:
+    """The snapshot, read in one transaction. `reader`: borrows further connections; nobody may write meanwhile.
+    `job_key`: only that job, and no nodes.
 
     Raises sqlite3.Error, StateDamaged.
     """
@@ -69,7 +78,10 @@ def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None)
         for job in jobs:
             of_job = steps_of_job(connection.execute(STEPS_OF_JOB, (job.job_key,)).fetchall())
             check_steps(job.job_id, job.document, len(of_job))
-            steps += of_job
+            if job.state == JobState.CANCELLING:
+                steps += [_load_sums(connection, row) for row in of_job]
+            else:
+                steps += [_load_step(connection, row, reader) for row in of_job]
         nodes = []
         if job_key is None:
             nodes = [node_of(row) for row in connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
@@ -77,7 +89,7 @@ def load_snapshot(connection: sqlite3.Connection, job_key: JobKey | None = None)
             job_key_last=JobKey(counted["job_key"]),
             step_id_last=StepId(counted["step_id"]),
             jobs=jobs,
-            steps=[_load_step(connection, row) for row in steps],
+            steps=steps,
             nodes=nodes,
             lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
         )
@@ -156,34 +168,39 @@ def number_in(counters: bytes | None, name: str) -> int | None:
     return kept.get(name) if isinstance(kept, dict) else None
 
 
-def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
+def _load_sums(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
+    """What is needed of a step whose job is CANCELLING. Its mini-batches are counted, and not read."""
     step = StepSnapshot(row)
     if row.state >= StepState.COMPLETED:
         return step
     first, stop = row.step_id << MINI_BATCH_SHIFT, (row.step_id + 1) << MINI_BATCH_SHIFT
-    cursor = connection.execute(
-        "SELECT key, state, item_first, item_count, recipe_offset, recipe_length, recipe_crc32, lease_id, queue_rank, "
-        f"{MINI_BATCHES.holds()} FROM mini_batch WHERE key >= ? AND key < ? ORDER BY key",
+    count, items, held = connection.execute(
+        f"SELECT count(*), coalesce(sum(item_count) FILTER (WHERE state = {int(MiniBatchState.QUEUED)}), 0), "
+        f"coalesce(min({MINI_BATCHES.holds()}), 1) FROM mini_batch WHERE key >= ? AND key < ?",
         (first, stop),
-    )
-    cursor.arraysize = FETCH_ROWS
-    key_last = first - 1
-    while rows := cursor.fetchmany():
-        keys, states, item_firsts, item_counts, offsets, lengths, crcs, lease_ids, ranks, held = zip(*rows, strict=True)
-        if not all(held):
-            raise damaged_mini_batch(keys[held.index(0)])
-        key_last = keys[-1]
-        step.states.extend(states)
-        step.item_firsts.extend(item_firsts)
-        step.item_counts.extend(item_counts)
-        step.recipe_offsets.extend(offsets)
-        step.recipe_lengths.extend(lengths)
-        step.recipe_crcs.extend(crcs)
-        step.lease_ids.extend(lease_ids)
-        if ranks[0] is not None:  # a step's mini-batches have ranks all, or none has
-            step.ranks.extend(ranks)
-    check_number(row.step_id, key_last - first + 1, len(step.states))
+    ).fetchone()
+    if not held:
+        raise first_damaged(connection, first, stop)
+    check_number(row.step_id, number_in(row.counters, "planned"), count)
+    attempts = _attempts_of_queued(connection, row.step_id)
+    running = {attempt.mini_batch for attempt in attempts if attempt.state == AttemptState.RUNNING}
+    failed = {attempt.mini_batch for attempt in attempts if attempt.state == AttemptState.FAILED}
+    step.sums = OpenSums(items, len(failed - running))
+    return step
+
+
+def _load_step(connection: sqlite3.Connection, row: StepRow, reader: Reader) -> StepSnapshot:
+    step = StepSnapshot(row)
+    if row.state >= StepState.COMPLETED:
+        return step
+    check_number(row.step_id, add_columns(connection, step, reader), len(step.states))
     check_number(row.step_id, number_in(row.counters, "planned"), len(step.states))
+    step.attempts = _attempts_of_queued(connection, row.step_id)
+    return step
+
+
+def _attempts_of_queued(connection: sqlite3.Connection, step_id: StepId) -> list[EarlierAttempt]:
+    """The attempts of a step's QUEUED mini-batches, oldest first. Raises StateDamaged."""
     # Only within one incarnation, and only by their counted part, are lease ids ordered. Tries before the last retry of
     # a mini-batch no longer count: it was queued again with all of its tries.
     attempts = connection.execute(
@@ -195,19 +212,14 @@ def _load_step(connection: sqlite3.Connection, row: StepRow) -> StepSnapshot:
         f"AND (NOT held OR (mini_batch.state = {int(MiniBatchState.QUEUED)} "
         "AND attempt.generation >= mini_batch.tries_since)) "
         "ORDER BY master.incarnation, attempt.lease_id",
-        (first, row.step_id),
+        (step_id << MINI_BATCH_SHIFT, step_id),
     ).fetchall()
+    found = []
     for index, lease_id, state, cause, node_id, incarnation, detail, crc32, held in attempts:
         if not held or texts_crc(node_id, incarnation, detail) != crc32:
             raise damaged_attempt((lease_id,))
-        step.attempts.append(EarlierAttempt(index, LeaseId(lease_id), state, cause, node_id))
-    return step
-
-
-def damaged_mini_batch(key: int) -> StateDamaged:
-    """The error for a damaged row of mini_batch."""
-    step_id, index = divmod(key, 1 << MINI_BATCH_SHIFT)
-    return damaged_row("mini_batch", f"step {step_id}, mini-batch {index}")
+        found.append(EarlierAttempt(index, LeaseId(lease_id), state, cause, node_id))
+    return found
 
 
 def check_number(step_id: int, planned: int | None, found: int) -> None:

@@ -21,13 +21,14 @@ from windrow_master.store.sqlite.check_values import (
     DATABASE,
     ITEM_OUTCOMES,
     MINI_BATCHES,
+    damaged_mini_batch,
     damaged_row,
     item_crc,
     text_crc,
     texts_crc,
 )
 from windrow_master.store.sqlite.connections import Database
-from windrow_master.store.sqlite.loading import check_number, damaged_attempt, damaged_mini_batch, number_in
+from windrow_master.store.sqlite.loading import check_number, damaged_attempt, number_in
 from windrow_master.store.sqlite.statements import bindable
 
 Page = list[list[Any]]

@@ -40,6 +40,7 @@ from windrow_master.store.sqlite.check_values import (
     SEGMENT,
     TOKEN,
     checked,
+    damaged_mini_batch,
     damaged_row,
     text_crc,
 )
@@ -52,7 +53,6 @@ from windrow_master.store.sqlite.loading import (
     attempt_of,
     attempt_without_detail,
     damaged_attempt,
-    damaged_mini_batch,
     job_of,
     node_of,
     steps_of_job,

@@ -15,13 +15,19 @@ from windrow_master.core.states import AttemptState, JobState, MiniBatchState, S
 from windrow_master.store.errors import NotReopened
 from windrow_master.store.records import ReopenedJob, Reopening
 from windrow_master.store.sqlite import statements as sql
-from windrow_master.store.sqlite.check_values import ATTEMPTS, MINI_BATCHES, job_values, step_values, with_crc
+from windrow_master.store.sqlite.check_values import (
+    ATTEMPTS,
+    MINI_BATCHES,
+    damaged_mini_batch,
+    job_values,
+    step_values,
+    with_crc,
+)
 from windrow_master.store.sqlite.loading import (
     JOB_COLUMNS,
     JOB_FROM,
     STEPS_OF_JOB,
     check_number,
-    damaged_mini_batch,
     job_of,
     number_in,
     steps_of_job,

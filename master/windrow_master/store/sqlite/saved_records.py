@@ -18,6 +18,7 @@ from windrow_master.store.sqlite.check_values import (
     MINI_BATCHES,
     WHOLE_ROWS,
     checked,
+    damaged_mini_batch,
     damaged_row,
     item_crc,
 )
@@ -27,7 +28,6 @@ from windrow_master.store.sqlite.loading import (
     check_number,
     check_steps,
     damaged_attempt,
-    damaged_mini_batch,
     number_in,
 )
 from windrow_master.store.sqlite.saved import Gap, SavedDatabase

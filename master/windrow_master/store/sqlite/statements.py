@@ -72,6 +72,17 @@ class BulkStatement:
         return text
 
 
+class PlainStatement:
+    """One SQL statement, run for each row: for few rows, or where a join would cost more than the statements."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+
+    def execute(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> int:
+        """Run it for all rows, in order; return how many rows of the table it changed."""
+        return sum(connection.execute(self._sql, tuple(row)).rowcount for row in rows)
+
+
 def _insert(table: str, columns: str, conflict: str = "", check: str = "") -> BulkStatement:
     """`check`: the SQL of a check value over `column1`, `column2` …, if SQL computes it."""
     width = columns.count(",") + 1
@@ -130,11 +141,9 @@ _OUTCOME_SET = check_values.MINI_BATCHES.set_to({name: f"new.column{at}" for at,
 OUTCOMES = BulkStatement(
     f"UPDATE mini_batch SET {_OUTCOME_SET} FROM (VALUES {{rows}}) AS new WHERE mini_batch.key = new.column1", 11
 )
-CANCELLED_STEPS = BulkStatement(
+CANCELLED_STEPS = PlainStatement(
     f"UPDATE mini_batch SET {check_values.MINI_BATCHES.set_to({'state': str(int(MiniBatchState.CANCELLED))})} "
-    "FROM (VALUES {rows}) AS step WHERE mini_batch.key >= step.column1 AND mini_batch.key < step.column2 "
-    f"AND mini_batch.state = {int(MiniBatchState.QUEUED)}",
-    2,
+    f"WHERE key >= ? AND key < ? AND state = {int(MiniBatchState.QUEUED)}"
 )
 _ATTEMPT = (
     "lease_id, step_id, mini_batch, generation, node_id, node_incarnation, process_number, state, cause, "

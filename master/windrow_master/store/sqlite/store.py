@@ -108,11 +108,10 @@ class SqliteStore:
     def lease_prefix(self) -> int:
         return self._lease_prefix
 
-    def load(self) -> Snapshot:
-        """The snapshot that a new master starts from. Raises StoreBroken."""
+    def load(self, job_key: JobKey | None = None) -> Snapshot:
         with self._turn:
             try:
-                return load_snapshot(self._connection)
+                return load_snapshot(self._connection, self._database.reader, job_key)
             except sqlite3.Error as error:
                 raise self._classified(error) from error
 
@@ -129,7 +128,7 @@ class SqliteStore:
         with self._turn:
             self._write(lambda: reopen(self._connection, job))
             try:
-                return load_snapshot(self._connection, job.job_key)
+                return load_snapshot(self._connection, self._database.reader, job.job_key)
             except sqlite3.Error as error:
                 raise self._classified(error) from error
 

@@ -37,8 +37,8 @@ class PlainStore(Store):
     def lease_prefix(self) -> int:
         return self._tables.masters[self._incarnation - 1]
 
-    def load(self) -> Snapshot:
-        return _snapshot(self._tables)
+    def load(self, job_key: JobKey | None = None) -> Snapshot:
+        return _snapshot(self._tables, job_key)
 
     def commit(self, dirty: Dirty, ranges: Sequence[RowRange], segments: Sequence[SegmentRow]) -> None:
         if len(ranges) != len(dirty.row_blocks):
