@@ -21,6 +21,8 @@ def main() -> int:
     except TooFewOpenFiles as error:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
+    if config.cancel:
+        return _cancel(config.state, config.cancel)
     raise_open_files()
     from windrow.common.journal import open_journal, say
 
@@ -43,6 +45,19 @@ def main() -> int:
     except (OSError, StateError) as error:
         print(f"windrow master: {error}", file=sys.stderr)
         return 2
+
+
+def _cancel(state: Path, job_id: str) -> int:
+    """Cancel a job in a state folder without a master; return the exit code."""
+    from windrow_master.files.errors import StateError
+    from windrow_master.shell.offline_cancel import NotCancelled, cancel
+
+    try:
+        print(cancel(state, job_id))
+    except (OSError, StateError, NotCancelled) as error:
+        print(f"windrow master: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _make(state: Path) -> None:

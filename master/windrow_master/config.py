@@ -38,6 +38,8 @@ class MasterConfig:
     job_logs_max: int = JOB_LOGS_MAX
     """Bytes that are kept of the logs of one job."""
     limits: Limits = field(default_factory=Limits)
+    cancel: str = ""
+    """The job to cancel in the state folder, in place of serving; "" to serve."""
     scripts_run_in: str = ""
     """Of the embedded mode: the one agent's Python, and whether it builds environments, as a text to compare; "" where
     agents have each their own."""
@@ -132,6 +134,12 @@ def command_line() -> CommandLine:
         metavar="NAME=NUMBER",
         help="Change one of the limits that docs/reference/settings.md lists. Repeatable.",
     )
+    parser.add_argument(
+        "--cancel",
+        default="",
+        metavar="JOB",
+        help="Serve nothing: cancel a job in the state folder, whose master is not running, and end.",
+    )
     # From the embedded mode, as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
     return parser
@@ -172,6 +180,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.tls_file,
         given.job_logs_max,
         limits,
+        given.cancel,
         given.scripts_run_in,
     )
 
