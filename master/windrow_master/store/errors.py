@@ -42,6 +42,10 @@ class NotReopened(Exception):
     """The job has not ended, or has another generation by now. Nothing was changed."""
 
 
+class JobNotEnded(Exception):
+    """The job has not ended, so it cannot be deleted. Nothing was changed."""
+
+
 class AssetExists(Exception):
     """This version of the asset exists already, with another content."""
 

@@ -196,8 +196,8 @@ class Store(Protocol):
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
-    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset`, `record_token` and `prune` of an
-       older one raise OwnershipLost.
+    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset`, `record_token`, `delete_job` and
+       `delete_rows` of an older one raise OwnershipLost.
     3. Incarnations rise by one at each open; no two have the same lease prefix.
     4. A mini-batch has at most one attempt in state SUCCEEDED.
     5. `load` gives what the last committed group made of the state.
@@ -245,10 +245,26 @@ class Store(Protocol):
         Raises as `commit`.
         """
 
-    def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
-        """Delete at most `rows_max` rows of an ended job; return whether some are left (then call again).
+    def delete_job(self, job_key: JobKey) -> None:
+        """Delete an ended job, its documents and its steps, all at once: nothing finds it any more. Nothing happens if
+        there is no such job. Callable from any thread.
 
-        Raises ValueError for a job that has not ended, else as `commit`.
+        The rows below its steps stay until `delete_rows`. Records of written outputs stay, so that a later job may
+        replace those files. Raises JobNotEnded, else as `commit`.
+        """
+
+    def delete_rows(self, job_key: JobKey, steps: Sequence[StepId], rows_max: int = 10_000) -> bool:
+        """Delete at most `rows_max` rows of the steps of a deleted job, and its events; return whether some may be left
+        (then call again). Callable from any thread.
+
+        Raises ValueError for a job that was not deleted, else as `commit`.
+        """
+
+    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
+        """Delete at most `rows_max` rows that nobody asks for: events of no job before that time, and all but the last
+        few records of a path that deleted jobs have written. Return whether some may be left. Callable from any thread.
+
+        Raises as `commit`.
         """
 
     def reader(self) -> StoreReader:

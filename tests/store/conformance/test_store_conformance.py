@@ -17,8 +17,8 @@ from store_harness import StoreHarness
 from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.records import Dirty, EventRow, ItemOutcomeRow, NodeRow
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
-from windrow_master.store.errors import OwnershipLost, StoreBroken
-from windrow_master.store.records import SegmentRow
+from windrow_master.store.errors import JobNotEnded, OwnershipLost, StoreBroken
+from windrow_master.store.records import OutputRow, SegmentRow
 
 STEP = StepId(1)
 
@@ -44,7 +44,7 @@ def test_an_earlier_incarnation_cannot_write_any_more(harness: StoreHarness) -> 
     with pytest.raises(OwnershipLost, match="belongs to master incarnation 2"):
         old.commit(dirty, ranges, [])
     with pytest.raises(OwnershipLost):
-        old.prune(JobKey(1))
+        old.delete_job(JobKey(1))
     assert states(new) == bytes(10)
 
 
@@ -240,7 +240,7 @@ def test_nodes_are_removed(harness: StoreHarness) -> None:
     assert harness.open().load().nodes == sorted([nodes[0], *nodes[17:]])
 
 
-def test_pruning_takes_one_ended_job_in_pieces(harness: StoreHarness) -> None:
+def test_a_deleted_job_is_gone_at_once_and_its_rows_go_in_pieces(harness: StoreHarness) -> None:
     store = harness.open()
     group = begun(30)
     group.jobs.append(job_row(2))
@@ -251,30 +251,70 @@ def test_pruning_takes_one_ended_job_in_pieces(harness: StoreHarness) -> None:
     dirty, ranges = completed(store, range(20))
     dirty.item_outcomes = [ItemOutcomeRow(STEP, number, 0, 1, 1, "x") for number in range(20)]
     store.commit(dirty, ranges, [SegmentRow(1, STEP, "1-1.rows", 1, 1, 1)])
-    with pytest.raises(ValueError, match="job-1 has not ended"):
-        store.prune(JobKey(1))
+    with pytest.raises(JobNotEnded, match="job-1 has not ended"):
+        store.delete_job(JobKey(1))
     store.commit(Dirty(jobs=[job_row(1, JobState.COMPLETED)]), [], [])
-    calls = 1
-    while store.prune(JobKey(1), rows_max=7):
-        calls += 1
-        assert store.reader().job_by_id("job-1") is not None or calls > 10
-    assert calls > 10
+    with pytest.raises(ValueError, match="was not deleted"):
+        store.delete_rows(JobKey(1), [STEP])
     reader = store.reader()
+    assert len(reader.steps_of(JobKey(1))) == 1
+    store.delete_job(JobKey(1))
     assert reader.job_by_id("job-1") is None
+    assert reader.steps_of(JobKey(1)) == []
+    assert [job.job_key for job in reader.jobs_newest_first(10)] == [2]
+    calls = 1
+    while store.delete_rows(JobKey(1), [STEP], rows_max=7):
+        calls += 1
+    assert calls > 10
     for pages in (reader.mini_batches_of(STEP), reader.attempts_of(STEP), reader.item_outcomes_of(STEP)):
         assert list(pages) == []
     assert reader.events_of(JobKey(1)) == reader.segments_of(STEP) == reader.steps_of(JobKey(1)) == []
     assert [len(page) for page in reader.mini_batches_of(StepId(2))] == [5]
     assert len(reader.events_of(JobKey(2))) == 1
-    assert store.prune(JobKey(1)) is False
+    store.delete_job(JobKey(1))
+    assert store.delete_rows(JobKey(1), [STEP]) is False
 
 
-def test_numbers_are_not_given_again_after_pruning(harness: StoreHarness) -> None:
+def test_a_half_deleted_job_stays_deleted_for_the_next_master(harness: StoreHarness) -> None:
+    store = harness.open()
+    store.commit(begun(30), [], [])
+    store.commit(Dirty(jobs=[job_row(1, JobState.FAILED)]), [], [])
+    store.delete_job(JobKey(1))
+    assert store.delete_rows(JobKey(1), [STEP], rows_max=7)
+    store = harness.open()
+    assert store.load().jobs == []
+    while store.delete_rows(JobKey(1), [STEP], rows_max=7):
+        pass
+    assert list(store.reader().mini_batches_of(STEP)) == []
+
+
+def test_numbers_are_not_given_again_after_deleting(harness: StoreHarness) -> None:
     store = harness.open()
     store.commit(Dirty(jobs=[job_row(5, JobState.FAILED)], steps=[step_row(9, 5, StepState.FAILED)]), [], [])
-    store.prune(JobKey(5))
+    store.delete_job(JobKey(5))
     snapshot = harness.open().load()
     assert (snapshot.job_key_last, snapshot.step_id_last) == (5, 9)
+
+
+def test_rows_that_nobody_asks_for_go(harness: StoreHarness) -> None:
+    store = harness.open()
+    store.commit(Dirty(jobs=[job_row(1, JobState.COMPLETED), job_row(2, JobState.COMPLETED)]), [], [])
+    store.commit(Dirty(events=[EventRow(float(time), None, "kind", "x") for time in range(10)]), [], [])
+    store.commit(Dirty(events=[EventRow(1.0, JobKey(1), "kind", "x")]), [], [])
+    for number in range(30):
+        for key in (1, 2):
+            row = OutputRow(f"/out-{key}", JobKey(key), StepId(key), 1, 1, number, "d", 0, 1)
+            store.record_output(row)
+    store.delete_job(JobKey(1))
+    while store.delete_old(5.0, rows_max=4):
+        pass
+    reader = store.reader()
+    assert [row.time for _, row in reader.events_of(None)] == [5.0, 6.0, 7.0, 8.0, 9.0]
+    assert len(reader.events_of(JobKey(1))) == 1
+    assert [row.length for row in reader.outputs_at("/out-1")]== list(reversed(range(14, 30)))
+    assert store.delete_old(5.0) is False
+    store.delete_job(JobKey(2))
+    assert store.delete_old(5.0, rows_max=10) is True
 
 
 def test_what_cannot_be_stored_as_it_is_does_not_stop_the_master(harness: StoreHarness) -> None:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windrow_master.core.ids import JobKey
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, Snapshot
 from windrow_master.core.states import JobState, StepState
 from windrow_master.crash_points import reach
@@ -38,7 +38,7 @@ from windrow_master.store.sqlite.connections import Database, FileDatabase, Memo
 from windrow_master.store.sqlite.groups import DocumentCache, Write, writes_of
 from windrow_master.store.sqlite.integrity import damaged_database, is_damage, refuse_damaged_files
 from windrow_master.store.sqlite.loading import counted_rows, load_snapshot
-from windrow_master.store.sqlite.pruning import delete_some
+from windrow_master.store.sqlite.deletion import delete_job, delete_old, delete_rows
 from windrow_master.store.sqlite.reader import SqliteReader
 from windrow_master.store.sqlite.reopening import reopen
 
@@ -140,18 +140,23 @@ class SqliteStore:
     def record_token(self, row: TokenRow) -> None:
         self._write_all([Write(sql.TOKENS, [with_crc(row)])])
 
-    def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
-        deleted = 0
+    def delete_job(self, job_key: JobKey) -> None:
+        self._write(lambda: delete_job(self._connection, job_key))
 
-        def work() -> None:
-            nonlocal deleted
-            deleted = delete_some(self._connection, job_key, rows_max)
+    def delete_rows(self, job_key: JobKey, steps: Sequence[StepId], rows_max: int = 10_000) -> bool:
+        return self._delete(lambda: delete_rows(self._connection, job_key, steps, rows_max), rows_max)
 
-        self._write(work)
+    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
+        return self._delete(lambda: delete_old(self._connection, events_before, rows_max), rows_max)
+
+    def _delete(self, work: Callable[[], int], rows_max: int) -> bool:
+        """Run a deletion, which returns the number of rows; return whether rows may be left."""
+        deleted: list[int] = []
+        self._write(lambda: deleted.append(work()))
         with self._turn, contextlib.suppress(sqlite3.Error):
             # Return unused pages to the file system. If that fails, they are used again later.
             self._connection.execute(f"PRAGMA incremental_vacuum({rows_max})").fetchall()
-        return deleted >= rows_max
+        return deleted[-1] >= rows_max
 
     def reader(self) -> SqliteReader:
         return SqliteReader(self._database, self._classified)

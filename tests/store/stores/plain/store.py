@@ -5,18 +5,29 @@ from __future__ import annotations
 import secrets
 import threading
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import JobKey
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import Dirty, EarlierAttempt, Snapshot, StepRow, StepSnapshot
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
-from windrow_master.store.errors import AssetExists, DatabaseDamaged, NotReopened, OwnershipLost, StoreBroken
+from windrow_master.store.errors import (
+    AssetExists,
+    DatabaseDamaged,
+    JobNotEnded,
+    NotReopened,
+    OwnershipLost,
+    StoreBroken,
+)
 from windrow_master.store.protocol import Store
 from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow, TokenRow
 
 from stores.plain.reader import PlainReader
 from stores.plain.tables import MiniBatch, Tables
+
+OUTPUTS_KEPT = 16
+"""At most this many records of a path are kept once their jobs are gone."""
 
 
 class PlainStore(Store):
@@ -60,10 +71,18 @@ class PlainStore(Store):
     def record_token(self, row: TokenRow) -> None:
         self._write(lambda tables: tables.tokens.update({row.digest: row}))
 
-    def prune(self, job_key: JobKey, rows_max: int = 10_000) -> bool:
-        deleted: list[bool] = []
-        self._write(lambda tables: deleted.append(_prune(tables, job_key, rows_max)))
-        return deleted[0]
+    def delete_job(self, job_key: JobKey) -> None:
+        self._write(lambda tables: _delete_job(tables, job_key))
+
+    def delete_rows(self, job_key: JobKey, steps: Sequence[StepId], rows_max: int = 10_000) -> bool:
+        left: list[bool] = []
+        self._write(lambda tables: left.append(_delete_rows(tables, job_key, steps, rows_max)))
+        return left[0]
+
+    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
+        left: list[bool] = []
+        self._write(lambda tables: left.append(_delete_old(tables, events_before, rows_max)))
+        return left[0]
 
     def reader(self) -> PlainReader:
         return PlainReader(self._tables)
@@ -208,13 +227,20 @@ def _content(row: AssetRow) -> tuple[object, ...]:
     return (row.type, row.path, row.is_file, row.description, row.tags)
 
 
-def _prune(tables: Tables, job_key: JobKey, rows_max: int) -> bool:
+def _delete_job(tables: Tables, job_key: JobKey) -> None:
     job = tables.jobs.get(job_key)
     if job is None:
-        return False
+        return
     if job.state < JobState.COMPLETED:
-        raise ValueError(f"job {job.job_id} has not ended; cancel it before it is pruned")
-    steps = {step.step_id for step in tables.steps.values() if step.job_key == job_key}
+        raise JobNotEnded(f"Job {job.job_id} has not ended. Cancel it before you delete it.")
+    for step_id in [step.step_id for step in tables.steps.values() if step.job_key == job_key]:
+        del tables.steps[step_id]
+    del tables.jobs[job_key]
+
+
+def _delete_rows(tables: Tables, job_key: JobKey, steps: Sequence[StepId], rows_max: int) -> bool:
+    if job_key in tables.jobs:
+        raise ValueError(f"job {job_key} was not deleted, so its rows stay")
     batches = [(step_id, index) for step_id in steps for index in tables.mini_batches.get(step_id, ())]
     attempts = [row.lease_id for row in tables.attempts.values() if row.step_id in steps]
     items = [row for row in tables.item_outcomes if row.step_id in steps]
@@ -231,10 +257,19 @@ def _prune(tables: Tables, job_key: JobKey, rows_max: int) -> bool:
         for key in rows[:left]:
             delete(key)
         left -= len(rows[:left])
-    if not left:
-        return True
-    for step_id in steps:
-        tables.mini_batches.pop(step_id, None)
-        del tables.steps[step_id]
-    del tables.jobs[job_key]
-    return False
+    return not left
+
+
+def _delete_old(tables: Tables, events_before: float, rows_max: int) -> bool:
+    left = rows_max
+    for number, row in list(tables.events.items()):
+        if left and row.job_key is None and row.time < events_before:
+            del tables.events[number]
+            left -= 1
+    newer: Counter[str] = Counter()
+    for row in reversed(list(tables.outputs)):
+        newer[row.path] += 1
+        if left and newer[row.path] > OUTPUTS_KEPT and row.job_key not in tables.jobs:
+            tables.outputs.remove(row)
+            left -= 1
+    return not left
