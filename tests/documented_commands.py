@@ -113,6 +113,7 @@ LIBRARIES = "docs/how-to/install-libraries.md"
 DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
+DISK = "docs/how-to/free-disk-space.md"
 
 IN_A_CLUSTER = [
     (README, "docker compose build"),
@@ -152,6 +153,7 @@ IN_A_PROJECT = [
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
     (PUBLISH, 'windrow pipeline publish job.yml --name nightly --description "Scores the new images"'),
+    (DISK, "windrow job prune --older-than 30d --keep-last 100 --dry-run"),
     (WATCH, "windrow job list --only running"),
     (WATCH, "windrow top"),
     (WATCH, "from pathlib import Path"),
@@ -245,6 +247,9 @@ ELSEWHERE = {
         TLS,
         "windrow token create ci --role submit --project vision --expires 90d > ci.token",
     ): "tests/master/test_master_tokens.py has the same commands",
+        DISK,
+        "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
+    ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),

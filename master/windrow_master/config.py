@@ -8,9 +8,11 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from windrow.common.command_line import CommandLine
 from windrow.rpc.address import stays_here
+from windrow.common.quantities import seconds_in
 from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 
@@ -20,6 +22,16 @@ from windrow_master.limits import BadLimit, Limits, read_limits
 PR_SET_DUMPABLE = 4
 JOB_LOGS_MAX = 4 << 30
 _LISTEN = re.compile(r"unix:.+|.*:[0-9]{1,5}", re.DOTALL)
+
+
+class Retained(NamedTuple):
+    """Which ended jobs are kept: those that ended less than `seconds` ago, and the `last` ones. Both None: all."""
+
+    seconds: float | None = None
+    last: int | None = None
+
+
+ALL_RETAINED = Retained()
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,8 @@ class MasterConfig:
     limits: Limits = field(default_factory=Limits)
     cancel: str = ""
     """The job to cancel in the state folder, in place of serving; "" to serve."""
+    retained: Retained = ALL_RETAINED
+    """Which ended jobs a served master keeps."""
     scripts_run_in: str = ""
     """Of the embedded mode: the one agent's Python, and whether it builds environments, as a text to compare; "" where
     agents have each their own."""
@@ -140,6 +154,17 @@ def command_line() -> CommandLine:
         metavar="JOB",
         help="Serve nothing: cancel a job in the state folder, whose master is not running, and end.",
     )
+    parser.add_argument(
+        "--retain",
+        metavar="AGE",
+        help="Delete jobs that ended longer ago, such as 30d or 12h. [default: keep all]",
+    )
+    parser.add_argument(
+        "--retain-last",
+        type=int,
+        metavar="N",
+        help="Delete all but the N jobs that ended last; with --retain: spare these N. [default: keep all]",
+    )
     # From the embedded mode, as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
     return parser
@@ -151,6 +176,12 @@ def parse(arguments: list[str]) -> MasterConfig:
     given = parser.parse_args(arguments)
     if given.job_logs_max < 0:
         parser.error(f"--job-logs-max {given.job_logs_max}: give a number of bytes, or 0 to keep none")
+    if given.retain is not None and seconds_in(given.retain) is None:
+        parser.error(f"--retain {given.retain}: give a number with a unit: 12h, 30d or 8w")
+    if given.retain_last is not None and given.retain_last < 0:
+        parser.error(f"--retain-last {given.retain_last}: give a number of jobs, from 0")
+    if given.embedded and not (given.retain is None and given.retain_last is None):
+        parser.error("--retain and --retain-last are for served masters; on one machine: windrow job prune")
     if not _LISTEN.fullmatch(given.listen):
         parser.error(f"--listen {given.listen}: give HOST:PORT (as in 127.0.0.1:8470) or unix:/PATH")
     try:
@@ -181,6 +212,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.job_logs_max,
         limits,
         given.cancel,
+        Retained(None if given.retain is None else seconds_in(given.retain), given.retain_last),
         given.scripts_run_in,
     )
 

@@ -43,6 +43,11 @@ POINTS = frozenset(
         # The upload of an output to a store, in this order.
         "upload.recorded",
         "upload.uploaded",
+        # The removal of a job, in this order.
+        "removal.noted",
+        "removal.moved",
+        "removal.deleted",
+        "removal.cleared",
         # A client's data, in this order.
         "place.unpacked",
         "place.synced",

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
+
+    from windrow_master.retention.keeper import Keeper
 
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 STOP_GRACE_S = 2.0
@@ -166,6 +169,19 @@ class MasterService:
             config.limits,
         )
         retries = Retries(jobs, store, writer, submissions, sorted_rows)
+        left = any(True for _ in files.removed_found())
+        if left:
+            from windrow_master.shell.keeping import resume_removals
+
+            resume_removals(store, files, sorted_rows)
+
+        @cache
+        def keeper() -> Keeper:
+            # Short runs delete nothing.
+            from windrow_master.shell.keeping import make_keeper
+
+            return make_keeper(config, store, files, artifacts, sorted_rows, writer, reporter, retries)
+
         certificates = self._certificates()
         named: list[str] = []
         agents = AgentService(
@@ -197,6 +213,7 @@ class MasterService:
                 files,
                 embedded=config.embedded,
                 datastores=places.places,
+                keeper=keeper,
                 reporter=reporter,
                 certificates=certificates,
             ),
@@ -220,11 +237,19 @@ class MasterService:
         telling = asyncio.create_task(_tell_health(health, writer, certificates)) if health is not None else None
         self._handle_signals()
         reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
+        keeping = None if config.embedded else _start_keeping(keeper(), config)
+        if left:
+            keeper().clear_beside()
         await self._stop.wait()
         say(logging.INFO, "master stops")
         if telling is not None and health is not None:
             telling.cancel()
             health.remove()
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        if keeper.cache_info().currsize:
+            await keeper().close()
         await server.stop(STOP_GRACE_S)
         if identity is not None:
             await identity.close()
@@ -347,6 +372,12 @@ class MasterService:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _start_keeping(keeper: Keeper, config: MasterConfig) -> asyncio.Task[None]:
+    from windrow_master.retention.choosing import Rule
+
+    return asyncio.create_task(keeper.keep(Rule(*config.retained)))
 
 
 async def _tell_health(health: HealthFile, writer: Writer, certificates: CertificateWatch | None) -> None:

@@ -74,6 +74,8 @@ class UploadedData:
         placed = self.path(digest)
         if placed is not None:
             self._artifacts.drop(digest)
+            with contextlib.suppress(OSError):
+                os.utime(placed)  # it is about to be named by a job: `retention.collection` looks at the time
             return placed
         if self._folder is None:
             raise ArtifactError(

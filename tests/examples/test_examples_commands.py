@@ -22,6 +22,7 @@ from documented_commands import (
     AS_A_WHOLE,
     COMMENTED,
     CSV,
+    DISK,
     ELSEWHERE,
     GROUPS,
     IN_A_CLUSTER,
@@ -70,7 +71,7 @@ def test_each_command_of_docker_is_run_or_says_why_not() -> None:
 
 def test_nothing_that_a_page_tells_to_run_deletes_a_cluster() -> None:
     commands = [line for page in PAGES for one in blocks_of(page) for line in one.lines]
-    assert not [line for line in commands if re.search(r"(?<!image )prune\b|down .*-v\b|volume rm", line)]
+    assert not [line for line in commands if re.search(r"(?<!image )(?<!job )prune\b|down .*-v\b|volume rm", line)]
     for line in (line for line in commands if "image prune" in line):
         assert "--filter label=org.opencontainers.image.title=windrow" in line
         assert not re.search(r" (-a|--all)\b", line)
@@ -133,6 +134,15 @@ def test_the_run_of_the_readme(project: Project) -> None:
         project.run(line)
     rows = (project.folder / "sizes.csv").read_text().splitlines()
     assert rows == ["file,lines,characters"] + [f"{number:02d}.txt,{number},{5 * number}" for number in range(30)]
+
+
+def test_old_jobs_are_deleted(project: Project) -> None:
+    project.run("windrow run job.yml")
+    for line in block(DISK, "windrow job prune --older-than 30d --keep-last 100 --dry-run").lines:
+        told = project.run(line)
+    assert "is deleted" in told
+    assert json.loads(project.run("windrow job list --format json")) == []
+    assert (project.folder / "sizes.csv").exists()
 
 
 def test_only_what_is_new(project: Project) -> None:

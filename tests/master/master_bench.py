@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from windrow.rpc.v1 import (
     job_service_pb2_grpc,
 )
 from windrow.spec import EffectiveJob, build_effective, load_job
+from windrow_master.config import MasterConfig
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect, NotifyJob
 from windrow_master.core.ids import LeaseId, NodeId
@@ -34,6 +36,7 @@ from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
 from windrow_master.shell.committer import Committer
+from windrow_master.shell.keeping import make_keeper
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.submission import Submissions
@@ -120,6 +123,17 @@ class MasterBench:
         submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
         sorted_rows = SortedRows(self.files, None, embedded=True)
         self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows)
+        self.keeper = make_keeper(
+            MasterConfig(self.state, "", embedded),
+            self.store,
+            self.files,
+            self.artifacts,
+            sorted_rows,
+            self.writer,
+            None,
+            self.retries,
+            lambda: time.time(),  # noqa: PLW0108  tests change it
+        )
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
                 self.writer,
@@ -131,6 +145,7 @@ class MasterBench:
                 self.files,
                 embedded=embedded,
                 datastores={},
+                keeper=lambda: self.keeper,
             ),
             self.server,
         )

@@ -12,6 +12,7 @@ from windrow.cli import exit_codes
 from windrow.cli.code_change import asker
 from windrow.cli.display.uploads import UploadDisplay
 from windrow.cli.explain import explain
+from windrow.cli.job_deletion import delete, prune
 from windrow.cli.job_files import download_outputs, print_log
 from windrow.cli.job_list import list_jobs
 from windrow.cli.job_metrics import print_metrics
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from windrow.sdk.client import Client
 
 app = typer.Typer(
-    help="Submit, inspect, follow, cancel and download jobs.",
+    help="Submit, inspect, follow, cancel, download and delete jobs.",
     no_args_is_help=True,
     epilog="Example: windrow job list",
 )
@@ -276,6 +277,10 @@ def cancel(
 
 
 app.command("retry", epilog="Example: windrow job retry digits-20260501-101500-ab12 --file job.yml --stream")(retry)
+
+
+app.command("delete", epilog="Example: windrow job delete digits-20260501-101500-ab12 --dry-run")(delete)
+app.command("prune", epilog="Example: windrow job prune --older-than 30d --keep-last 100 --dry-run")(prune)
 
 
 @app.command("download", epilog="Example: windrow job download digits-20260501-101500-ab12 --to results")

@@ -36,6 +36,10 @@ def check(folder: str, *, deep: bool = False) -> Iterator[Finding]:
         yield Finding(AREA, "folder", OK, f"{found['folder']} {there}{_live(folder, found)}")
     yield _kind(found)
     yield _room(found)
+    if found["disk_use"]:
+        told = ", ".join(f"{size(taken)} {kind}" for kind, taken in found["disk_use"].items())
+        advice = "Delete old jobs: windrow job prune --older-than 30d --dry-run. See docs/how-to/free-disk-space.md."
+        yield Finding(AREA, "disk use", OK, f"{size(sum(found['disk_use'].values()))}: {told}", advice)
     if found["trials"] is not None:
         yield from _trials(found["trials"])
     yield from _database(found)

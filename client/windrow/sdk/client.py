@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from windrow.sdk.asset import Asset, Registry
     from windrow.sdk.committed_rows import CommittedRows
+    from windrow.sdk.deletion import Deletion
     from windrow.sdk.job_warnings import JobWarnings
     from windrow.sdk.metrics import Metric
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 REPORT_TIMEOUT_S = 300.0
 """For a job of a million mini-batches, which the master reads from disk."""
+DELETION_TIMEOUT_S = 600.0
+"""For a job of a million mini-batches, whose rows a private master removes before it answers."""
 WATCH_TIMEOUT_S = 60.0
 """A stream is reopened this often, so a connection that died silently is noticed by then."""
 
@@ -494,6 +497,49 @@ class Client:
         return job_from_message(
             self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=id_of(job_id))).job
         )
+
+    def delete(self, job_id: str | Job, *, force: bool = False, dry_run: bool = False) -> Deletion:
+        """Delete a job that has ended, with all that the master holds of it. Outputs with a path of their own stay.
+
+        `force`: also if other jobs need it. `dry_run`: change nothing, and say what would happen. Raises NotFound,
+        RequestRefused (JOB_NOT_ENDED, JOB_NEEDED).
+        """
+        from windrow.sdk.deletion import deletion_from_message
+
+        request = pb.DeleteJobRequest(job_id=id_of(job_id), force=force, dry_run=dry_run)
+        answer = self.connection.call(self._stub.DeleteJob, request, timeout_s=DELETION_TIMEOUT_S)
+        return deletion_from_message(answer.deletion)
+
+    def prune(
+        self,
+        *,
+        older_than_s: float | None = None,
+        keep_last: int | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Iterator[Deletion]:
+        """Delete old jobs, and yield what became of each that is old, also of those that stay.
+
+        `older_than_s`: only jobs that ended longer ago. `keep_last`: not the jobs that ended last, as many of them.
+        Give one of both at least. `force`, `dry_run`: see `delete`.
+        """
+        from windrow.sdk.deletion import deletion_from_message
+
+        request = pb.PruneJobsRequest(older_than_s=older_than_s, keep_last=keep_last, force=force, dry_run=dry_run)
+        patience = Patience(self.connection)
+        told: set[str] = set()
+        while True:
+            try:
+                with self.connection.stream(self._stub.PruneJobs(request)) as responses:
+                    for response in responses:
+                        patience.answered()
+                        # Asked again after a broken connection, those that stay are told once more.
+                        if response.deletion.job_id not in told:
+                            told.add(response.deletion.job_id)
+                            yield deletion_from_message(response.deletion)
+                return
+            except grpc.RpcError as error:
+                patience.wait_or_raise(error)
 
     def progress(self, job_id: str | Job, *, after_seq: int = 0, timeout_s: float | None = None) -> Iterator[Job]:
         """Yield the job now and at each change (at most ten per second), until it has ended or is paused.

@@ -61,6 +61,12 @@ class CancelJob(NamedTuple):
     job_id: str
 
 
+class ForgetJob(NamedTuple):
+    """Keep an ended job no longer in memory: it is about to be deleted. Reply: None, or Refused (JOB_NOT_ENDED)."""
+
+    job_key: JobKey
+
+
 class ExplainJob(NamedTuple):
     """Reply: list of core.reasons.Reason, or Refused (JOB_UNKNOWN: no such job, or it has ended)."""
 
@@ -361,6 +367,7 @@ Command = (
     | AdoptJob
     | Settle
     | CancelJob
+    | ForgetJob
     | ExplainJob
     | PauseJob
     | BeginWork

@@ -40,6 +40,7 @@ HANDLERS: dict[type, Handler] = {
     commands.AdoptJob: recovery.on_adopt_job,
     commands.Settle: lambda state, command, now: None,
     commands.CancelJob: steps.on_cancel_job,
+    commands.ForgetJob: steps.on_forget_job,
     commands.ExplainJob: reasons.on_explain_job,
     commands.PauseJob: steps.on_pause_job,
     commands.BeginWork: steps.on_begin_work,

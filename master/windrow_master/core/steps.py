@@ -27,6 +27,7 @@ from windrow_master.core.commands import (
     CancelJob,
     FailStep,
     FinishStep,
+    ForgetJob,
     Moment,
     PauseJob,
     PostponeFinish,
@@ -349,6 +350,30 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     state.add_event(now, key, "cancelled", "")
     go_on_cancelling(state, job, now)
     return key
+
+
+def on_forget_job(state: CoreState, command: ForgetJob, now: Moment) -> Refused | None:
+    """Take an ended job out of the memory, unless its end still has to be written."""
+    job = state.jobs.get(command.job_key)
+    if job is None:
+        return None
+    if job.state not in ENDED_JOBS or not may_be_forgotten(state, job):
+        return Refused("JOB_NOT_ENDED", f"Job {job.job_id} has not ended. Cancel it, or wait for its end.")
+    forget(state, job)
+    return None
+
+
+def may_be_forgotten(state: CoreState, job: Job) -> bool:
+    """Whether a job's end is durable, and all effects that waited for that are done."""
+    return job.job_key not in state.dirty_jobs and job.job_key not in state.taken_jobs
+
+
+def forget(state: CoreState, job: Job) -> None:
+    """Take an ended job out of the memory."""
+    for step in job.steps:
+        del state.steps[step.step_id]
+    del state.jobs[job.job_key]
+    del state.job_keys[job.job_id]
 
 
 def go_on_cancelling(state: CoreState, job: Job, now: Moment) -> None:

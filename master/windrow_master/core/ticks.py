@@ -13,8 +13,9 @@ from windrow_master.core.endings import announce_ending, ending_announced_s
 from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
 from windrow_master.core.scheduling import placement_due_s, recall_due_s
-from windrow_master.core.state import ENDED_JOBS, CoreState, Job, Step
+from windrow_master.core.state import ENDED_JOBS, CoreState, Step
 from windrow_master.core.states import AttemptState, JobState, NodeState
+from windrow_master.core.steps import forget, may_be_forgotten
 
 STALL_S = 0.25
 """A tick that comes later than this after its moment means that the process stood still."""
@@ -73,7 +74,7 @@ def next_due(state: CoreState, now: Moment) -> float:
     for job in state.jobs.values():
         if job.state in ENDED_JOBS:
             # One that a commit still needs is looked at again when that has begun.
-            due_s = min(due_s, job.forget_s if _may_be_forgotten(state, job) else now.monotonic_s + STALL_S)
+            due_s = min(due_s, job.forget_s if may_be_forgotten(state, job) else now.monotonic_s + STALL_S)
     return due_s
 
 
@@ -138,15 +139,7 @@ def _store_old_leases(state: CoreState, now: Moment) -> None:
         _drop_stored(state)
 
 
-def _may_be_forgotten(state: CoreState, job: Job) -> bool:
-    """Whether a job's end is durable, and all effects that waited for that are done."""
-    return job.job_key not in state.dirty_jobs and job.job_key not in state.taken_jobs
-
-
 def _forget_ended_jobs(state: CoreState, now: Moment) -> None:
     for job in list(state.jobs.values()):
-        if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s and _may_be_forgotten(state, job):
-            for step in job.steps:
-                del state.steps[step.step_id]
-            del state.jobs[job.job_key]
-            del state.job_keys[job.job_id]
+        if job.state in ENDED_JOBS and now.monotonic_s > job.forget_s and may_be_forgotten(state, job):
+            forget(state, job)

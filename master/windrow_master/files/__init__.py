@@ -4,5 +4,6 @@
 - `lock`         who holds the folder; `reserve`: the room kept back in it; `filesystem`: whether it can be one.
 - `recipes`, `artifacts`, `upload_lists`, `checked_records`: kinds of files, verified when they are read.
 - `durable`      folders and names that survive a loss of power; `temporary`: those that go with their process.
+- `disk_use`     how much each kind of thing takes.
 - `step_damage`  what is raised where a file of one step is not what was written.
 """

@@ -5,6 +5,7 @@ Verify an archive before you use it (`verified`). A damaged one is removed, so t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -21,7 +22,7 @@ ARTIFACT_BYTES_MAX = 16 << 30
 SPARE_BYTES = 128 << 20
 """The disk space that an upload leaves for the master's state; a small one leaves as much as its own size."""
 PARTIAL_KEPT_S = 7 * 86400.0
-"""A master that starts removes older partial uploads."""
+"""Older partial uploads are removed."""
 
 
 class ArtifactError(Exception):
@@ -40,17 +41,44 @@ class ArtifactFolder:
         self._folder = folder
         self._finished: dict[str, tuple[int, ...]] = {}
         """For archives that this process verified on arrival: the marks of their files at that time."""
+        self._asked: dict[str, float] = {}
+        """When somebody last asked for an archive: a client that finds it here does not send it again."""
         folder.mkdir(parents=True, exist_ok=True)
-        for partial in folder.glob("*.partial"):
-            if time.time() - partial.stat().st_mtime > PARTIAL_KEPT_S:
-                partial.unlink(missing_ok=True)
+        self.drop_old_partials(time.time())
 
     def path(self, digest: str) -> Path | None:
         """The path of a complete artifact, or None if there is none. Its content is not checked."""
         if not DIGEST.fullmatch(digest):
             return None
         path = self._folder / digest
+        self._asked[digest] = time.time()
         return path if path.exists() else None
+
+    def unused_since(self, before: float) -> list[str]:
+        """The digests of the complete artifacts that came before a time (seconds since 1970), and that nobody has asked
+        for since. Raises OSError.
+        """
+        self._asked = {digest: asked for digest, asked in self._asked.items() if asked >= before}
+        found = []
+        for path in self._folder.iterdir():
+            if DIGEST.fullmatch(path.name) and path.name not in self._asked:
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < before:
+                        found.append(path.name)
+        return found
+
+    def drop_unused(self, digest: str) -> None:
+        """Remove an artifact that `unused_since` has named, unless somebody has asked for it meanwhile."""
+        if digest not in self._asked:
+            (self._folder / digest).unlink(missing_ok=True)
+            self._finished.pop(digest, None)
+
+    def drop_old_partials(self, now: float) -> None:
+        """Remove partial uploads that nobody has continued for PARTIAL_KEPT_S. Raises OSError."""
+        for partial in self._folder.glob("*.partial"):
+            with contextlib.suppress(FileNotFoundError):
+                if now - partial.stat().st_mtime > PARTIAL_KEPT_S:
+                    partial.unlink()
 
     def verified(self, digest: str, *, unless_just_here: bool = False) -> Path | None:
         """The path of a complete artifact whose content was read and compared, or None if there is none.
@@ -96,6 +124,7 @@ class ArtifactFolder:
         if path is not None:
             path.unlink(missing_ok=True)
         self._finished.pop(digest, None)
+        self._asked.pop(digest, None)
 
     def length(self, digest: str) -> tuple[int, bool]:
         """How many bytes have been received, and whether the artifact is complete."""

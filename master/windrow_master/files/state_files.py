@@ -53,6 +53,27 @@ class StepFiles(NamedTuple):
         return self.folder / "reuse.json"
 
 
+class RemovedFiles(NamedTuple):
+    """What is left of a job that is being deleted (`retention.removal`)."""
+
+    folder: Path
+
+    @property
+    def note(self) -> Path:
+        """A note: which job, and which steps it had."""
+        return self.folder / "note"
+
+    @property
+    def job(self) -> Path:
+        """What was the job's folder."""
+        return self.folder / "job"
+
+    @property
+    def outputs(self) -> Path:
+        """What was the folder of the outputs that the master kept for it."""
+        return self.folder / "outputs"
+
+
 class StateFiles:
     """The places in one state folder."""
 
@@ -114,6 +135,25 @@ class StateFiles:
         """The folder of all jobs."""
         return self.folder / "jobs"
 
+    @property
+    def removed(self) -> Path:
+        """The folder of jobs that are being deleted, by their number."""
+        return self.folder / "removed"
+
+    def removed_job(self, job_key: int) -> RemovedFiles:
+        """What is left of a job that is being deleted."""
+        return RemovedFiles(self.removed / str(job_key))
+
+    def removed_found(self) -> Iterator[tuple[int, RemovedFiles]]:
+        """The number of every job that is being deleted, and what is left of it."""
+        for path in sorted(self.removed.glob("*")):
+            if path.name.isdecimal():
+                yield int(path.name), RemovedFiles(path)
+
+    def job(self, job_id: str) -> Path:
+        """The folder of a job."""
+        return self.jobs / job_id
+
     def logs(self, job_id: str) -> Path:
         """The folder of a job's logs and reports."""
         return self.jobs / job_id / "logs"
@@ -121,6 +161,16 @@ class StateFiles:
     def step(self, job_id: str, step_id: int) -> StepFiles:
         """The files of a step."""
         return StepFiles(self.jobs / job_id / "steps" / str(step_id))
+
+    def jobs_found(self) -> Iterator[str]:
+        """The name of every job that has a folder."""
+        for path in sorted(self.jobs.glob("*")):
+            yield path.name
+
+    def steps_of(self, job_id: str) -> Iterator[StepFiles]:
+        """The files of every step of a job that has a folder."""
+        for path in sorted(self.job(job_id).glob("steps/*")):
+            yield StepFiles(path)
 
     def steps_found(self) -> Iterator[tuple[str, int, StepFiles]]:
         """The job, number and files of every step that has a folder."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, write_note
 
 KEPT = 10
+FORGOTTEN_AT_ONCE = 50
 
 
 class ReuseNote(NamedTuple):
@@ -48,6 +49,21 @@ class ReuseNotes:
         except (NoteDamaged, OSError, LookupError, TypeError) as error:
             say(logging.WARNING, "a note of what steps have made is ignored: they run again", reason=str(error))
             return []
+
+    def forget(self, is_stored: Callable[[str], bool]) -> Iterator[None]:
+        """Drop what jobs have made that are not there any more; FORGOTTEN_AT_ONCE notes a `next`. Raises OSError."""
+        if not self._folder.is_dir():
+            return
+        for number, path in enumerate(sorted(self._folder.glob("*.json")), 1):
+            with self._adding:
+                known = self.find(path.stem)
+                left = [one for one in known if is_stored(one.job_id)]
+                if not left:
+                    path.unlink(missing_ok=True)
+                elif len(left) < len(known):
+                    write_note(path, {"made": [one._asdict() for one in left]}, durable=True)
+            if number % FORGOTTEN_AT_ONCE == 0:
+                yield
 
     def add(self, key: str, made: ReuseNote) -> None:
         """Keep what a step has made. Raises OSError."""

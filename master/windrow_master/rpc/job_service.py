@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.refusals import CODES, Context, refuse
+from windrow_master.rpc.retention_calls import RetentionCalls
 from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message
 from windrow_master.shell.reporting import Reporter
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
 
     from windrow_master.core.reasons import Reason
+    from windrow_master.retention.keeper import Keeper
 
 WATCH_INTERVAL_S = 0.25
 """Shortest time between two messages to a watcher. The end of the job is sent at once."""
@@ -63,7 +65,7 @@ def watch_interval_s(took_s: float) -> float:
     return min(max(WATCH_INTERVAL_S, WATCH_REST * took_s), WATCH_INTERVAL_MAX_S)
 
 
-class JobService(MiniBatchCalls, RowCalls, NodeCalls):
+class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
     """Turns calls into commands for the writer, and rows into messages.
 
     Not the `JobService` of `windrow.ml`, which is a setting of Azure ML.
@@ -81,10 +83,13 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
         *,
         embedded: bool,
         datastores: Mapping[str, str | Path],
+        keeper: Callable[[], Keeper],
         reporter: Reporter | None = None,
         certificates: CertificateWatch | None = None,
     ) -> None:
-        """`certificates`: watches the master's own certificate; None if it serves without TLS."""
+        """`keeper`: makes, or returns, the one that deletes jobs. `certificates`: watches the master's own certificate;
+        None if it serves without TLS.
+        """
         super().__init__(writer, nodes, embedded=embedded)
         self._jobs = jobs
         self._submissions = submissions
@@ -92,6 +97,7 @@ class JobService(MiniBatchCalls, RowCalls, NodeCalls):
         self._watchers = watchers
         self._files = files
         self._datastores = datastores
+        self._keeper = keeper
         self._reporter = reporter
         self._certificates = certificates
 

@@ -8,7 +8,7 @@ kept, whatever decided the division of the input and the form of the rows must b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,16 @@ class Retries:
         self._submissions = submissions
         self._sorted_rows = sorted_rows
         self._opening: set[asyncio.Task[JobKey | commands.Refused]] = set()
+        self._being_opened: set[JobKey] = set()
+        self._is_leaving: Callable[[JobKey], bool] = lambda job_key: False
+
+    def spare(self, is_leaving: Callable[[JobKey], bool]) -> None:
+        """Retry no job of which `is_leaving` says that it is being deleted."""
+        self._is_leaving = is_leaving
+
+    def is_reopening(self, job_key: JobKey) -> bool:
+        """Whether a job is being opened again: it cannot be deleted."""
+        return job_key in self._being_opened
 
     async def retry(
         self, job_id: str, generation: int, document: bytes, by: Principal = EVERYBODY
@@ -100,9 +110,13 @@ class Retries:
         await self._writer.submit(commands.Settle())
         told = await in_thread(self._kept_of_other_code, old, new, steps, again)
         wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again, told)
+        if self._is_leaving(row.job_key):
+            return commands.Refused("JOB_UNKNOWN", f"Job {job_id} is being deleted.")
         opening = asyncio.create_task(self._open_again(wanted, row))
         self._opening.add(opening)
+        self._being_opened.add(row.job_key)
         opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(lambda _: self._being_opened.discard(row.job_key))
         return await asyncio.shield(opening)
 
     async def _open_again(self, wanted: ReopenedJob, row: JobRow) -> JobKey | commands.Refused:

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from windrow_master.files.disk_use import kinds
 from windrow_master.files.filesystem import NETWORK_TYPES, type_of
 from windrow_master.files.lock import is_locked
 from windrow_master.files.reserve import RESERVE_BYTES
@@ -45,6 +46,7 @@ def look(folder: Path) -> dict[str, object]:
         "needed_bytes": 2 * RESERVE_BYTES,
         **first_look(files.database, Traces(beside=files.signs_of_use()), is_live=locked),
         "locked": locked,
+        "disk_use": kinds(files) if folder.is_dir() else {},
         "trials": None,
         "trouble": "",
     }

@@ -196,8 +196,8 @@ class Store(Protocol):
 
     Invariants:
     1. A group is committed whole or not at all, and is durable (survives loss of power) when `commit` returns.
-    2. Only the newest incarnation commits: `commit`, `record_output`, `record_asset`, `record_token`, `delete_job` and
-       `delete_rows` of an older one raise OwnershipLost.
+    2. Only the newest incarnation writes: `commit`, `record_output`, `record_asset`, `record_token`, `delete_job`,
+       `delete_rows` and `delete_old` of an older one raise OwnershipLost.
     3. Incarnations rise by one at each open; no two have the same lease prefix.
     4. A mini-batch has at most one attempt in state SUCCEEDED.
     5. `load` gives what the last committed group made of the state.

@@ -311,7 +311,7 @@ def test_rows_that_nobody_asks_for_go(harness: StoreHarness) -> None:
     reader = store.reader()
     assert [row.time for _, row in reader.events_of(None)] == [5.0, 6.0, 7.0, 8.0, 9.0]
     assert len(reader.events_of(JobKey(1))) == 1
-    assert [row.length for row in reader.outputs_at("/out-1")]== list(reversed(range(14, 30)))
+    assert [row.length for row in reader.outputs_at("/out-1")] == list(reversed(range(14, 30)))
     assert store.delete_old(5.0) is False
     store.delete_job(JobKey(2))
     assert store.delete_old(5.0, rows_max=10) is True

@@ -352,6 +352,172 @@ class RetryJobResponse(google.protobuf.message.Message):
 global___RetryJobResponse = RetryJobResponse
 
 @typing.final
+class DeleteJobRequest(google.protobuf.message.Message):
+    """A job to delete."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    force: builtins.bool
+    """Delete it in spite of what `JobDeletion.may_be_forced` is about."""
+    dry_run: builtins.bool
+    """Change nothing; say what would happen."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        force: builtins.bool = ...,
+        dry_run: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dry_run", b"dry_run", "force", b"force", "job_id", b"job_id"]) -> None: ...
+
+global___DeleteJobRequest = DeleteJobRequest
+
+@typing.final
+class DeleteJobResponse(google.protobuf.message.Message):
+    """The job, and what went with it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DELETION_FIELD_NUMBER: builtins.int
+    @property
+    def deletion(self) -> global___JobDeletion:
+        """What became of it."""
+
+    def __init__(
+        self,
+        *,
+        deletion: global___JobDeletion | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["deletion", b"deletion"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deletion", b"deletion"]) -> None: ...
+
+global___DeleteJobResponse = DeleteJobResponse
+
+@typing.final
+class PruneJobsRequest(google.protobuf.message.Message):
+    """Which jobs are old."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OLDER_THAN_S_FIELD_NUMBER: builtins.int
+    KEEP_LAST_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    older_than_s: builtins.float
+    """Only jobs that ended longer ago, in seconds; not set: however long ago."""
+    keep_last: builtins.int
+    """Not the jobs that ended last, as many of them; not set: none of them is spared."""
+    force: builtins.bool
+    """As in DeleteJobRequest."""
+    dry_run: builtins.bool
+    """As in DeleteJobRequest."""
+    def __init__(
+        self,
+        *,
+        older_than_s: builtins.float | None = ...,
+        keep_last: builtins.int | None = ...,
+        force: builtins.bool = ...,
+        dry_run: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_keep_last", b"_keep_last", "_older_than_s", b"_older_than_s", "keep_last", b"keep_last", "older_than_s", b"older_than_s"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_keep_last", b"_keep_last", "_older_than_s", b"_older_than_s", "dry_run", b"dry_run", "force", b"force", "keep_last", b"keep_last", "older_than_s", b"older_than_s"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_keep_last", b"_keep_last"]) -> typing.Literal["keep_last"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_older_than_s", b"_older_than_s"]) -> typing.Literal["older_than_s"] | None: ...
+
+global___PruneJobsRequest = PruneJobsRequest
+
+@typing.final
+class PruneJobsResponse(google.protobuf.message.Message):
+    """One job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DELETION_FIELD_NUMBER: builtins.int
+    @property
+    def deletion(self) -> global___JobDeletion:
+        """What became of it."""
+
+    def __init__(
+        self,
+        *,
+        deletion: global___JobDeletion | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["deletion", b"deletion"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deletion", b"deletion"]) -> None: ...
+
+global___PruneJobsResponse = PruneJobsResponse
+
+@typing.final
+class JobDeletion(google.protobuf.message.Message):
+    """What became of a job that was to be deleted, or would become of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    LOSSES_FIELD_NUMBER: builtins.int
+    OUTPUTS_GONE_FIELD_NUMBER: builtins.int
+    OUTPUTS_KEPT_FIELD_NUMBER: builtins.int
+    REFUSAL_REASON_FIELD_NUMBER: builtins.int
+    REFUSAL_FIELD_NUMBER: builtins.int
+    MAY_BE_FORCED_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    bytes: builtins.int
+    """What its files take in the state folder."""
+    refusal_reason: builtins.str
+    """Why it stays, for programs: JOB_NOT_ENDED, JOB_NEEDED or STORAGE_FULL; empty if it does not stay."""
+    refusal: builtins.str
+    """The same for people, and what to do."""
+    may_be_forced: builtins.bool
+    """`force` would delete it all the same."""
+    deleted: builtins.bool
+    """It is deleted. Not set of a dry run."""
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it ended."""
+
+    @property
+    def losses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What is lost with it, for people."""
+
+    @property
+    def outputs_gone(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Its outputs that are deleted too, since the state folder holds them."""
+
+    @property
+    def outputs_kept(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Its outputs that stay where they are."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        bytes: builtins.int = ...,
+        losses: collections.abc.Iterable[builtins.str] | None = ...,
+        outputs_gone: collections.abc.Iterable[builtins.str] | None = ...,
+        outputs_kept: collections.abc.Iterable[builtins.str] | None = ...,
+        refusal_reason: builtins.str = ...,
+        refusal: builtins.str = ...,
+        may_be_forced: builtins.bool = ...,
+        deleted: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end_time", b"end_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "deleted", b"deleted", "end_time", b"end_time", "job_id", b"job_id", "losses", b"losses", "may_be_forced", b"may_be_forced", "outputs_gone", b"outputs_gone", "outputs_kept", b"outputs_kept", "refusal", b"refusal", "refusal_reason", b"refusal_reason"]) -> None: ...
+
+global___JobDeletion = JobDeletion
+
+@typing.final
 class ListLogsRequest(google.protobuf.message.Message):
     """Which job."""
 

@@ -35,10 +35,10 @@ from windrow_master.store.sqlite import statements as sql
 from windrow_master.store.sqlite.assets import add_asset
 from windrow_master.store.sqlite.check_values import CHECK, MASTER, checked, with_crc, wrong_row_count
 from windrow_master.store.sqlite.connections import Database, FileDatabase, MemoryDatabase, unusable
+from windrow_master.store.sqlite.deletion import delete_job, delete_old, delete_rows
 from windrow_master.store.sqlite.groups import DocumentCache, Write, writes_of
 from windrow_master.store.sqlite.integrity import damaged_database, is_damage, refuse_damaged_files
 from windrow_master.store.sqlite.loading import counted_rows, load_snapshot
-from windrow_master.store.sqlite.deletion import delete_job, delete_old, delete_rows
 from windrow_master.store.sqlite.reader import SqliteReader
 from windrow_master.store.sqlite.reopening import reopen
 

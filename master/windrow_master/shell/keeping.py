@@ -1,0 +1,69 @@
+"""Puts the keeper (`retention`) together with the rest of the master."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from windrow_master.config import MasterConfig
+from windrow_master.core import commands
+from windrow_master.core.ids import JobKey
+from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.files.state_files import StateFiles
+from windrow_master.retention.collection import Collection
+from windrow_master.retention.keeper import Keeper, Master
+from windrow_master.retention.removal import Removals
+from windrow_master.reuse.notes import ReuseNotes
+from windrow_master.shell.reporting import Reporter
+from windrow_master.shell.retrying import Retries
+from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.writer import Writer
+from windrow_master.store.protocol import Store
+from windrow_master.uploaded_data import UPLOADS
+
+
+def resume_removals(store: Store, files: StateFiles, sorted_rows: SortedRows) -> None:
+    """Bring removals that an earlier master began to where nobody finds the jobs. Raises OSError, StateError."""
+    Removals(store, files, sorted_rows.remove).resume()
+
+
+def make_keeper(
+    config: MasterConfig,
+    store: Store,
+    files: StateFiles,
+    artifacts: ArtifactFolder,
+    sorted_rows: SortedRows,
+    writer: Writer,
+    reporter: Reporter | None,
+    retries: Retries,
+    clock: Callable[[], float] = time.time,
+) -> Keeper:
+    """The keeper of a master. `clock`: seconds since 1970."""
+    default = config.datastores.get("default")
+    reader = store.reader()
+
+    async def forget(job_key: JobKey) -> commands.Refused | None:
+        # Its end may be on its way to the disk.
+        await writer.submit(commands.Settle())
+        refused: commands.Refused | None = await writer.submit(commands.ForgetJob(job_key))
+        return refused
+
+    async def settled(job_key: JobKey) -> None:
+        if reporter is not None:
+            await reporter.settled(job_key)
+
+    collection = Collection(
+        store, files, artifacts, None if default is None else default / UPLOADS, ReuseNotes(files.made).forget
+    )
+    keeper = Keeper(
+        reader,
+        files,
+        Removals(store, files, sorted_rows.remove),
+        collection,
+        Master(forget, settled, retries.is_reopening),
+        keeps_outputs=config.outputs == files.outputs,
+        in_haste=config.embedded,
+        clock=clock,
+    )
+    retries.spare(keeper.is_leaving)
+    return keeper
