@@ -247,6 +247,7 @@ ELSEWHERE = {
         TLS,
         "windrow token create ci --role submit --project vision --expires 90d > ci.token",
     ): "tests/master/test_master_tokens.py has the same commands",
+    (
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
     ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windrow.common.command_line import CommandLine
-from windrow.rpc.address import stays_here
 from windrow.common.quantities import seconds_in
+from windrow.rpc.address import stays_here
 from windrow.spec.naming.datastores import DEFAULT, BadDatastore, read_datastores
 from windrow.storage.urls import is_remote
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 
 
-
 def counted(count: int, noun: str) -> str:
     """`1 item`, `1,000 items`, `2 mini-batches`, `3 retries`."""
     if count == 1:

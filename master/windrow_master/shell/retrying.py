@@ -21,8 +21,8 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import JobState, StepState
-from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.core.steps import too_many_jobs
+from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows

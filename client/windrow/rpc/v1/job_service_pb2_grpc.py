@@ -70,6 +70,16 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
                 _registered_method=True)
+        self.DeleteJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/DeleteJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobResponse.FromString,
+                _registered_method=True)
+        self.PruneJobs = channel.unary_stream(
+                '/windrow.rpc.v1.JobService/PruneJobs',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsResponse.FromString,
+                _registered_method=True)
         self.ListLogs = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/ListLogs',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ListLogsRequest.SerializeToString,
@@ -191,6 +201,22 @@ class JobServiceServicer(object):
     def RetryJob(self, request, context):
         """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
         JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteJob(self, request, context):
+        """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
+        an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneJobs(self, request, context):
+        """Deletes old jobs, the newest first: a message for each job that the rule chooses, also for those that stay.
+        INVALID_ARGUMENT, reason REQUEST_INVALID: the rule is empty.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -330,6 +356,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.RetryJob,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.SerializeToString,
+            ),
+            'DeleteJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobResponse.SerializeToString,
+            ),
+            'PruneJobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.PruneJobs,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsResponse.SerializeToString,
             ),
             'ListLogs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLogs,
@@ -587,6 +623,60 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/RetryJob',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/DeleteJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.DeleteJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/PruneJobs',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.PruneJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

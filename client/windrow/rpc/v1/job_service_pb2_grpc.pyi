@@ -71,6 +71,22 @@ class JobServiceStub:
     JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
     """
 
+    DeleteJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.DeleteJobRequest,
+        windrow.rpc.v1.job_service_pb2.DeleteJobResponse,
+    ]
+    """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
+    an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+    """
+
+    PruneJobs: grpc.UnaryStreamMultiCallable[
+        windrow.rpc.v1.job_service_pb2.PruneJobsRequest,
+        windrow.rpc.v1.job_service_pb2.PruneJobsResponse,
+    ]
+    """Deletes old jobs, the newest first: a message for each job that the rule chooses, also for those that stay.
+    INVALID_ARGUMENT, reason REQUEST_INVALID: the rule is empty.
+    """
+
     ListLogs: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.ListLogsRequest,
         windrow.rpc.v1.job_service_pb2.ListLogsResponse,
@@ -211,6 +227,22 @@ class JobServiceAsyncStub:
     ]
     """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
     JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+    """
+
+    DeleteJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.DeleteJobRequest,
+        windrow.rpc.v1.job_service_pb2.DeleteJobResponse,
+    ]
+    """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
+    an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+    """
+
+    PruneJobs: grpc.aio.UnaryStreamMultiCallable[
+        windrow.rpc.v1.job_service_pb2.PruneJobsRequest,
+        windrow.rpc.v1.job_service_pb2.PruneJobsResponse,
+    ]
+    """Deletes old jobs, the newest first: a message for each job that the rule chooses, also for those that stay.
+    INVALID_ARGUMENT, reason REQUEST_INVALID: the rule is empty.
     """
 
     ListLogs: grpc.aio.UnaryUnaryMultiCallable[
@@ -367,6 +399,26 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RetryJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RetryJobResponse]]:
         """Runs what is not done of an ended job, as its next generation, into the same outputs. NOT_FOUND, reason
         JOB_UNKNOWN; FAILED_PRECONDITION, reasons JOB_NOT_ENDED and NOTHING_TO_RETRY; for a new document as SubmitJob.
+        """
+
+    @abc.abstractmethod
+    def DeleteJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.DeleteJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.DeleteJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.DeleteJobResponse]]:
+        """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
+        an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+        """
+
+    @abc.abstractmethod
+    def PruneJobs(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.PruneJobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.PruneJobsResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.PruneJobsResponse]]:
+        """Deletes old jobs, the newest first: a message for each job that the rule chooses, also for those that stay.
+        INVALID_ARGUMENT, reason REQUEST_INVALID: the rule is empty.
         """
 
     @abc.abstractmethod
