@@ -33,7 +33,11 @@ class Roots:
                 url.root == store.root and (not store.key or f"{url.key}/".startswith(f"{store.key}/"))
                 for store in self._stores
             )
-        real = os.path.realpath(os.fsencode(path))
+        return self.hold_real(os.path.realpath(text))
+
+    def hold_real(self, path: str) -> bool:
+        """Whether a path that leads through no link, as the kernel names an open folder, is in one of the folders."""
+        real = os.fsencode(path)
         return any(real == folder or real.startswith(folder.rstrip(b"/") + b"/") for folder in self._folders)
 
     def __str__(self) -> str:

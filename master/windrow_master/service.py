@@ -32,6 +32,7 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
+from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
@@ -143,7 +144,8 @@ class MasterService:
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
         artifacts = ArtifactFolder(files.artifacts)
         assets = Assets(store.reader(), store.record_asset, places, readable, artifacts)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation, assets.register)
+        outputs = OutputPlaces(config.outputs, places.places.values(), readable)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation, outputs, assets.register)
         default = config.datastores.get("default")
         reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
         data = UploadedData(artifacts, default, files.uploads)
@@ -151,7 +153,7 @@ class MasterService:
         reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, files, places, readable)
         sorted_rows = SortedRows(files, default, embedded=config.embedded)
-        starter = Starter(open_jobs, config.outputs, finisher, earlier, reuse, sorted_rows, artifacts)
+        starter = Starter(open_jobs, outputs, finisher, earlier, reuse, sorted_rows, artifacts)
         carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
         writer = Writer(core, Committer(store, segments, folder.reserve), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
@@ -168,7 +170,7 @@ class MasterService:
             earlier,
             config.limits,
         )
-        retries = Retries(jobs, store, writer, submissions, sorted_rows)
+        retries = Retries(jobs, store, writer, submissions, sorted_rows, outputs)
         left = any(True for _ in files.removed_found())
         if left:
             from windrow_master.shell.keeping import resume_removals
@@ -211,6 +213,7 @@ class MasterService:
                 watchers,
                 agents,
                 files,
+                outputs,
                 embedded=config.embedded,
                 datastores=places.places,
                 keeper=keeper,

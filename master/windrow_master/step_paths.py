@@ -12,7 +12,9 @@ class StepPaths:
     """Where a step's data is. `outputs[x]` is what `${{outputs.x}}` means; `append_row` the file of aggregated rows.
 
     `reused_from`: the earlier job that made the outputs, if one did; `why_run`: why a step that could have been reused
-    was not. `values`: what outputs hold that are one value, where other steps need it.
+    was not. `values`: what outputs hold that are one value, where other steps need it. `places`: where links in the
+    paths of outputs, and of the folders that hold them, led when the step began; None if it began in a version that did
+    not remember this.
     """
 
     inputs: dict[str, str]
@@ -21,10 +23,15 @@ class StepPaths:
     reused_from: str = ""
     why_run: str = ""
     values: dict[str, str] = field(default_factory=dict)
+    places: dict[str, str] | None = None
 
     def to_json(self) -> bytes:
         """Return the form that is stored with the step."""
-        written = {name: value for name, value in asdict(self).items() if value != "" and (value or name != "values")}
+        written = {
+            name: value
+            for name, value in asdict(self).items()
+            if value != "" and (value or name != "values") and (value is not None or name != "places")
+        }
         return json.dumps(written, sort_keys=True).encode()
 
     @classmethod
@@ -38,4 +45,5 @@ class StepPaths:
             value.get("reused_from", ""),
             value.get("why_run", ""),
             value.get("values", {}),
+            value.get("places"),
         )

@@ -30,6 +30,7 @@ from windrow_master.files.reserve import Reserve
 from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
 from windrow_master.output.segments import SegmentWriter
+from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
@@ -122,7 +123,8 @@ class MasterBench:
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
         sorted_rows = SortedRows(self.files, None, embedded=True)
-        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows)
+        outputs = OutputPlaces(self.files.outputs, [], None)
+        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows, outputs)
         self.keeper = make_keeper(
             MasterConfig(self.state, "", embedded),
             self.store,
@@ -143,6 +145,7 @@ class MasterBench:
                 self.watchers,
                 agents,
                 self.files,
+                outputs,
                 embedded=embedded,
                 datastores={},
                 keeper=lambda: self.keeper,

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from windrow.common.beneath import Folder
+from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.output.errors import OutputDamaged
 from windrow_master.rpc import downloads
-from windrow_master.rpc.downloads import pieces_of
+from windrow_master.rpc.downloads import OpenOutput, pieces_of
 from windrow_master.store.records import OutputRow
+
+
+def pieces(
+    folder: Path, name: str, length: int, offset: int, written: Sequence[OutputRow] = ()
+) -> list[pb.DownloadOutputResponse]:
+    """The pieces of a file of the output that a folder is."""
+    with Folder.open(folder.resolve()) as opened:
+        return list(pieces_of(OpenOutput(opened, [], ""), name, folder / name, length, offset, written))
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 30])
@@ -20,21 +31,22 @@ def test_the_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
     monkeypatch.setattr(downloads, "CHUNK_BYTES", 10)
     offset = min(offset, length)
     content = bytes(range(length))
-    (tmp_path / "rows").write_bytes(content)
-    pieces = list(pieces_of(tmp_path / "rows", b"a/rows", length, offset))
-    assert b"".join(piece.content for piece in pieces) == content[offset:]
-    assert [(piece.path, piece.length, piece.offset) for piece in pieces if piece.begins] == [
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "rows").write_bytes(content)
+    found = pieces(tmp_path, "a/rows", length, offset)
+    assert b"".join(piece.content for piece in found) == content[offset:]
+    assert [(piece.path, piece.length, piece.offset) for piece in found if piece.begins] == [
         (b"a/rows", length, offset)
     ]
-    assert pieces[0].begins
-    assert [piece.crc32 for piece in pieces if piece.HasField("crc32")] == [zlib.crc32(content)]
-    assert pieces[-1].HasField("crc32")
-    assert len(pieces) <= max(1, -(-(length - offset) // 10) + 1)
+    assert found[0].begins
+    assert [piece.crc32 for piece in found if piece.HasField("crc32")] == [zlib.crc32(content)]
+    assert found[-1].HasField("crc32")
+    assert len(found) <= max(1, -(-(length - offset) // 10) + 1)
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        next(pieces_of(tmp_path / "gone", b"", 1, 0))
+        pieces(tmp_path, "gone", 1, 0)
 
 
 def row(content: bytes) -> OutputRow:
@@ -48,14 +60,15 @@ def test_the_end_of_a_file_that_is_not_what_was_written_does_not_come(
 ) -> None:
     monkeypatch.setattr(downloads, "CHUNK_BYTES", 10)
     (tmp_path / "rows").write_bytes(there)
-    pieces = []
-    with pytest.raises(OutputDamaged, match=words):
-        pieces += pieces_of(tmp_path / "rows", b"rows", len(there), offset, [row(b"x" * 30)])
-    assert not any(piece.HasField("crc32") for piece in pieces)
+    found = []
+    with Folder.open(tmp_path.resolve()) as folder, pytest.raises(OutputDamaged, match=words):
+        output = OpenOutput(folder, [], "")
+        found += pieces_of(output, "rows", tmp_path / "rows", len(there), offset, [row(b"x" * 30)])
+    assert not any(piece.HasField("crc32") for piece in found)
 
 
 def test_a_file_that_is_one_of_those_that_were_written_comes(tmp_path: Path) -> None:
     (tmp_path / "rows").write_bytes(b"older")
     written = [row(b"newer"), row(b"older")]
-    (piece,) = pieces_of(tmp_path / "rows", b"rows", 5, 0, written)
+    (piece,) = pieces(tmp_path, "rows", 5, 0, written)
     assert (piece.content, piece.crc32) == (b"older", zlib.crc32(b"older"))

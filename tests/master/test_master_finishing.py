@@ -14,6 +14,7 @@ from opened_store import open_store
 from windrow_master.core.commands import FinishStep
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.files.state_files import StepFiles
+from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.finishing import Finish, Finisher, failed_items_paths
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.records import AssetRow, OutputRow
@@ -75,7 +76,7 @@ def test_a_step_without_failures_takes_away_what_was_listed_of_its_output(
 
     record(listed, writer, len(LIST), listed.stat().st_mtime_ns)
     record(output / "rows.txt", rows_writer, 0, 0)
-    finisher = Finisher(store.reader(), store.record_output, store.incarnation)
+    finisher = Finisher(store.reader(), store.record_output, store.incarnation, OutputPlaces(tmp_path, [], None))
     rows = str(output / "rows.txt")
     command = asyncio.run(finisher.finish(finish_of(tmp_path, {"rows": rows}, rows), lambda postponed: None))
     assert command == FinishStep(StepId(1), 1, "")
@@ -115,7 +116,9 @@ def test_the_output_of_a_step_that_is_abandoned_meanwhile_is_neither_uploaded_no
         return ""
 
     store = open_store(tmp_path / "state")
-    finisher = Finisher(store.reader(), store.record_output, store.incarnation, register)
+    finisher = Finisher(
+        store.reader(), store.record_output, store.incarnation, OutputPlaces(tmp_path, [], None), register
+    )
     objects = SlowObjects()
     objects.abandon, objects.half_way = lambda: finisher.abandon(StepId(1)), half_way
     monkeypatch.setattr("windrow_master.output.remote.open_store", lambda root: objects)

@@ -6,11 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.output_values import ValueUnreadable, read_values
+from windrow_master.step_paths import StepPaths
 
 
 def value(place: Path, kind: str) -> str:
-    return read_values("check", {"go": str(place)}, {"go": kind})["go"]
+    return read_values(
+        "check", StepPaths({}, {"go": str(place)}, None), {"go": kind}, OutputPlaces(place.parent, [], None)
+    )["go"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,20 @@ def test_what_is_no_value_is_said(tmp_path: Path, content: bytes, kind: str, tol
 
 def test_nothing_waits_for_what_is_no_plain_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueUnreadable, match="it is not a plain file"):
+    with pytest.raises(ValueUnreadable, match="pipe is not a plain file"):
         value(tmp_path / "pipe", "boolean")
     with pytest.raises(ValueUnreadable, match="was not written: there is no file"):
         value(tmp_path / "missing", "boolean")
+
+
+def test_a_link_to_a_secret_is_not_read_and_the_secret_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "join-token").write_text("t0ken\n")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "file").symlink_to(tmp_path / "join-token")
+    (tmp_path / "outputs" / "folder").mkdir()
+    (tmp_path / "outputs" / "folder" / "output").symlink_to(tmp_path / "join-token")
+    for name in ("file", "folder"):
+        for kind in ("string", "boolean"):
+            with pytest.raises(ValueUnreadable, match="is a link, and Windrow follows no link") as told:
+                value(tmp_path / "outputs" / name, kind)
+            assert "t0ken" not in str(told.value)

@@ -23,6 +23,7 @@ from windrow_master.core.settings import StepSettings
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.output.concatenation import ConcatenationStopped, OutputFull
+from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.carrier import Carrier
 from windrow_master.shell.finishing import Finish, Finisher
 from windrow_master.shell.open_jobs import OpenJobs
@@ -111,7 +112,7 @@ class FailingFinisher(Finisher):
     """Fails as it is told to, in the thread in which outputs are made."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        super().__init__(None, lambda row: None, 1, None)  # type: ignore[arg-type]
         self._error = error
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> Any:
@@ -126,7 +127,7 @@ class CarrierBench:
         self.fatal: list[BaseException] = []
         files = StateFiles(folder)
         jobs, sorted_rows = OpenJobs(core, files, Datastores({}), None), SortedRows(files, None, embedded=True)
-        self.starter = Starter(jobs, folder, finisher, None, None, sorted_rows, None)  # type: ignore[arg-type]
+        self.starter = Starter(jobs, OutputPlaces(folder, [], None), finisher, None, None, sorted_rows, None)  # type: ignore[arg-type]
         self.carrier = Carrier(core, jobs, self.starter, finisher, None, Watchers(), sorted_rows)  # type: ignore[arg-type]
         self.carrier.attach(self.submitted.append, self.fatal.append)  # type: ignore[arg-type]
 
@@ -208,7 +209,7 @@ class StoppableFinisher(Finisher):
     """Its outputs are done when they are stopped."""
 
     def __init__(self) -> None:
-        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        super().__init__(None, lambda row: None, 1, None)  # type: ignore[arg-type]
         self.begun = threading.Event()
         self.stopped = False
 
@@ -235,7 +236,7 @@ class DeafFinisher(Finisher):
     """Its outputs are done when they are let, one by one, whoever stops them."""
 
     def __init__(self) -> None:
-        super().__init__(None, lambda row: None, 1)  # type: ignore[arg-type]
+        super().__init__(None, lambda row: None, 1, None)  # type: ignore[arg-type]
         self.begun: queue.Queue[int] = queue.Queue()
         self.let = threading.Semaphore(0)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opened_store import open_store
+from windrow.common.beneath import Folder
 from windrow_master.core.ids import JobKey, LeaseId, StepId
 from windrow_master.core.records import AttemptRow, Dirty, JobRow, OutcomeRow, PlannedRows, RowBlock, StepRow
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
@@ -29,6 +30,7 @@ class CommittedStep:
         self.target = folder / "out" / "rows.csv"
         for made in (self.segments_folder, self.target.parent):
             made.mkdir(parents=True, exist_ok=True)
+        self.folder = Folder.open(self.target.parent.resolve())
         self.store = open_store(folder / "state")
         self.segments = SegmentWriter(
             self.store.incarnation,
@@ -91,6 +93,7 @@ class CommittedStep:
             generation,
             self.store.incarnation,
             target or self.target,
+            self.folder,
             self.segments_folder,
             header,
             rows=rows,
@@ -111,5 +114,6 @@ class CommittedStep:
         )
 
     def close(self) -> None:
+        self.folder.close()
         self.segments.close()
         self.store.close()

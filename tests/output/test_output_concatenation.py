@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from output_step import STEP, CommittedStep
 from volatile_files import FailingFiles
+from windrow.common.beneath import Folder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.output import concatenation, extents
 from windrow_master.output.concatenation import (
@@ -359,3 +362,32 @@ def test_strides(monkeypatch: pytest.MonkeyPatch, lengths: list[int], expected: 
     found = list(strides(page))
     assert [[row.length for row in stride.ranges] for stride in found] == expected
     assert all(stride.large == (stride.ranges[0].length > 10) for stride in found)
+
+
+def test_rows_never_land_where_a_link_leads_that_takes_the_place_of_their_folder(
+    step: CommittedStep, tmp_path: Path
+) -> None:
+    """However often it does, while they are written."""
+    place, aside, secret = step.target.parent, tmp_path / "aside", tmp_path / "secret"
+    secret.mkdir()
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            place.rename(aside)
+            place.symlink_to(secret)
+            place.unlink()
+            aside.rename(place)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for generation in range(200):
+            with contextlib.suppress(OSError, OutputUnwritable), Folder.open(place) as folder:
+                wanted = replace(step.wanted(generation=generation), folder=folder)
+                folder.remove(step.target.name)
+                concatenate(wanted, step.store.reader(), step.store.record_output)
+            assert not list(secret.iterdir())
+    finally:
+        stop.set()
+        swapping.join()

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from windrow.common.beneath import Folder
 from windrow_master.output.file_operations import FileOperations
 
 
@@ -25,8 +26,8 @@ class VolatileFiles(FileOperations):
         self._names: list[tuple[Path, Callable[[], None]]] = []
         """(folder, how to take the change back), oldest first."""
 
-    def create(self, path: Path, mode: int = 0o600) -> int:
-        descriptor = super().create(path, mode)
+    def create(self, path: Path, mode: int = 0o600, folder: Folder | None = None) -> int:
+        descriptor = super().create(path, mode, folder)
         self._paths[descriptor] = path
         self._synced[path] = 0
         self._names.append((path.parent, lambda: path.unlink(missing_ok=True)))
@@ -36,11 +37,11 @@ class VolatileFiles(FileOperations):
         super().sync(descriptor)
         self._synced[self._paths[descriptor]] = os.fstat(descriptor).st_size
 
-    def sync_folder(self, folder: Path) -> None:
-        super().sync_folder(folder)
-        self._names = [change for change in self._names if change[0] != folder]
+    def sync_folder(self, path: Path, folder: Folder | None = None) -> None:
+        super().sync_folder(path, folder)
+        self._names = [change for change in self._names if change[0] != path]
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, folder: Folder | None = None) -> None:
         before = target.read_bytes() if target.exists() else None
 
         def take_back() -> None:
@@ -49,15 +50,15 @@ class VolatileFiles(FileOperations):
             if before is not None:
                 target.write_bytes(before)
 
-        super().rename(source, target)
+        super().rename(source, target, folder)
         self._synced[target] = self._synced.pop(source, 0)
         self._names.append((target.parent, take_back))
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path, folder: Folder | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             content = path.read_bytes()
             self._names.append((path.parent, lambda: None if path.exists() else _restore(path, content)))
-        super().unlink(path)
+        super().unlink(path, folder)
         self._synced.pop(path, None)
 
     def close(self, descriptor: int) -> None:
@@ -91,9 +92,9 @@ class FailingFiles(VolatileFiles):
         self.calls: list[tuple[str, str]] = []
         """(operation, file or folder name) of all calls."""
 
-    def create(self, path: Path, mode: int = 0o600) -> int:
+    def create(self, path: Path, mode: int = 0o600, folder: Folder | None = None) -> int:
         self._called("create", path)
-        return super().create(path, mode)
+        return super().create(path, mode, folder)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview]) -> int:
         try:
@@ -109,17 +110,17 @@ class FailingFiles(VolatileFiles):
         self._called("sync", self._paths[descriptor])
         super().sync(descriptor)
 
-    def sync_folder(self, folder: Path) -> None:
-        self._called("sync_folder", folder)
-        super().sync_folder(folder)
+    def sync_folder(self, path: Path, folder: Folder | None = None) -> None:
+        self._called("sync_folder", path)
+        super().sync_folder(path, folder)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, folder: Folder | None = None) -> None:
         self._called("rename", target)
-        super().rename(source, target)
+        super().rename(source, target, folder)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path, folder: Folder | None = None) -> None:
         self._called("unlink", path)
-        super().unlink(path)
+        super().unlink(path, folder)
 
     def close(self, descriptor: int) -> None:
         super().close(descriptor)

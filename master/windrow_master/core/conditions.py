@@ -20,7 +20,7 @@ from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 from windrow_master.core.transitions import InvariantBroken
 
-_PASSED_ON = ("outputs", "append_row", "values")
+_PASSED_ON = ("outputs", "append_row", "values", "places")
 """What a skipped iteration has of the last one."""
 
 

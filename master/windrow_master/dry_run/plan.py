@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from windrow.common.beneath import Folder
 from windrow.spec.earlier_results import LAST, NO_LAST, with_results_of
 from windrow.spec.effective.job import (
     DataInput,
@@ -200,7 +203,10 @@ def _outputs_refused(paths: StepPaths, existing: ExistingState | None, notes: li
         if paths.append_row is not None and is_remote(paths.append_row):
             refuse_foreign_object(paths.append_row, outputs_at)
         elif paths.append_row is not None:
-            refuse_foreign(Path(paths.append_row), outputs_at)
+            target = Path(paths.append_row)
+            # There may be no such folder yet.
+            with suppress(FileNotFoundError), Folder.open(os.path.realpath(target.parent)) as folder:
+                refuse_foreign(folder, target, outputs_at)
     except (TargetForeign, StorageError) as error:
         refused.append(str(error))
     except Unreadable as error:

@@ -9,10 +9,9 @@ import errno
 import os
 from pathlib import Path
 
-_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+from windrow.common.beneath import NO_FOLDER_SYNC
 
-NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
-"""The errors of file systems without folders of their own (shares, FUSE): there is nothing to sync."""
+_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:

@@ -19,13 +19,14 @@ import contextlib
 import hashlib
 import io
 import os
-import stat
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from windrow.common.beneath import Folder
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.crash_points import reach
@@ -77,7 +78,9 @@ class OutputRequest:
     generation: int
     incarnation: int
     target: Path
-    """The file itself (not its folder); its folder exists."""
+    """The file itself."""
+    folder: Folder
+    """The open folder of the target."""
     segments_folder: Path
     header: bytes | None
     """Of the rows, as `core/headers.py` keeps it."""
@@ -151,14 +154,14 @@ class _Concatenation:
             with contextlib.suppress(OSError):
                 self._close()
             with contextlib.suppress(OSError):
-                self._files.unlink(self._temporary)
+                self._files.unlink(self._temporary, self._wanted.folder)
 
     def _make(self) -> OutputRow:
         wanted, files = self._wanted, self._files
-        remove_stale(wanted.target, wanted.job_id, wanted.step_id, self._temporary, files)
-        files.unlink(self._temporary)
+        remove_stale(wanted.folder, wanted.target, wanted.job_id, wanted.step_id, self._temporary, files)
+        files.unlink(self._temporary, wanted.folder)
         # The usual mode of a new file: outputs are for others to read.
-        self._descriptor = files.create(self._temporary, 0o666)
+        self._descriptor = files.create(self._temporary, 0o666, wanted.folder)
         reach("concatenate.created")
         self._write_all()
         reach("concatenate.written")
@@ -183,6 +186,11 @@ class _Concatenation:
             self._rows,
         )
         self._unless_stopped()
+        if not wanted.folder.is_in_place():
+            raise OutputUnwritable(
+                f"The output {wanted.target} cannot be written: its folder was replaced by another while the output "
+                "was made. Let nothing do that, and retry the job."
+            )
         found = self._equal_in_place(row)
         if found is not None:
             self._record(found)
@@ -190,10 +198,10 @@ class _Concatenation:
         self._record(row)
         reach("concatenate.recorded")
         # Checked again, because recording may have taken long.
-        refuse_foreign(wanted.target, self._reader.outputs_at)
-        files.rename(self._temporary, wanted.target)
+        refuse_foreign(wanted.folder, wanted.target, self._reader.outputs_at)
+        files.rename(self._temporary, wanted.target, wanted.folder)
         reach("concatenate.renamed")
-        files.sync_folder(wanted.target.parent)
+        files.sync_folder(wanted.target.parent, wanted.folder)
         reach("concatenate.folder_synced")
         return row
 
@@ -202,13 +210,13 @@ class _Concatenation:
 
         The content decides, because it is a pure function of the rows. Raises TargetForeign for other content.
         """
-        target = self._wanted.target
+        folder, target = self._wanted.folder, self._wanted.target
         try:
-            refuse_foreign(target, self._reader.outputs_at)
+            refuse_foreign(folder, target, self._reader.outputs_at)
         except TargetForeign:
-            if not stat.S_ISREG(os.lstat(target).st_mode):
+            if not folder.has_file(target.name):
                 raise
-            mtime_ns = stamp_if_equal(target, row.length, row.digest)
+            mtime_ns = stamp_if_equal(folder, target.name, row.length, row.digest)
             if mtime_ns is None:
                 known = bool(self._reader.outputs_at(str(target)))
                 raise foreign(str(target), known=known, made=self._wanted.job_id) from None

@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from windrow.common.beneath import Folder
+
 from windrow_master.files.durable import sync_folder
 
 IOV_MAX = 1024
@@ -19,10 +21,16 @@ NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSY
 
 
 class FileOperations:
-    """Plain system calls. All methods raise OSError."""
+    """Plain system calls. All methods raise OSError.
 
-    def create(self, path: Path, mode: int = 0o600) -> int:
+    `folder`: the open folder of the paths, where scripts can write; then no link is followed there, and only the names
+    of the paths count. None in the state folder.
+    """
+
+    def create(self, path: Path, mode: int = 0o600, folder: Folder | None = None) -> int:
         """Make a new file, which must not exist; return its descriptor, open for writing."""
+        if folder is not None:
+            return folder.create(path.name, mode)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview]) -> int:
@@ -76,21 +84,30 @@ class FileOperations:
         """Bring a file's content and length to the disk."""
         os.fdatasync(descriptor)
 
-    def sync_folder(self, folder: Path) -> None:
-        """Bring a folder's names to the disk."""
-        sync_folder(folder)
+    def sync_folder(self, path: Path, folder: Folder | None = None) -> None:
+        """Bring a folder's names to the disk. `folder`: that folder, open."""
+        if folder is not None:
+            folder.sync()
+        else:
+            sync_folder(path)
 
     def truncate(self, descriptor: int, length: int) -> None:
         """Cut a file."""
         os.ftruncate(descriptor, length)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, folder: Folder | None = None) -> None:
         """Replace `target` atomically."""
-        source.replace(target)
+        if folder is not None:
+            folder.rename(source.name, target.name)
+        else:
+            source.replace(target)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path, folder: Folder | None = None) -> None:
         """Remove a file, if it exists."""
-        path.unlink(missing_ok=True)
+        if folder is not None:
+            folder.remove(path.name)
+        else:
+            path.unlink(missing_ok=True)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""

@@ -8,9 +8,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from windrow_master.files.artifacts import sha256_of
+from windrow.common.beneath import Folder
+
 from windrow_master.output.errors import OutputDamaged, TargetForeign
 from windrow_master.output.file_operations import FileOperations
 from windrow_master.store.records import OutputRow
@@ -20,18 +22,18 @@ TEMPORARY_SUFFIX = ".windrow-partial"
 
 
 def refuse_foreign(
-    target: Path, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
+    folder: Folder, target: Path, outputs_at: Callable[[str], Sequence[OutputRow]], *, submitted: float | None = None
 ) -> None:
     """Raise TargetForeign unless there is nothing at `target`, or an empty file, or what Windrow wrote, unchanged.
 
     Size and time of the last change decide; if only the time differs (a copy, a touch), the content's digest does.
 
-    `submitted`: when the job that is about to begin was submitted, in seconds since 1970. A file that was written later
-    passes: if the state was restored from a backup, it may be this job's own output, which is checked when the output
-    is made.
+    `folder`: the open folder of the target. `submitted`: when the job that is about to begin was submitted, in seconds
+    since 1970. A file that was written later passes: if the state was restored from a backup, it may be this job's own
+    output, which is checked when the output is made.
     """
     try:
-        status = os.lstat(target)
+        status = folder.status(target.name)
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
@@ -47,7 +49,7 @@ def refuse_foreign(
     if submitted is not None and status.st_mtime > submitted:
         return
     digests = {row.digest for row in known if row.length == status.st_size}
-    if digests and sha256_of(target) in digests:
+    if digests and _sha256_of(folder, target.name) in digests:
         return
     raise foreign(str(target), known=bool(known))
 
@@ -68,9 +70,9 @@ def foreign(place: str, *, known: bool, made: str = "") -> TargetForeign:
     )
 
 
-def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
+def stamp_if_equal(folder: Folder, name: str, length: int, digest: str) -> int | None:
     """The time of the last change, in ns, of a file with this content; None if its content differs. Raises OSError."""
-    with target.open("rb") as file:
+    with os.fdopen(folder.read(name), "rb") as file:
         before = os.fstat(file.fileno())
         if before.st_size != length:
             return None
@@ -80,14 +82,22 @@ def stamp_if_equal(target: Path, length: int, digest: str) -> int | None:
     return before.st_mtime_ns if found == digest and same else None
 
 
-def need_as_written(place: Path, outputs_at: Callable[[str], Sequence[OutputRow]]) -> None:
-    """Read a file that Windrow has written. Raises OutputDamaged if it is gone, or differs."""
+def need_as_written(
+    place: Path,
+    opened: Callable[[], AbstractContextManager[tuple[Folder, str]]],
+    outputs_at: Callable[[str], Sequence[OutputRow]],
+) -> None:
+    """Read a file that Windrow has written. `opened`: gives its open folder and its name in it.
+
+    Raises OutputDamaged if it is gone, or differs.
+    """
     known = outputs_at(str(place))
     try:
-        length = place.stat().st_size
-        same_length = {row.digest for row in known if row.length == length}
-        if not same_length or sha256_of(place) not in same_length:
-            raise _damaged(place, known, length)
+        with opened() as (folder, name):
+            length = folder.status(name).st_size
+            same_length = {row.digest for row in known if row.length == length}
+            if not same_length or _sha256_of(folder, name) not in same_length:
+                raise _damaged(place, known, length)
     except FileNotFoundError:
         raise OutputDamaged(str(place), "it is gone") from None
     except OSError as error:
@@ -124,22 +134,27 @@ def _damaged(place: Path, known: Sequence[OutputRow], length: int) -> OutputDama
     return OutputDamaged(str(place), "its content does not have the sha256 of what was written")
 
 
+def _sha256_of(folder: Folder, name: str) -> str:
+    with os.fdopen(folder.read(name), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def temporary_path(target: Path, job_id: str, step_id: int, generation: int, incarnation: int) -> Path:
     """The temporary file beside a target; each incarnation and generation has its own."""
     return target.with_name(f"{_stem(target, job_id, step_id)}g{generation}.i{incarnation}{TEMPORARY_SUFFIX}")
 
 
-def remove_stale(target: Path, job_id: str, step_id: int, keep: Path, files: FileOperations) -> None:
+def remove_stale(folder: Folder, target: Path, job_id: str, step_id: int, keep: Path, files: FileOperations) -> None:
     """Remove temporary files of this step that dead incarnations, or earlier generations, left beside the target.
 
     Only the newest incarnation concatenates, so all but `keep` are stale.
     """
     stem = _stem(target, job_id, step_id)
     with contextlib.suppress(OSError):
-        for path in target.parent.iterdir():
-            if path.name.startswith(stem) and path.name.endswith(TEMPORARY_SUFFIX) and path.name != keep.name:
+        for name in folder.names():
+            if name.startswith(stem) and name.endswith(TEMPORARY_SUFFIX) and name != keep.name:
                 with contextlib.suppress(OSError):
-                    files.unlink(path)
+                    files.unlink(target.with_name(name), folder)
 
 
 def _stem(target: Path, job_id: str, step_id: int) -> str:

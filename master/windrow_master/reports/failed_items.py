@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.beneath import Folder
 from windrow.common.journal import say
 
 from windrow_master.core.ids import StepId
@@ -71,21 +72,23 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
     return count
 
 
-def copy_list(source: Path, target: Path, step_id: StepId, *, before: Callable[[Path], object]) -> None:
-    """Copy the file, whole or not at all; `before` is called with the copy, before it is renamed to `target`.
-
-    Raises OSError.
+def copy_list(
+    source: Path, folder: Folder, name: str, step_id: StepId, *, before: Callable[[os.stat_result], object]
+) -> None:
+    """Copy the file to a name in a folder, whole or not at all; `before` is called with the copy's status, before it
+    gets its name. Raises OSError.
     """
-    temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
+    temporary = f".{name}.{step_id}.windrow-partial"
     try:
-        with source.open("rb") as there, temporary.open("wb") as here:
+        folder.remove(temporary)
+        with source.open("rb") as there, os.fdopen(folder.create(temporary, 0o666), "wb") as here:
             shutil.copyfileobj(there, here)
             here.flush()
             os.fsync(here.fileno())
-        before(temporary)
-        temporary.replace(target)
+            before(os.fstat(here.fileno()))
+        folder.rename(temporary, name)
     finally:
-        temporary.unlink(missing_ok=True)
+        folder.remove(temporary)
 
 
 def describer(reader: dict[str, Any]) -> Describer:

@@ -28,16 +28,6 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-def files_at(place: Path) -> list[tuple[str, int]] | None:
-    """The files of an output: a folder's as `walk_files` returns them, a single file as ""; None if nothing is there.
-
-    The output may be on a share that does not answer, so this is not for the event loop's thread.
-    """
-    if not place.exists():
-        return None
-    return [("", place.stat().st_size)] if place.is_file() else walk_files(place)
-
-
 def file_below(root: Path, name: str) -> Path | None:
     """A regular file by its path below `root`, as `walk_files` names it; None if it does not exist.
 

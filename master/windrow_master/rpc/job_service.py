@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -23,8 +24,9 @@ from windrow_master.core.states import StepState
 from windrow_master.files.state_files import StateFiles
 from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
-from windrow_master.rpc.downloads import pieces_of
-from windrow_master.rpc.files import file_below, files_at, read_file_chunks
+from windrow_master.output_places import OutputPlaces
+from windrow_master.rpc.downloads import open_output, pieces_of
+from windrow_master.rpc.files import file_below, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
@@ -80,6 +82,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         watchers: Watchers,
         nodes: NodeViews,
         files: StateFiles,
+        outputs: OutputPlaces,
         *,
         embedded: bool,
         datastores: Mapping[str, str | Path],
@@ -96,6 +99,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         self._retries = retries
         self._watchers = watchers
         self._files = files
+        self._outputs = outputs
         self._datastores = datastores
         self._keeper = keeper
         self._reporter = reporter
@@ -277,8 +281,12 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             )
             return
         place = Path(path) if path is not None else None
-        files = None if place is None else await in_thread(files_at, place)
-        if place is None or files is None:
+        try:
+            output = None if place is None else await in_thread(open_output, self._outputs, place, paths)
+        except OSError as error:
+            await self._unreadable(context, job, request.output, error)
+            return
+        if place is None or output is None:
             names = ", ".join(sorted(self._output_names(job, steps))) or "(none)"
             await errors.abort(
                 context,
@@ -292,17 +300,22 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         wanted = request.path.decode(errors="surrogateescape")
         first = request.from_path.decode(errors="surrogateescape")
         offset = request.offset
-        for below, length in files:
-            if (wanted and below != wanted) or below < first:
-                continue
-            # A file that is not the one asked for (it is gone) is sent from its beginning.
-            offset = min(offset, length) if below in (wanted, first) else 0
-            file = place / below if below else place
-            known = written if file == rows_file else ()
-            pieces = pieces_of(file, below.encode(errors="surrogateescape"), length, offset, known)
-            while (piece := await in_thread(next, pieces, None)) is not None:
-                yield piece
-            offset = 0
+        with output.folder:
+            for name, length in output.files:
+                below = os.fsdecode(output.path_of(name))
+                if (wanted and below != wanted) or below < first:
+                    continue
+                # A file that is not the one asked for (it is gone) is sent from its beginning.
+                offset = min(offset, length) if below in (wanted, first) else 0
+                file = place / below if below else place
+                known = written if file == rows_file else ()
+                pieces = pieces_of(output, name, file, length, offset, known)
+                try:
+                    while (piece := await in_thread(next, pieces, None)) is not None:
+                        yield piece
+                except OSError as error:
+                    await self._unreadable(context, job, request.output, error)
+                offset = 0
 
     async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
         """Describe this master."""
@@ -316,6 +329,16 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         if self._certificates is not None and self._certificates.good_until is not None:
             response.certificate_good_until.FromSeconds(int(self._certificates.good_until))
         return response
+
+    @staticmethod
+    async def _unreadable(context: Context, job: JobRow, output: str, error: OSError) -> None:
+        """End a call because an output cannot be read."""
+        await errors.abort(
+            context,
+            grpc.StatusCode.FAILED_PRECONDITION,
+            errors.OUTPUT_UNREADABLE,
+            f"The output {output!r} of job {job.job_id} cannot be read: {error.strerror}.",
+        )
 
     def _begin_work(self) -> None:
         """Begin the work of an embedded master, which runs nothing before a client submits or follows a job: see

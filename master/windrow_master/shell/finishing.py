@@ -7,11 +7,13 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from windrow.common.beneath import Folder
 from windrow.common.failure_list import FILE_NAME, listed_in, named_for
 from windrow.common.journal import Condition, say
 from windrow.storage.errors import StorageError, Trouble
@@ -38,6 +40,7 @@ from windrow_master.output.errors import ColumnUnwritable, TargetForeign
 from windrow_master.output.remote import need_bucket, refuse_foreign_object, stands_there, upload
 from windrow_master.output.staging import remove_orphans
 from windrow_master.output.target import foreign, need_as_written, refuse_foreign, stamp_if_equal
+from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.failed_items import copy_list, describer, write_failed_items
 from windrow_master.shell.output_values import ValueUnreadable, read_values
 from windrow_master.step_paths import StepPaths
@@ -99,10 +102,12 @@ class Finisher:
         reader: StoreReader,
         record: Callable[[OutputRow], None],
         incarnation: int,
+        places: OutputPlaces,
         register: Callable[[AssetRow], str] = lambda row: "",
     ) -> None:
-        """`record` makes an OutputRow durable (Store.record_output). `register` registers an asset
-        (Assets.register)."""
+        """`record` makes an OutputRow durable (Store.record_output). `places` opens the folders of outputs. `register`
+        registers an asset (Assets.register)."""
+        self._places = places
         self._register = register
         self._reader = reader
         self._record = record
@@ -111,14 +116,17 @@ class Finisher:
         self._makings: dict[StepId, _Making] = {}
         """The newest making of each step, until it is over."""
 
-    def need_as_written(self, rows: Path) -> None:
-        """Raise OutputDamaged unless a finished file of rows is still what was written. Reads all of it."""
-        need_as_written(rows, self._reader.outputs_at)
+    def need_as_written(self, rows: Path, paths: StepPaths) -> None:
+        """Raise OutputDamaged unless a finished file of rows is still what was written. Reads all of it.
+
+        `paths`: of the step that wrote it.
+        """
+        need_as_written(rows, lambda: self._places.holder(rows, paths), self._reader.outputs_at)
 
     def refuse_foreign(self, paths: StepPaths, submitted: float) -> None:
         """Check, before any work is done, that the output can be written and does not replace somebody else's file.
 
-        `submitted`: when the job was submitted. Raises TargetForeign, StorageError.
+        `submitted`: when the job was submitted. Raises TargetForeign, StorageError, OSError.
         """
         for place in paths.outputs.values():
             if is_remote(place):
@@ -127,8 +135,10 @@ class Finisher:
             return
         if is_remote(paths.append_row):
             refuse_foreign_object(paths.append_row, self._reader.outputs_at, submitted=submitted)
-        else:
-            refuse_foreign(Path(paths.append_row), self._reader.outputs_at, submitted=submitted)
+            return
+        target = Path(paths.append_row)
+        with self._places.folder(target.parent, paths) as folder:
+            refuse_foreign(folder, target, self._reader.outputs_at, submitted=submitted)
 
     async def finish(
         self, work: Finish, postpone: Callable[[PostponeFinish], object]
@@ -215,7 +225,7 @@ class Finisher:
 
     def _finish_once(self, work: Finish, stop: threading.Event) -> FinishStep | RequeueLostRows:
         # Before anything is registered under a name.
-        values = read_values(work.step_name, work.paths.outputs, work.values)
+        values = read_values(work.step_name, work.paths, work.values, self._places)
         segments = work.files.segments
         warnings: list[str] = []
         append_row = work.paths.append_row
@@ -224,21 +234,23 @@ class Finisher:
             target = work.files.folder / ASSEMBLED / append_row.rpartition("/")[2] if remote else Path(append_row)
             if remote:
                 make_durable(target.parent, work.files.folder)
-            wanted = OutputRequest(
-                work.job_key,
-                work.job_id,
-                work.step_id,
-                work.generation,
-                self._incarnation,
-                target,
-                segments,
-                work.header,
-                work.row_format,
-                work.missing,
-                work.rows,
-            )
             try:
-                row = concatenate(wanted, self._reader, self._record, stop=stop, warn=warnings.append)
+                with self._opened(target.parent, work) as folder:
+                    wanted = OutputRequest(
+                        work.job_key,
+                        work.job_id,
+                        work.step_id,
+                        work.generation,
+                        self._incarnation,
+                        target,
+                        folder,
+                        segments,
+                        work.header,
+                        work.row_format,
+                        work.missing,
+                        work.rows,
+                    )
+                    row = concatenate(wanted, self._reader, self._record, stop=stop, warn=warnings.append)
             except RowsLost as error:
                 say(logging.ERROR, "committed rows are lost", step=work.step_id, reason=str(error))
                 lost = tuple(self._lost_rows(work.step_id, row) for row in error.lost)
@@ -281,35 +293,59 @@ class Finisher:
         The list is in the logs, where `windrow job logs` finds it from any machine, and beside the output. If nothing
         failed, an old list is removed. A file beside the output that is not Windrow's stays.
         """
-        logged, places = work.logs / FILE_NAME, failed_items_paths(work)
+        logged, places = work.logs / FILE_NAME, self._places_of_list(work)
         if not work.has_failures:
-            for path in [logged, *self._own_lists(places, work)]:
-                path.unlink(missing_ok=True)
+            logged.unlink(missing_ok=True)
+            for path in self._own_lists(places, work):
+                self._remove(path, work)
             return ""
         logged.parent.mkdir(parents=True, exist_ok=True)
         if not self._list_failures(work, logged):
             return ""
-        own = [path for path in self._own_lists(places, work) if path.is_file()]
+        own = [path for path in self._own_lists(places, work) if self._is_file(path, work)]
         # The name stays while the list does, whatever becomes of those of other outputs.
         beside = next(iter(own), None) or next(
             (path for path in places if not self._is_of_another_output(path, work)), places[-1]
         )
         for path in own:
             if path != beside:
-                path.unlink(missing_ok=True)
-        if beside != logged and self._is_foreign(beside):
-            status = logged.stat()
-            if not beside.is_file() or stamp_if_equal(beside, status.st_size, sha256_of(logged)) is None:
+                self._remove(path, work)
+        if beside == logged:
+            return listed_in(logged)
+        if self._is_foreign(beside, work):
+            if not self._is_copy(beside, logged, work):
                 return (
                     f"{beside} already exists, and was not written by Windrow from this state folder; Windrow "
                     f"does not touch it. {listed_in(logged)}"
                 )
-            self._record_list(work, beside, beside)
+            with self._opened(beside.parent, work) as folder:
+                self._record_list(work, folder.status(beside.name), logged, beside)
             return listed_in(beside)
-        if beside != logged:
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            self._copy_list(work, logged, beside)
+        self._copy_list(work, logged, beside)
         return listed_in(beside)
+
+    def _places_of_list(self, work: Finish) -> list[Path]:
+        """Where the list of failed items may be: as `failed_items_paths`, or in the logs where nothing can be written
+        beside the output, or nothing may be.
+        """
+        places = failed_items_paths(work)
+        try:
+            with self._opened(places[0].parent, work) as folder:
+                writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder.descriptor)
+        except OSError:
+            writable = False
+        return places if writable else [work.logs / FILE_NAME]
+
+    @contextmanager
+    def _opened(self, path: Path, work: Finish) -> Iterator[Folder]:
+        """Open a folder of the step: of an output, or in the state folder. Raises OSError."""
+        if path in (work.logs, work.files.folder, work.files.folder / ASSEMBLED):
+            path.mkdir(parents=True, exist_ok=True)
+            opened = Folder.open(os.path.realpath(path))
+        else:
+            opened = self._places.folder(path, work.paths)
+        with opened as folder:
+            yield folder
 
     def _list_without_output(self, work: Finish) -> None:
         """Write the list of a step that has made no output, in its logs. A list that an earlier run has left beside the
@@ -319,26 +355,52 @@ class Finisher:
         logged.parent.mkdir(parents=True, exist_ok=True)
         if not self._list_failures(work, logged):
             return
-        for beside in self._own_lists(failed_items_paths(work), work):
-            if beside.is_file():
+        for beside in self._own_lists(self._places_of_list(work), work):
+            if beside != logged and self._is_file(beside, work):
                 self._copy_list(work, logged, beside)
 
     def _copy_list(self, work: Finish, logged: Path, beside: Path) -> None:
-        copy_list(logged, beside, work.step_id, before=lambda file: self._record_list(work, file, beside))
+        with self._opened(beside.parent, work) as folder:
+            copy_list(
+                logged,
+                folder,
+                beside.name,
+                work.step_id,
+                before=lambda status: self._record_list(work, status, logged, beside),
+            )
 
-    def _is_foreign(self, path: Path) -> bool:
+    def _remove(self, path: Path, work: Finish) -> None:
+        with self._opened(path.parent, work) as folder:
+            folder.remove(path.name)
+
+    def _is_file(self, path: Path, work: Finish) -> bool:
+        with self._opened(path.parent, work) as folder:
+            return folder.has_file(path.name)
+
+    def _is_foreign(self, path: Path, work: Finish) -> bool:
         try:
-            refuse_foreign(path, self._reader.outputs_at)
+            with self._opened(path.parent, work) as folder:
+                refuse_foreign(folder, path, self._reader.outputs_at)
         except TargetForeign:
             return True
         return False
 
+    def _is_copy(self, path: Path, logged: Path, work: Finish) -> bool:
+        with self._opened(path.parent, work) as folder:
+            if not folder.has_file(path.name):
+                return False
+            return stamp_if_equal(folder, path.name, logged.stat().st_size, sha256_of(logged)) is not None
+
     def _own_lists(self, places: Sequence[Path], work: Finish) -> list[Path]:
         """Where earlier lists of this output may be, of those beside it."""
-        return [path for path in places if self._is_of_this_output(path, work) and not self._is_foreign(path)]
+        return [path for path in places if self._is_of_this_output(path, work) and not self._is_foreign(path, work)]
 
     def _is_of_another_output(self, report: Path, work: Finish) -> bool:
-        return report.is_file() and not self._is_of_this_output(report, work) and not self._is_foreign(report)
+        return (
+            self._is_file(report, work)
+            and not self._is_of_this_output(report, work)
+            and not self._is_foreign(report, work)
+        )
 
     def _is_of_this_output(self, report: Path, work: Finish) -> bool:
         """Whether this list is from an earlier generation of the job, or an earlier run into the same output.
@@ -353,9 +415,8 @@ class Finisher:
         earlier = self._reader.outputs_at(append_row) if append_row is not None else []
         return writer in {(work.job_key, work.step_id), *((row.job_key, row.step_id) for row in earlier)}
 
-    def _record_list(self, work: Finish, file: Path, report: Path) -> None:
-        """Record durably, before the rename to `report`, that the file is Windrow's own."""
-        status = file.stat()
+    def _record_list(self, work: Finish, status: os.stat_result, logged: Path, report: Path) -> None:
+        """Record durably, before the rename to `report`, that the file is Windrow's own: a copy of `logged`."""
         self._record(
             OutputRow(
                 str(report),
@@ -364,7 +425,7 @@ class Finisher:
                 work.generation,
                 self._incarnation,
                 status.st_size,
-                sha256_of(file),
+                sha256_of(logged),
                 status.st_mtime_ns,
                 0,
             )
@@ -381,9 +442,8 @@ def _unless_stopped(stop: threading.Event, work: Finish) -> None:
 
 
 def failed_items_paths(work: Finish) -> list[Path]:
-    """Where the list of failed items may be: beside the output, or in the logs if the output is in remote storage or
-    nothing can be written beside it. If the list of another output is at the first place, it goes to the second, which
-    a file of rows has.
+    """Where the list of failed items may be: beside the output, or in the logs if the output is in remote storage. If
+    the list of another output is at the first place, it goes to the second, which a file of rows has.
 
     It is never inside an output folder: every file there is data to a later step, or to a pattern such as `*.csv`.
     """
@@ -397,7 +457,5 @@ def failed_items_paths(work: Finish) -> list[Path]:
     place = Path(first)
     folders = [Path(path) for path in sorted(outputs, key=len)]
     outermost = next((folder for folder in folders if folder in (place, *place.parents) and folder.is_dir()), place)
-    if not os.access(outermost.parent, os.W_OK) and outermost.parent.exists():
-        return [work.logs / FILE_NAME]
     beside = outermost.parent / name
     return [beside] if work.paths.append_row is None else [beside, outermost.parent / named_for(outermost)]

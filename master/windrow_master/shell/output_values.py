@@ -6,12 +6,15 @@ Such an output is a file with one value as text (docs/reference/azure-ml/paralle
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from windrow.common.beneath import Folder
 from windrow.spec.effective.job import EffectiveJob, values_needed
 from windrow.spec.settings.fields import Field, parse_value
+
+from windrow_master.output_places import OutputPlaces
+from windrow_master.step_paths import StepPaths
 
 VALUE_BYTES_MAX = 4096
 WRITTEN_IN_FOLDER = "output"
@@ -36,22 +39,26 @@ def needed_of(job: EffectiveJob, step: str) -> dict[str, str]:
     return {name: outputs[name].value or "string" for owner, name in values_needed(job) if owner == step}
 
 
-def read_values(step: str, outputs: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """The values of the outputs `wanted` (with their types), as a script gets them. Raises ValueUnreadable."""
-    return {name: _read_value(step, name, outputs[name], kind) for name, kind in wanted.items()}
+def read_values(step: str, paths: StepPaths, wanted: Mapping[str, str], places: OutputPlaces) -> dict[str, str]:
+    """The values of a step's outputs `wanted` (with their types), as a script gets them. Raises ValueUnreadable."""
+    return {name: _read_value(step, name, paths, kind, places) for name, kind in wanted.items()}
 
 
-def _read_value(step: str, name: str, path: str, kind: str) -> str:
+def _read_value(step: str, name: str, paths: StepPaths, kind: str, places: OutputPlaces) -> str:
     what = f"Output {name!r} of step {step!r}, which other steps need as a {kind},"
     advice = f"Let the step write {_EXAMPLES[kind]} into that file."
-    place = Path(path)
-    if place.is_dir():
-        place /= WRITTEN_IN_FOLDER
+    place = Path(paths.outputs[name])
     try:
-        content = _read(place)
+        folder, single = places.output(place, paths)
+        with folder:
+            if not single:
+                place /= WRITTEN_IN_FOLDER
+            content = _read(folder, single or WRITTEN_IN_FOLDER)
     except FileNotFoundError:
         raise ValueUnreadable(f"{what} was not written: there is no file {place}. {advice}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ValueUnreadable(f"{what} cannot be read from {place}: {error.strerror}. {advice}") from error
+    except ValueError as error:
         raise ValueUnreadable(f"{what} cannot be read from {place}: {error}. {advice}") from error
     try:
         text = content.decode("utf-8-sig")
@@ -64,14 +71,11 @@ def _read_value(step: str, name: str, path: str, kind: str) -> str:
         raise ValueUnreadable(f"{what} holds {shown}, which is not {_EXAMPLES[kind]} ({place}). {advice}") from None
 
 
-def _read(place: Path) -> bytes:
-    """The content of a file. Raises OSError, and ValueError for what is no short plain file."""
-    # Not to wait for a pipe that nobody writes to.
-    file = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _read(folder: Folder, name: str) -> bytes:
+    """The content of a file. Raises OSError, and ValueError for a long one."""
+    file = folder.read(name)
     try:
         status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a plain file")
         if status.st_size > VALUE_BYTES_MAX:
             raise ValueError(f"it has {status.st_size:,} bytes, more than the {VALUE_BYTES_MAX:,} of a value")
         return os.read(file, VALUE_BYTES_MAX)

@@ -13,6 +13,7 @@ from windrow.storage.urls import is_remote, parse_url
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.durable import make_durable
 from windrow_master.files.state_files import StepFiles
+from windrow_master.output_places import OutputPlaces
 from windrow_master.roots import Roots
 from windrow_master.step_paths import StepPaths
 
@@ -88,11 +89,16 @@ def _output_folder(job: EffectiveJob, step: EffectiveStep, name: str) -> str:
     return f"{step.name}/{name}"
 
 
-def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None) -> None:
+def make_folders(
+    step: EffectiveStep, paths: StepPaths, files: StepFiles, roots: Roots | None, places: OutputPlaces
+) -> StepPaths:
     """Make the step's own folder and those of its outputs, durably. Workers expect them to exist.
 
-    `roots`: outputs must be below these; anywhere if None. Raises PreparationFailed.
+    Return the paths with what they lead to now, unless that is known already. `roots`: outputs must be below these;
+    anywhere if None. Raises PreparationFailed.
     """
+    if paths.places is None:
+        paths = places.remember(paths)
     try:
         # The folder is jobs/<job>/steps/<id>; its fourth parent is the state folder.
         make_durable(files.segments, files.folder.parents[3])
@@ -115,18 +121,20 @@ def make_folders(step: EffectiveStep, paths: StepPaths, files: StepFiles, roots:
                 "the link, or give the output another path."
             )
         try:
-            make_durable(place)
+            with places.make(place, paths) as folder:
+                writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder.descriptor)
         except OSError as error:
             raise PreparationFailed(
                 f"The folder of output {name!r} cannot be made: {place}: {error.strerror}. Give the output "
                 "another path (or none), or give the master's user write permission there."
             ) from error
-        if not os.access(place, os.W_OK | os.X_OK):
+        if not writable:
             raise PreparationFailed(
                 f"The folder of output {name!r} cannot be written: {place}. Give the output another path."
             )
         if is_file and Path(path).is_dir():
             raise PreparationFailed(f"Output {name!r} should be the file {path}, but that is a folder.")
+    return paths
 
 
 def planning_request(

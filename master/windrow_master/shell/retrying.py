@@ -24,6 +24,7 @@ from windrow_master.core.states import JobState, StepState
 from windrow_master.core.steps import too_many_jobs
 from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
+from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
 from windrow_master.shell.submission import SubmissionInvalid, Submissions, settings_of
@@ -58,8 +59,15 @@ class Retries:
     """Retries jobs, for all callers. One retry of a job goes through even if its caller hangs up."""
 
     def __init__(
-        self, jobs: Jobs, store: Store, writer: Writer, submissions: Submissions, sorted_rows: SortedRows
+        self,
+        jobs: Jobs,
+        store: Store,
+        writer: Writer,
+        submissions: Submissions,
+        sorted_rows: SortedRows,
+        places: OutputPlaces,
     ) -> None:
+        self._places = places
         self._jobs = jobs
         self._store = store
         self._writer = writer
@@ -172,7 +180,7 @@ class Retries:
             return Reopening.ANEW
         if step.state == StepState.COMPLETED and not counters.failed and not counters.items_failed:
             return Reopening.KEPT
-        if _misses_value(step, job):
+        if _misses_value(step, job, self._places):
             return Reopening.ANEW
         if step.reader is not None and reads_sorted_rows(step.reader):
             folder = self._sorted_rows.folder_of(row.job_id, step.step_id)
@@ -182,7 +190,7 @@ class Retries:
         return Reopening.RESUMED
 
 
-def _misses_value(step: StepRow, job: EffectiveJob) -> bool:
+def _misses_value(step: StepRow, job: EffectiveJob, places: OutputPlaces) -> bool:
     """Whether all of a step has succeeded, but an output does not hold the value that other steps need: only another
     run of its script can write it."""
     counters = Counters.from_json(step.counters)
@@ -190,7 +198,7 @@ def _misses_value(step: StepRow, job: EffectiveJob) -> bool:
     if not wanted or step.state != StepState.FAILED or counters.succeeded < counters.planned:
         return False
     try:
-        read_values(step.name, StepPaths.from_json(step.paths).outputs, wanted)
+        read_values(step.name, StepPaths.from_json(step.paths), wanted, places)
     except ValueUnreadable:
         return True
     return False

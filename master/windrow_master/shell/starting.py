@@ -24,6 +24,7 @@ from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.output.errors import TargetForeign
+from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
@@ -51,16 +52,16 @@ class Starter:
     def __init__(
         self,
         jobs: OpenJobs,
-        outputs_root: Path,
+        places: OutputPlaces,
         finisher: Finisher,
         earlier: EarlierJobs,
         reuse: Reuse,
         sorted_rows: SortedRows,
         artifacts: ArtifactFolder,
     ) -> None:
-        """`outputs_root`: the folder of outputs without a path. `artifacts`: the code of jobs."""
+        """`places`: opens the folders of outputs. `artifacts`: the code of jobs."""
         self._jobs = jobs
-        self._outputs_root = outputs_root
+        self._places = places
         self._finisher = finisher
         self._earlier = earlier
         self._reuse = reuse
@@ -127,7 +128,7 @@ class Starter:
             for other in job.steps
             if other.settings.name in effective.depends_on
         }
-        paths = resolve(jobs.document(step), effective, job.job_id, self._outputs_root, others)
+        paths = resolve(jobs.document(step), effective, job.job_id, self._places.default, others)
         effective = with_values(effective, paths.inputs)
         _need_datastores(jobs.document(step).steps[step.ordinal], effective, step, paths)
         files = jobs.files(step)
@@ -138,15 +139,23 @@ class Starter:
 
         slow: list[tuple[int, int, int]] = []
 
-        def touch_disks() -> tuple[EarlierStep, Index] | None:
+        def touch_disks() -> tuple[StepPaths, tuple[EarlierStep, Index] | None]:
             if step.plan.checkpoint is None:
                 # Once the step has begun, nodes have the code. A node without it gets the error when it asks.
                 self._need_code(effective)
             self._need_rows_read(effective, paths, others)
             if step.plan.reader is not None:
                 need_sorted_rows(step.plan.reader)
-            make_folders(effective, paths, files, jobs.readable)
-            self._finisher.refuse_foreign(paths, job.create_time)
+            before = StepPaths.from_json(step.paths)
+            # Once scripts have run, what they have made of the folders counts for nothing.
+            known = before.places if before.outputs == paths.outputs else None
+            real = make_folders(effective, replace(paths, places=known), files, jobs.readable, self._places)
+            try:
+                self._finisher.refuse_foreign(real, job.create_time)
+            except OSError as error:
+                raise PreparationFailed(
+                    f"The output {real.append_row} cannot be written: {error.strerror}. Then retry the job."
+                ) from error
             if not effective.input_data:
                 # The planner makes this file, and this step has none.
                 files.recipes.touch()
@@ -154,10 +163,10 @@ class Starter:
                 name = jobs.document(step).display_name
                 slow.extend(self._earlier.slow_in(job.job_id, name, effective.name))
             found = None if step.plan.is_done else self._earlier.find(effective, begun=step.plan.checkpoint is not None)
-            return None if found is None else (found, self._earlier.write_index(found, files.earlier))
+            return real, None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
         # In a thread, because an output may be on a slow share, or take long to read.
-        taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
+        paths, taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
         if not step.plan.is_done:
             driver = PlanningDriver(
@@ -206,11 +215,11 @@ class Starter:
         `others`: the paths of the steps before it, by name.
         """
         for name, given in step.inputs.items():
-            rows = others[given.step].append_row if isinstance(given, OutputInput) else None
-            if rows is not None and not is_remote(rows):
-                place, file = Path(paths.inputs[name]), Path(rows)
+            other = others[given.step] if isinstance(given, OutputInput) else None
+            if other is not None and other.append_row is not None and not is_remote(other.append_row):
+                place, file = Path(paths.inputs[name]), Path(other.append_row)
                 if place == file or place in file.parents:
-                    self._finisher.need_as_written(file)
+                    self._finisher.need_as_written(file, other)
 
     async def _with_reuse(self, step: Step, effective: EffectiveStep, paths: StepPaths) -> StepPaths:
         """Look for an earlier step to reuse; if there is one, register its outputs and submit ReuseStep.
@@ -224,7 +233,7 @@ class Starter:
         if paths.reused_from:
             try:
                 needed = needed_of(self._jobs.document(step), effective.name)
-                values = await asyncio.to_thread(read_values, effective.name, paths.outputs, needed)
+                values = await asyncio.to_thread(read_values, effective.name, paths, needed, self._places)
             except ValueUnreadable as error:
                 return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
             paths = replace(paths, values=values)
