@@ -158,7 +158,7 @@ class MasterService:
         writer = Writer(core, Committer(store, segments, folder.reserve), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
-        uploads = ArtifactService(artifacts, data, datastores)
+        uploads = ArtifactService(artifacts, data, datastores, open_jobs.is_code_for)
         submissions = Submissions(
             jobs,
             artifacts,
@@ -196,6 +196,7 @@ class MasterService:
 
             identity = await Identity.open(config, store, agents.node_of)
             guards[:0] = identity.guards
+            agents.admission = identity.tokens.admit
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.

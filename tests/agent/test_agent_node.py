@@ -8,6 +8,7 @@ import asyncio
 import csv
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -310,6 +311,21 @@ def test_a_folder_of_the_agents_is_private(tmp_path: Path) -> None:
     second = Identity(tmp_path / "agent")
     assert second.replaced_incarnation == first.node_incarnation != second.node_incarnation
     second.release()
+
+
+def test_the_secret_of_a_node_is_made_once_and_belongs_to_its_folder(tmp_path: Path) -> None:
+    from windrow_agent.node.identity import Identity
+
+    file = tmp_path / "one" / "secret"
+    first = Identity(tmp_path / "one")
+    first.release()
+    assert re.fullmatch(r"[0-9a-f]{64}", first.secret) and file.read_text() == first.secret
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again, other = Identity(tmp_path / "one"), Identity(tmp_path / "two")
+    assert again.secret == first.secret != other.secret
+    again.release()
+    file.write_text("damaged")
+    assert re.fullmatch(r"[0-9a-f]{64}", Identity(tmp_path / "one").secret)
 
 
 def test_an_agent_cannot_be_dumped() -> None:

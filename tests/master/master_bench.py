@@ -155,7 +155,10 @@ class MasterBench:
         self.datastore = folder / "datastore"
         self.datastore.mkdir(exist_ok=True)
         uploads = ArtifactService(
-            self.artifacts, UploadedData(self.artifacts, self.datastore, self.files.uploads), Roots([self.datastore])
+            self.artifacts,
+            UploadedData(self.artifacts, self.datastore, self.files.uploads),
+            Roots([self.datastore]),
+            lambda node, digest: True,
         )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)

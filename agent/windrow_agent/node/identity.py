@@ -1,10 +1,11 @@
-"""The identity of this node: one agent per folder, one random incarnation per start."""
+"""The identity of this node: one agent per folder, one secret per folder, one random incarnation per start."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, write_note
 
 from windrow_agent.node.strays import kill_strays
+
+SECRET_BYTES = 32
+SECRET = re.compile(r"[0-9a-f]{64}")
 
 
 class FolderInUse(Exception):
@@ -23,6 +27,7 @@ class Identity:
     """Holds the lock of the agent's folder for the lifetime of the process.
 
     `replaced_incarnation`: the one that had the folder before, and is certainly dead; empty if there is none.
+    `secret`: what the node proves itself by to its master. It is made at the first start, and stays with the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,6 +53,7 @@ class Identity:
         if self.replaced_incarnation or damaged:
             # Without the note, only processes in a recorded process group are found.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
+        self.secret = _secret(folder / "secret")
         self.node_incarnation = secrets.token_hex(16)
         # Written before the first worker starts, so that marked processes can be found whatever happens.
         write_note(record, {"node_incarnation": self.node_incarnation, "pid": os.getpid()})
@@ -72,3 +78,24 @@ class Identity:
                 time.sleep(0.01)
             else:
                 return
+
+
+def _secret(file: Path) -> str:
+    """The secret in a file, which is made if it is missing or unusable. Raises OSError."""
+    try:
+        text = file.read_text("ascii")
+    except (FileNotFoundError, UnicodeDecodeError):
+        text = ""
+    if SECRET.fullmatch(text):
+        return text
+    text = secrets.token_hex(SECRET_BYTES)
+    partial = file.with_name(f".{file.name}.windrow-partial")
+    partial.unlink(missing_ok=True)
+    # 0600 from the beginning, and on the disk before a master may know it.
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(file)
+    return text

@@ -177,7 +177,8 @@ class Session:
         link = Link(address, self._config.tls_ca_file)
         try:
             token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
-            response = await link.agent.Register(self._registration(), metadata=token, timeout=_REGISTER_TIMEOUT_S)
+            proof = (*token, ("windrow-secret", self._identity.secret))
+            response = await link.agent.Register(self._registration(), metadata=proof, timeout=_REGISTER_TIMEOUT_S)
         except BaseException:
             await link.close()
             raise

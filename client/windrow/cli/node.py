@@ -141,13 +141,22 @@ def uncordon(node: NodeName, master: Master = None, state: State = None, output:
 
 @app.command("remove", epilog="Example: windrow node remove gpu-3")
 @guarded
-def remove(node: NodeName, master: Master = None, state: State = None, output: Output = OutputForm.TEXT) -> int:
+def remove(
+    node: NodeName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it is connected: end its connection, and take its work back.")
+    ] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
     """Forget a node that is gone. Its work runs elsewhere at once, and its cordon ends.
 
-    A connected node is refused: drain it first.
+    A connected node is refused: drain it first. With --force, its connection ends; its agent joins again if its join
+    token is still good. To keep it out, revoke that token first (windrow token revoke).
     """
     with open_client(master, state) as client:
-        client.remove_node(node)
+        client.remove_node(node, force=force)
     if output is OutputForm.JSON:
         print_json({"node_id": node, "removed": True})
     else:

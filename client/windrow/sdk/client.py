@@ -832,9 +832,12 @@ class Client:
         request = pb.CordonNodeRequest(node_id=node_id, cordoned=cordoned)
         return node_from_message(self.connection.call(self._stub.CordonNode, request).node)
 
-    def remove_node(self, node_id: str) -> None:
-        """Forget a node that is gone, with its cordon. Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED)."""
-        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id))
+    def remove_node(self, node_id: str, *, force: bool = False) -> None:
+        """Forget a node that is gone, with its cordon. `force`: also one that is connected; its connection ends.
+
+        Raises RequestRefused (NODE_UNKNOWN, NODE_CONNECTED).
+        """
+        self.connection.call(self._stub.RemoveNode, pb.RemoveNodeRequest(node_id=node_id, force=force))
 
     @property
     def tokens(self) -> Tokens:

@@ -92,6 +92,10 @@ class RegisterNode(NamedTuple):
     replaced_incarnation: str
     resources: bytes
     labels: bytes
+    secret_digest: str = ""
+    """sha256 of what the agent proves itself by; empty if it brings nothing."""
+    held_steps: tuple[tuple[StepId, int], ...] = ()
+    """Steps that are on the node, each with the identity by which the agent knows it."""
 
 
 class HeartbeatNode(NamedTuple):
@@ -211,9 +215,10 @@ class CordonNode(NamedTuple):
 
 
 class RemoveNode(NamedTuple):
-    """Reply: None, or Refused (NODE_UNKNOWN, NODE_CONNECTED)."""
+    """Reply: None, or Refused (NODE_UNKNOWN, NODE_CONNECTED). `force`: also while it is connected."""
 
     node_id: NodeId
+    force: bool = False
 
 
 class TakenOver(NamedTuple):

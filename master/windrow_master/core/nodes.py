@@ -9,7 +9,8 @@ A cordon is not a state but a property of the node's name: it outlives incarnati
 or the node is removed.
 
 Invariants:
-1. One live incarnation a node; another one is refused until this one is lost, or proves that it is dead.
+1. One live incarnation a node; another one is refused until this one is lost, or proves that it is dead: by its name
+   and the secret of the node's agent, if the agent brought one.
 2. One Work stream a node; what an older stream still says is ignored.
 3. A LOST node holds no lease.
 4. A cordoned node is handed nothing new, whatever its state; what it holds, it may finish.
@@ -50,6 +51,14 @@ DIGEST_MISMATCHES_MAX = 4
 def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Refused | None:
     """Admit an incarnation of a node."""
     known = state.nodes.get(command.node_id)
+    if known is not None and known.secret_digest and known.secret_digest != command.secret_digest:
+        wait_s = max(0.0, known.expires_s - now.monotonic_s)
+        return Refused(
+            "NODE_ALREADY_LIVE",
+            f"There is a node named {command.node_id}, and this agent does not have its secret, which is kept in the "
+            "folder of the agent that joined under that name. If that agent is dead and its folder lost, this one gets "
+            f"the name once the node is lost, in {wait_s:.1f} s; if not, give this one another name (--node-id).",
+        )
     if known is not None and known.node_incarnation != command.node_incarnation:
         if known.node_incarnation != command.replaced_incarnation and known.state != NodeState.LOST and known.seen:
             wait_s = max(0.0, known.expires_s - now.monotonic_s)
@@ -66,6 +75,11 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         known.cordoned = state.absent.pop(command.node_id, None) is not None
         state.add_event(now, None, "node_registered", command.node_id)
     known.resources, known.labels = command.resources, command.labels
+    known.secret_digest = command.secret_digest
+    for step_id, identity in command.held_steps:
+        # Only those whom a master has offered a step know its identity.
+        if step_id in state.steps and not state.is_foreign(step_id, identity):
+            known.note_told(step_id, state.steps)
     known.pools = pools_of(command.labels)
     _note_sign_of_life(state, known, now)
     state.touch_node(known)
@@ -335,14 +349,17 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
     node = _named(state, command.node_id)
     if isinstance(node, Refused):
         return node
-    if node.stream:
+    if node.stream and not command.force:
         return Refused(
             "NODE_CONNECTED",
             f"Node {node.node_id} is still connected, and its agent would register it again. Drain it first: "
-            f"windrow node drain {node.node_id}",
+            f"windrow node drain {node.node_id}. Or end its connection: windrow node remove {node.node_id} --force",
         )
     node.cordoned = False
     if node.state != NodeState.LOST:
+        if node.stream:
+            # It does not die: nothing that it holds is to blame.
+            node.become(NodeState.DRAINING)
         lose_node(state, node, "Removed.", now, event="node_removed")
     else:
         del state.absent[node.node_id]

@@ -56,6 +56,7 @@ def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None
     for node in nodes:
         if step.step_id not in node.offered:
             node.offered.add(step.step_id)
+            node.note_told(step.step_id, state.steps)
             step.workers.may_be_on.add(node.node_id)
             if step.workers.offered_s is None:
                 step.workers.offered_s = now.monotonic_s

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -185,6 +185,10 @@ class Job:
         )
 
 
+TOLD_STEPS_KEPT = 1_000
+"""Steps that are gone and a node may still be noted to know of."""
+
+
 @dataclass(slots=True)
 class Node:
     """One node, in its present incarnation.
@@ -223,6 +227,8 @@ class Node:
     workers: dict[StepId, int] = field(default_factory=dict)
     held: dict[StepId, int] = field(default_factory=dict)
     offered: set[StepId] = field(default_factory=set)
+    told_steps: set[StepId] = field(default_factory=set)
+    """Steps that it was ever offered, as far as this master knows: it may fetch their code, and send their logs."""
     ready_steps: set[StepId] = field(default_factory=set)
     """Steps of which a worker has got through `init()` on the node, as reported by heartbeats."""
     lease_ids: set[LeaseId] = field(default_factory=set)
@@ -244,6 +250,12 @@ class Node:
         if after != self.state:
             NODE.check(self.state, after)
             self.state = after
+
+    def note_told(self, step_id: StepId, known: Collection[StepId]) -> None:
+        """Note that the node knows of a step. `known`: the steps that the state has; others are dropped at times."""
+        self.told_steps.add(step_id)
+        if len(self.told_steps) > 2 * len(known) + TOLD_STEPS_KEPT:
+            self.told_steps.intersection_update(known)
 
     @property
     def status_text(self) -> str:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextvars import ContextVar
 from typing import NamedTuple
 
 from windrow_master.core.ids import DEFAULT_PROJECT
 from windrow_master.store.records import Role
+
+
+def digest_of(secret: str) -> str:
+    """What is kept of a token or a node's secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class TokenRefused(Exception):
+    """A token cannot be made, revoked or used. `reason` is a constant of windrow.rpc.errors."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Principal(NamedTuple):

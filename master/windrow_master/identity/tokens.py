@@ -7,27 +7,18 @@ and nothing else of it. A change counts once it is durable, and from the next ca
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
-from windrow_master.identity.principals import Principal
+from windrow_master.identity.principals import Principal, TokenRefused, digest_of
 from windrow_master.store.errors import StorePostponed
 from windrow_master.store.records import Role, TokenKind, TokenRow
 from windrow_master.threads import in_thread
 
 FILE_NAMES: Final = {TokenKind.CLIENT: "setup", TokenKind.JOIN: "setup-join"}
 """The names of the tokens that files hold: those of `windrow setup`."""
-
-
-class TokenRefused(Exception):
-    """A token cannot be made or revoked. `reason` is a constant of windrow.rpc.errors."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class Brought(NamedTuple):
@@ -40,11 +31,6 @@ class Brought(NamedTuple):
 
 
 UNKNOWN: Final = Brought(None)
-
-
-def digest_of(token: str) -> str:
-    """What is kept of a token or a node's secret."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def principal_of(row: TokenRow) -> Principal:
@@ -82,7 +68,7 @@ class Tokens:
         if why := self._why_bad(row):
             return Brought(None, f"{row.name!r} {why}", row.name)
         self._used[digest] = self.now()
-        return Brought(row)
+        return Brought(row, name=row.name)
 
     def is_good(self, digest: str) -> bool:
         """Whether a token is good now."""
@@ -172,25 +158,33 @@ class Tokens:
                 )
             await self._end(row)
 
-    async def admit(self, digest: str, admission: Callable[[], Awaitable[None]]) -> bool:
-        """Let a join token admit a node by `admission`, and count that. False: it is used up.
+    async def admit(self, digest: str, admission: Callable[[], Awaitable[None]]) -> None:
+        """Let a join token admit a node by `admission`, which counts as a use if it succeeds.
 
-        Raises StorePostponed, and what `admission` raises, which then was no use.
+        Raises TokenRefused, StorePostponed, and what `admission` raises.
         """
+        if self._rows[digest].uses_left is None:
+            self._refuse_bad(self._rows[digest])
+            await admission()
+            return
         async with self._turn:
             row = self._rows[digest]
-            if row.uses_left is None:
-                await admission()
-                return True
-            if not row.uses_left:
-                return False
-            await self._keep(row._replace(uses_left=row.uses_left - 1))
+            self._refuse_bad(row)
+            await self._keep(row._replace(uses_left=(row.uses_left or 0) - 1))
             try:
                 await admission()
             except BaseException:
                 await self._keep(row)
                 raise
-        return True
+
+    def _refuse_bad(self, row: TokenRow) -> None:
+        why = self._why_bad(row) or ("is used up" if row.uses_left == 0 else "")
+        if why:
+            raise TokenRefused(
+                "JOIN_TOKEN_INVALID",
+                f"The join token {row.name!r} {why}, and this node is not known by its secret. Give its agent a good "
+                "one: windrow agent --join-token-file FILE. An admin makes one: windrow token create NAME --join",
+            )
 
     async def _end(self, row: TokenRow) -> None:
         await self._keep(self._with_use(row)._replace(revoke_time=self.now()))

@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,18 +26,21 @@ from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.state import Node
 from windrow_master.core.states import NodeState
+from windrow_master.identity.principals import TokenRefused, caller, digest_of
 from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
+from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import in_thread
 
 if TYPE_CHECKING:
     from windrow_master.rpc.worker_reports import WorkerReport
 
 CREDENTIAL_KEY = "windrow-credential"
+SECRET_KEY = "windrow-secret"
 CREDENTIAL_REFUSED = "The call carries no valid node credential. The agent registers again automatically."
 INLINE_ROWS_BYTES_MAX = 256 << 10
 UNACKNOWLEDGED_MESSAGES_MAX = 16
@@ -91,6 +94,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         self._addresses = addresses
         self._streams = itertools.count(1)
         self._unacknowledged_bytes = 0
+        self.admission: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]] = _admit
+        """Has the join token with a digest admit a node: `identity.tokens.Tokens.admit`."""
         self._credentials: dict[str, tuple[NodeId, str]] = {}
         self._heartbeats: dict[NodeId, tuple[pb.HeartbeatRequest, float]] = {}
 
@@ -106,16 +111,31 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 f"{request.node_id[:80]!r} is not a valid node name: use at most 64 letters, digits, '_', '.' and '-'.",
             )
         node_id = NodeId(request.node_id)
-        reply = await self._writer.submit(
-            commands.RegisterNode(
-                node_id,
-                request.node_incarnation,
-                request.replaced_incarnation,
-                json_format.MessageToJson(request.resources, indent=None).encode(),
-                json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode(),
-            )
+        # Agents of runs on this machine are known by their socket.
+        secret = "" if self._embedded else str(dict(context.invocation_metadata() or ()).get(SECRET_KEY, ""))
+        register = commands.RegisterNode(
+            node_id,
+            request.node_incarnation,
+            request.replaced_incarnation,
+            json_format.MessageToJson(request.resources, indent=None).encode(),
+            json.dumps({**dict(request.labels), "windrow_version": request.windrow_version}).encode(),
+            digest_of(secret) if secret else "",
+            tuple((StepId(held.step_id), held.identity) for held in request.held_steps),
         )
-        await refuse(context, reply)
+
+        async def admit() -> None:
+            await refuse(context, await self._writer.submit(register))
+
+        token = caller().digest
+        if not token or self._is_back(register):
+            await admit()
+        else:
+            try:
+                await self.admission(token, admit)
+            except TokenRefused as error:
+                await errors.abort(context, grpc.StatusCode.UNAUTHENTICATED, error.reason, str(error))
+            except StorePostponed as error:
+                await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, errors.STORAGE_FULL, str(error))
         credential = secrets.token_hex(32)
         # Nodes may come and go under ever new names: drop what was kept of those that are lost.
         state = self._writer.core.state
@@ -146,6 +166,12 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         response.idle_heartbeat_interval.FromMilliseconds(int(timing.idle_heartbeat_s * 1000))
         response.lease_ttl.FromMilliseconds(int(timing.lease_ttl_s * 1000))
         return response
+
+    def _is_back(self, register: commands.RegisterNode) -> bool:
+        """Whether a node that this master knows registers again. What admitted it at first may have ended by now."""
+        state = self._writer.core.state
+        known = state.nodes.get(register.node_id) or state.absent.get(register.node_id)
+        return known is not None and bool(known.secret_digest) and known.secret_digest == register.secret_digest
 
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -362,6 +388,15 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> pb.PushLogsResponse:
         """Append to log files what is new in them."""
         node_id, incarnation = await self._identify(context)
+        foreign = {chunk.step_id for chunk in request.chunks if not self._may_send_logs(node_id, StepId(chunk.step_id))}
+        if foreign:
+            await errors.abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                errors.STEP_NOT_OFFERED,
+                f"Node {node_id} was never offered the steps with the numbers {', '.join(map(str, sorted(foreign)))}, "
+                "so it has no logs of them. Nothing was written.",
+            )
         try:
             await in_thread(self._logs.append, node_id, incarnation, list(request.chunks))
         except OSError as error:
@@ -372,6 +407,11 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 f"The master cannot store logs: {error.strerror}. The agent keeps them, and tries again.",
             )
         return pb.PushLogsResponse()
+
+    def _may_send_logs(self, node_id: NodeId, step_id: StepId) -> bool:
+        """Whether a node was offered a step. Logs of steps that are gone are left out anyway."""
+        state = self._writer.core.state
+        return self._embedded or step_id not in state.steps or step_id in state.nodes[node_id].told_steps
 
     def nodes(self) -> list[node_pb2.Node]:
         """All nodes as they are now, sorted by name; also those that are gone while their names are cordoned."""
@@ -404,12 +444,20 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
 
     def node_of(self, credential: str) -> str:
         """The node that has registered with this master and holds this credential; empty if there is none."""
-        owner = self._credentials.get(credential)
+        owner = self._owner_of(credential)
         return "" if owner is None else owner[0]
+
+    def _owner_of(self, credential: str) -> tuple[NodeId, str] | None:
+        """The node and its incarnation. A credential ends with the node: when that is lost or removed."""
+        owner = self._credentials.get(credential)
+        if owner is None:
+            return None
+        node = self._writer.core.state.nodes.get(owner[0])
+        return owner if node is not None and node.node_incarnation == owner[1] else None
 
     async def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[NodeId, str]:
         metadata = dict(context.invocation_metadata() or ())
-        owner = self._credentials.get(str(metadata.get(CREDENTIAL_KEY, "")))
+        owner = self._owner_of(str(metadata.get(CREDENTIAL_KEY, "")))
         if owner is None:
             # After a restart of the master no credential is known: the agent registers again, which is what it must do.
             await errors.abort(
@@ -419,6 +467,10 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 CREDENTIAL_REFUSED,
             )
         return owner
+
+
+async def _admit(digest: str, admission: Callable[[], Awaitable[None]]) -> None:
+    await admission()
 
 
 def _acknowledge_worker_failure(session: WorkSession, number: int, counted: asyncio.Future[Any]) -> None:

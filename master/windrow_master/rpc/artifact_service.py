@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
+from windrow_master.identity.principals import caller
 from windrow_master.roots import Roots
 from windrow_master.rpc.refusals import Context
 from windrow_master.threads import in_thread
@@ -53,8 +54,15 @@ class _Placing:
 class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     """Moves bytes to and from ArtifactFolder and UploadedData."""
 
-    def __init__(self, artifacts: ArtifactFolder, data: UploadedData, roots: Roots) -> None:
-        """`roots`: the only places that StatData answers about."""
+    def __init__(
+        self, artifacts: ArtifactFolder, data: UploadedData, roots: Roots, is_code_for: Callable[[str, str], bool]
+    ) -> None:
+        """Make the service of these artifacts and data.
+
+        - `roots`: the only places that StatData answers about.
+        - `is_code_for`: whether a node, by its name, may fetch an artifact, by its digest.
+        """
+        self._is_code_for = is_code_for
         self._artifacts = artifacts
         self._data = data
         self._roots = roots
@@ -74,12 +82,24 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Context) -> pb.GetArtifactResponse:
         """How many bytes of an artifact are stored. A damaged one counts as missing."""
+        await self._refuse_foreign(request.digest, context)
         try:
             await in_thread(self._artifacts.stored, request.digest)
         except ArtifactError as error:
             await _abort(context, error)
         length, complete = self._artifacts.length(request.digest)
         return pb.GetArtifactResponse(length=length, complete=complete)
+
+    async def _refuse_foreign(self, digest: str, context: Context) -> None:
+        """Refuse a node what no step needs that it was offered."""
+        node = caller().node
+        if node and not self._is_code_for(node, digest):
+            await errors.abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                errors.STEP_NOT_OFFERED,
+                f"Node {node} was offered no step with the code {digest[:80]!r}.",
+            )
 
     async def UploadArtifact(
         self, request_iterator: AsyncIterator[pb.UploadArtifactRequest], context: Context
@@ -141,6 +161,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self, request: pb.DownloadArtifactRequest, context: Context
     ) -> AsyncIterator[pb.DownloadArtifactResponse]:
         """Send an artifact from an offset."""
+        await self._refuse_foreign(request.digest, context)
         try:
             path = await in_thread(self._artifacts.verified, request.digest)
         except ArtifactError as error:

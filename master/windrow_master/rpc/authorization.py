@@ -14,12 +14,12 @@ from windrow.common.journal import Repeated
 from windrow.rpc import errors
 
 from windrow_master.identity.needs import NEEDS, Need, Who
-from windrow_master.identity.principals import EVERYBODY, Principal, set_caller
+from windrow_master.identity.principals import EVERYBODY, Principal, digest_of, set_caller
 from windrow_master.identity.tokens import Tokens, principal_of
-from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED
+from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED, SECRET_KEY
 from windrow_master.rpc.refusal_log import host_of
 from windrow_master.rpc.refusals import Context
-from windrow_master.store.records import TokenKind
+from windrow_master.store.records import Role, TokenKind
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
@@ -85,19 +85,20 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         token = metadata.get(AUTHORIZATION_KEY, "")
         token = token[len(BEARER) :] if token.startswith(BEARER) else ""
         if need.who == Who.JOINING:
-            return self._joining(token)
+            return self._joining(token, has_secret=bool(metadata.get(SECRET_KEY)))
         if need.who != Who.CLIENT and (node := self._node_of(metadata.get(CREDENTIAL_KEY, ""))):
             return Principal(node=node)
         if need.who == Who.NODE:
             return Refusal(errors.CREDENTIAL_INVALID, CREDENTIAL_REFUSED)
         return self._client(token, need)
 
-    def _joining(self, token: str) -> Refusal | None:
+    def _joining(self, token: str, *, has_secret: bool) -> Principal | Refusal | None:
+        """An agent brings a join token that is good; or that was, and a secret by which its node may be known."""
         if TokenKind.JOIN not in self._tokens.required:
             return None
         brought = self._tokens.find(TokenKind.JOIN, token)
-        if brought.row is not None:
-            return None
+        if brought.row is not None or (brought.name and has_secret):
+            return Principal(brought.name, Role.NONE, digest=digest_of(token))
         why = f"The join token {brought.why}." if brought.why else _NO_JOIN_TOKEN
         return Refusal(errors.JOIN_TOKEN_INVALID, f"{why} {_JOIN_TOKEN}", brought.name)
 

@@ -80,5 +80,5 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
 
     async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Context) -> pb.RemoveNodeResponse:
         """Forget a node that is gone."""
-        await refuse(context, await self._writer.submit(commands.RemoveNode(NodeId(request.node_id))))
+        await refuse(context, await self._writer.submit(commands.RemoveNode(NodeId(request.node_id), request.force)))
         return pb.RemoveNodeResponse()

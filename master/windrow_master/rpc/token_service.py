@@ -11,7 +11,8 @@ from windrow.rpc import errors
 from windrow.rpc.v1 import token_service_pb2 as pb
 from windrow.rpc.v1 import token_service_pb2_grpc
 
-from windrow_master.identity.tokens import TokenRefused, Tokens
+from windrow_master.identity.principals import TokenRefused
+from windrow_master.identity.tokens import Tokens
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import CODES, Context
 from windrow_master.rpc.views import timestamp

@@ -7,9 +7,9 @@ from pathlib import Path
 from windrow.spec.effective.job import EffectiveJob, EffectiveStep, with_values
 
 from windrow_master.core.core import Core
-from windrow_master.core.ids import JobKey
+from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.plans import RESUMES_AT, must_wait
-from windrow_master.core.state import Job, Step
+from windrow_master.core.state import ENDED_JOBS, Job, Step
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.roots import Roots
@@ -56,6 +56,17 @@ class OpenJobs:
     def logs(self, step: Step) -> Path:
         """The folder `logs/<step>` of the job."""
         return self._files.logs(self.job_of(step).job_id) / step.settings.name
+
+    def is_code_for(self, node_id: str, digest: str) -> bool:
+        """Whether an artifact is the code of a step that a node was offered, and that has not ended."""
+        state = self._core.state
+        node = state.nodes.get(NodeId(node_id))
+        steps = [] if node is None else [state.steps[step_id] for step_id in node.told_steps if step_id in state.steps]
+        return any(
+            self.document(step).steps[step.ordinal].code_digest == digest
+            for step in steps
+            if self.job_of(step).state not in ENDED_JOBS
+        )
 
     def forget(self, job_key: JobKey) -> None:
         """Drop the document of a job that has ended: a retry may have another one."""

@@ -74,6 +74,8 @@ class AgentServiceServicer(object):
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
         If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
         The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+        So does the node's secret, "windrow-secret", which its agent has made: while the master knows the node, nobody else gets its name.
+        With it, the node comes back also when its join token has expired, is used up, or was revoked.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +106,8 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PushLogs(self, request, context):
-        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL.
+        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
+        PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

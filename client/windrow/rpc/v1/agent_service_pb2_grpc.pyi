@@ -31,6 +31,8 @@ class AgentServiceStub:
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
     If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
     The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+    So does the node's secret, "windrow-secret", which its agent has made: while the master knows the node, nobody else gets its name.
+    With it, the node comes back also when its join token has expired, is used up, or was revoked.
     """
 
     Heartbeat: grpc.UnaryUnaryMultiCallable[
@@ -60,7 +62,9 @@ class AgentServiceStub:
         windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         windrow.rpc.v1.agent_service_pb2.PushLogsResponse,
     ]
-    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
+    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
+    """
 
 class AgentServiceAsyncStub:
     """What a node agent says to the master. Every call but Register carries the node's credential
@@ -75,6 +79,8 @@ class AgentServiceAsyncStub:
     """Admits one incarnation of a node. Idempotent for the same node_incarnation.
     If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
     The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+    So does the node's secret, "windrow-secret", which its agent has made: while the master knows the node, nobody else gets its name.
+    With it, the node comes back also when its join token has expired, is used up, or was revoked.
     """
 
     Heartbeat: grpc.aio.UnaryUnaryMultiCallable[
@@ -104,7 +110,9 @@ class AgentServiceAsyncStub:
         windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         windrow.rpc.v1.agent_service_pb2.PushLogsResponse,
     ]
-    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
+    """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
+    """
 
 class AgentServiceServicer(metaclass=abc.ABCMeta):
     """What a node agent says to the master. Every call but Register carries the node's credential
@@ -121,6 +129,8 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         """Admits one incarnation of a node. Idempotent for the same node_incarnation.
         If another incarnation of the node is alive: ALREADY_EXISTS, reason NODE_ALREADY_LIVE.
         The join token comes in the metadata: "authorization: Bearer <join token>"; a wrong one: UNAUTHENTICATED, reason JOIN_TOKEN_INVALID.
+        So does the node's secret, "windrow-secret", which its agent has made: while the master knows the node, nobody else gets its name.
+        With it, the node comes back also when its join token has expired, is used up, or was revoked.
         """
 
     @abc.abstractmethod
@@ -158,6 +168,8 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.agent_service_pb2.PushLogsRequest,
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.agent_service_pb2.PushLogsResponse, collections.abc.Awaitable[windrow.rpc.v1.agent_service_pb2.PushLogsResponse]]:
-        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL."""
+        """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
+        PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
+        """
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -28,6 +28,7 @@ if _version_not_supported:
 class ArtifactServiceStub(object):
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     def __init__(self, channel):
@@ -66,6 +67,7 @@ class ArtifactServiceStub(object):
 class ArtifactServiceServicer(object):
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     def GetArtifact(self, request, context):
@@ -149,6 +151,7 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 class ArtifactService(object):
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     @staticmethod

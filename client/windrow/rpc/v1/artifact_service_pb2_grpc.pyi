@@ -20,6 +20,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 class ArtifactServiceStub:
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -67,6 +68,7 @@ class ArtifactServiceStub:
 class ArtifactServiceAsyncStub:
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     GetArtifact: grpc.aio.UnaryUnaryMultiCallable[
@@ -113,6 +115,7 @@ class ArtifactServiceAsyncStub:
 class ArtifactServiceServicer(metaclass=abc.ABCMeta):
     """Content-addressed archives: code, and data that a client uploads. FAILED_PRECONDITION, reason ARTIFACT_UNREADABLE: the
     master has the artifact, and cannot read it.
+    PERMISSION_DENIED, reason STEP_NOT_OFFERED: a node asks for what is not the code of a step that it was offered.
     """
 
     @abc.abstractmethod
