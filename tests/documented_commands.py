@@ -137,7 +137,6 @@ SINGLE_IN_A_CLUSTER = [
     "docker compose build master",
     "docker compose run --rm setup",
     "docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens",
-    "docker compose restart master agent",
     "docker compose run --rm client node list",
     "docker compose run --rm client job list",
     "docker compose stop",

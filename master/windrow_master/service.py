@@ -195,7 +195,7 @@ class MasterService:
             from windrow_master.rpc.identity import Identity
 
             identity = await Identity.open(config, store, agents.node_of)
-            guards[:0] = identity.guards
+            guards = [*identity.guards, *guards, identity.recorder]
             agents.admission = identity.tokens.admit
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)

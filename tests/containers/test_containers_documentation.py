@@ -286,7 +286,6 @@ def test_the_other_compose_and_what_stands_in_sentences(clone: Clone) -> None:
     assert clone.agents() == 2
     assert "All files exist" in clone.type("docker compose run --rm setup")
     clone.type("docker compose run --rm setup setup --folder /windrow --owner 1000 --new-tokens")
-    clone.type("docker compose restart master agent")
     clone.nodes_are(2)
     backup = block(BACKUP, "docker compose stop master")
     clone.type_block(backup)

@@ -106,6 +106,11 @@ class StateFiles:
         return self.folder / "master.log"
 
     @property
+    def audit(self) -> Path:
+        """Who changed what (`identity.audit`); earlier files have `.1`, `.2` … added."""
+        return self.folder / "audit.jsonl"
+
+    @property
     def artifacts(self) -> Path:
         """The folder of archives, by digest (`artifacts.ArtifactFolder`)."""
         return self.folder / "artifacts"

@@ -17,7 +17,10 @@ from windrow.common.journal import Condition, say
 from windrow.rpc.v1 import token_service_pb2_grpc
 
 from windrow_master.config import MasterConfig
+from windrow_master.files.state_files import StateFiles
+from windrow_master.identity.audit import AuditLog
 from windrow_master.identity.tokens import Tokens
+from windrow_master.rpc.audited import Audited
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.refusal_log import RefusalLog
 from windrow_master.rpc.token_service import TokenService
@@ -42,6 +45,7 @@ class Identity:
             _TokenFile(tokens, TokenKind.CLIENT, config.client_token_file, config.client_token),
             _TokenFile(tokens, TokenKind.JOIN, config.join_token_file, config.join_token),
         ]
+        self._audit = AuditLog(StateFiles(config.state).audit)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -58,8 +62,13 @@ class Identity:
 
     @property
     def guards(self) -> list[grpc.aio.ServerInterceptor[Any, Any]]:
-        """Those who look at each call, in their order."""
+        """Those who look at each call, in their order, before those that stand next to the services."""
         return [self._authorization, RefusalLog()]
+
+    @property
+    def recorder(self) -> grpc.aio.ServerInterceptor[Any, Any]:
+        """Who writes down what was changed: the last one before the services."""
+        return Audited(self._audit)
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the calls about tokens."""
@@ -76,6 +85,7 @@ class Identity:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(Exception):
             await self.tokens.store_uses()
+        await self._audit.close()
 
     async def _follow_files(self) -> None:
         while True:
