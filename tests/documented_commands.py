@@ -244,6 +244,10 @@ ELSEWHERE = {
     ): f"{_OTHER_MACHINES}; tests/integration/test_integration_fleet.py has the same commands",
     (
         TLS,
+        "windrow setup --folder /etc/windrow --new-authority begin",
+    ): "tests/master/test_master_security.py takes the same stages",
+    (
+        TLS,
         "windrow token create ci --role submit --project vision --expires 90d > ci.token",
     ): "tests/master/test_master_tokens.py has the same commands",
     (

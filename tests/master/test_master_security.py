@@ -31,7 +31,7 @@ from windrow.rpc.v1 import (
     job_service_pb2_grpc,
 )
 from windrow_master.rpc.tls import server_credentials
-from windrow_master.setup.__main__ import set_up
+from windrow_master.setup.__main__ import WrongStage, set_up
 from windrow_master.setup.authority import Authority
 
 CALL_S = 90.0
@@ -272,6 +272,45 @@ def refused_start(made: SecureMaster) -> str:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_an_authority_is_replaced_without_a_restart_and_both_are_trusted_meanwhile(tmp_path: Path) -> None:
+    master = SecureMaster(tmp_path)
+
+    def stage(name: str) -> str:
+        set_up(master.keys, [], 90, None, new_authority=name)
+        return master.ca
+
+    def trusts(ca: str) -> bool:
+        """Whether a client with these certificates gets an answer. Each one connects anew."""
+        try:
+            with Client(access=Access(master.address, ca, master.token("client-token")), patience_s=CALL_S) as client:
+                return client.master().incarnation == 1
+        except MasterUntrusted:
+            return False
+
+    with master.serving():
+        old = master.ca
+        with pytest.raises(WrongStage, match="begin"):
+            stage("switch")
+        both = stage("begin")
+        assert both.count("BEGIN CERTIFICATE") == 2 and both.startswith(old)
+        assert trusts(old) and trusts(both)
+        with pytest.raises(WrongStage, match="switch"):
+            stage("finish")
+        switched = stage("switch")
+        assert trusts(both) and trusts(switched) and not trusts(old)
+        with pytest.raises(WrongStage, match="finish"):
+            stage("begin")
+        new = stage("finish")
+        assert new.count("BEGIN CERTIFICATE") == 1 and new in both
+        assert trusts(new) and trusts(both) and not trusts(old)
+    assert sorted(path.name for path in (master.keys / "authority").iterdir()) == [
+        "authority.pem",
+        "client-token",
+        "join-token",
+        "tls.pem",
+    ]
 
 
 def test_a_renewed_certificate_is_taken_and_a_bad_one_is_not(tmp_path: Path) -> None:

@@ -162,13 +162,14 @@ def test_a_certificate_of_another_authority_or_key_is_made_anew(tmp_path: Path) 
     assert "its key does not match it" in set_up(tmp_path)
 
 
-def test_new_tokens_replace_both_and_nothing_else(tmp_path: Path) -> None:
+def test_new_tokens_replace_both_and_the_masters_key_and_nothing_else(tmp_path: Path) -> None:
     set_up(tmp_path)
     before = files_of(tmp_path)
     told = set_up(tmp_path, "--new-tokens")
     assert "Made a join token." in told and "Made a client token." in told
     after = files_of(tmp_path)
-    assert {name for name in before if before[name] != after[name]} == {name for name in before if "token" in name}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {name for name in before if "token" in name or "tls" in name}
     assert after["master/join-token"] == after["agent/join-token"] != after["master/client-token"]
 
 

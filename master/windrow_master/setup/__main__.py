@@ -15,8 +15,16 @@ from windrow.common.command_line import CommandLine
 from windrow_master.setup.owned_files import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
 
 EVERYBODY = 0o444
+STAGES = ("begin", "switch", "finish")
+"""Of replacing the authority."""
+NEXT, BEFORE = "authority-next.pem", "authority-before.pem"
+"""The authorities that are trusted beside the one in use, while it is replaced."""
 TOKEN = re.compile(rb"[!-~]+\s*")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class WrongStage(Exception):
+    """The authority is not replaced in this order; the text says what comes first."""
 
 
 def command_line() -> CommandLine:
@@ -44,7 +52,17 @@ def command_line() -> CommandLine:
     parser.add_argument(
         "--days", type=int, default=397, metavar="N", help="Validity of the certificate. [default: %(default)s]"
     )
-    parser.add_argument("--new-tokens", action="store_true", help="Replace both tokens. The master notices.")
+    parser.add_argument(
+        "--new-tokens",
+        action="store_true",
+        help="Replace both tokens, and the key and certificate of the master. A running master notices.",
+    )
+    parser.add_argument(
+        "--new-authority",
+        choices=STAGES,
+        help="Replace the authority, in three stages: begin makes another, and both are trusted from then on (hand out "
+        "ca.pem and contexts); switch makes the master's certificate by the new one; finish forgets the old one.",
+    )
     parser.add_argument("--owner", metavar="UID[:GID]", help="Owner of the master's and the client's files.")
     parser.add_argument(
         "--state",
@@ -98,8 +116,15 @@ def main() -> int:
         )
         return 1
     try:
-        for line in set_up(given.folder, given.name, given.days, given.owner, new_tokens=given.new_tokens):
-            print(line)
+        told = set_up(
+            given.folder,
+            given.name,
+            given.days,
+            given.owner,
+            new_tokens=given.new_tokens,
+            new_authority=given.new_authority or "",
+        )
+        print("\n".join(told))
         if given.state is not None:
             give_state(given.state, given.owner)
         if given.data is not None:
@@ -107,6 +132,9 @@ def main() -> int:
     except NotWritable as error:
         print(f"windrow setup: {error}", file=sys.stderr)
         return 1
+    except WrongStage as error:
+        print(f"windrow setup: {error}", file=sys.stderr)
+        return 2
     except AuthorityUnusable as error:
         print(
             f"windrow setup: {given.folder / 'authority' / 'authority.pem'} cannot be used: {error}. Restore it "
@@ -120,10 +148,18 @@ def main() -> int:
     return 0
 
 
-def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, new_tokens: bool = False) -> list[str]:
-    """Make or renew everything, and report what was done. Raises OSError, AuthorityUnusable.
+def set_up(
+    folder: Path,
+    names: list[str],
+    days: int,
+    owner: Owner | None,
+    *,
+    new_tokens: bool = False,
+    new_authority: str = "",
+) -> list[str]:
+    """Make or renew everything, and report what was done. Raises OSError, AuthorityUnusable, WrongStage.
 
-    If `owner` is None, existing files keep their owners.
+    If `owner` is None, existing files keep their owners. `new_authority`: one of STAGES.
 
     The folder `authority` holds the originals, for the user who runs this; the others get copies of what they need.
     """
@@ -134,6 +170,9 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
     originals.mkdir(parents=True, exist_ok=True)
     originals.chmod(0o700)
     pem = read_if_there(originals / "authority.pem")
+    if new_authority:
+        told += _replace_authority(originals, new_authority)
+        pem = read_if_there(originals / "authority.pem")
     authority = Authority(pem) if pem is not None else Authority.make()
     if pem is None:
         write_secret(originals / "authority.pem", authority.pem, None)
@@ -142,6 +181,8 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
     names = names or (names_of(tls) if tls is not None else []) or [socket.gethostname()]
     names = list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
     why = authority.why_renew(tls, names) if tls is not None else "there was none"
+    if new_tokens and tls is not None:
+        why = why or "a new key was asked for"
     if tls is None or why:
         tls = authority.issue(names, days)
         write_secret(originals / "tls.pem", tls, None)
@@ -155,7 +196,8 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
             write_secret(originals / name, token, None)
             told.append(f"Made a {name.replace('-', ' ')}.")
         tokens[name] = token
-    certificate = authority.certificate_pem
+    others = [Authority(other).certificate_pem for name in (NEXT, BEFORE) if (other := read_if_there(originals / name))]
+    certificate = authority.certificate_pem + b"".join(others)
     # An agent is started by who runs this, and becomes another user once it has read its token: no script can read it.
     for role, name, content, whose, mode in (
         ("master", "tls.pem", tls, owner, 0o400),
@@ -169,6 +211,35 @@ def set_up(folder: Path, names: list[str], days: int, owner: Owner | None, *, ne
     ):
         write_secret(folder / role / name, content, whose, mode)
     return told or ["All files exist, and the certificates are valid for long enough."]
+
+
+def _replace_authority(originals: Path, stage: str) -> list[str]:
+    """One stage of replacing the authority. Raises OSError, AuthorityUnusable, WrongStage."""
+    from windrow_master.setup.authority import Authority
+
+    current, following, before = (read_if_there(originals / name) for name in ("authority.pem", NEXT, BEFORE))
+    if stage == "begin":
+        if current is None:
+            raise WrongStage("--new-authority begin: there is no authority yet. Run `windrow setup` without it.")
+        if following is not None or before is not None:
+            left = "switch" if following is not None else "finish"
+            raise WrongStage(f"--new-authority begin: this has begun already. Next: --new-authority {left}.")
+        write_secret(originals / NEXT, Authority.make().pem, None)
+        return ["Made another authority. Both are in ca.pem: give it, and new contexts, to all agents and clients."]
+    if stage == "switch":
+        if following is None or current is None:
+            raise WrongStage("--new-authority switch: there is no other authority. First: --new-authority begin.")
+        Authority(following)
+        # In this order, a loss of power between two steps leaves both authorities trusted, and the same step to do.
+        if current != following:
+            write_secret(originals / BEFORE, current, None)
+            write_secret(originals / "authority.pem", following, None)
+        (originals / NEXT).unlink()
+        return ["The new authority is in use; the old one is still trusted, until --new-authority finish."]
+    if before is None or following is not None:
+        raise WrongStage("--new-authority finish: the old authority is still in use. First: --new-authority switch.")
+    (originals / BEFORE).unlink()
+    return ["Forgot the old authority: ca.pem holds the new one only."]
 
 
 if __name__ == "__main__":
