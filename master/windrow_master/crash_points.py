@@ -43,6 +43,10 @@ POINTS = frozenset(
         # The upload of an output to a store, in this order.
         "upload.recorded",
         "upload.uploaded",
+        # A migration; the last two once for each schema.
+        "schema.copied",
+        "schema.written",
+        "schema.committed",
         # The removal of a job, in this order.
         "removal.noted",
         "removal.moved",

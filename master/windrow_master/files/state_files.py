@@ -101,6 +101,30 @@ class StateFiles:
         return self.folder / ".restored"
 
     @property
+    def backup_lock(self) -> Path:
+        """Keeps backups and deletions apart (`backup_lock`)."""
+        return self.folder / "backup.lock"
+
+    def before_migration(self, schema: int) -> Path:
+        """The copy of the database that was made before it left a schema."""
+        return self.folder / f"{STATE_MARK}.schema-{schema}"
+
+    def before_migrations(self) -> list[Path]:
+        """All such copies."""
+        return sorted(self.folder.glob(f"{STATE_MARK}.schema-*"))
+
+    def not_backed_up(self) -> frozenset[str]:
+        """What a backup leaves out, by its path below the folder: what belongs to live processes, what an agent or a
+        client can do without, what is copied in another way, and what is being deleted.
+        """
+        left = {"lock", "backup.lock", "reserve", "health", "socket", "embedded.lock", "embedded.json", "agent"}
+        left |= {f"{STATE_MARK}{end}" for end in ("", "-wal", "-shm", "-journal")}
+        left |= {path.name for path in (self.unfinished_restore, *self.before_migrations())}
+        for _, place in self.removed_found():
+            left |= {str(path.relative_to(self.folder)) for path in (place.job, place.outputs)}
+        return frozenset(left)
+
+    @property
     def journal(self) -> Path:
         """The master's own log."""
         return self.folder / "master.log"

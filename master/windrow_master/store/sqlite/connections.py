@@ -16,7 +16,7 @@ from windrow_master.files.errors import StateUnusable
 from windrow_master.store.errors import DatabaseDamaged, StoreBusy, StoreFull, StorePostponed
 from windrow_master.store.protocol import NO_TRACES, Traces
 from windrow_master.store.sqlite.integrity import Check, damaged_database, refuse_wrong_schema, says_damage
-from windrow_master.store.sqlite.schemas import APPLICATION_ID, migrate
+from windrow_master.store.sqlite.schemas import APPLICATION_ID, bring_forward, migrate
 
 SQLITE_MIN = (3, 37, 0)
 """The first version with STRICT tables; it has UPDATE ... FROM as well."""
@@ -88,7 +88,7 @@ class FileDatabase:
                 connection.execute("PRAGMA fullfsync = ON")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
                 connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
-                migrate(connection, self._path)
+                bring_forward(connection, self._path)
             except sqlite3.Error as error:
                 connection.close()
                 raise unusable(self._path, error) from error

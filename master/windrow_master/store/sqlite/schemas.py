@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.states import MiniBatchState
+from windrow_master.crash_points import reach
+from windrow_master.files.durable import sync_folder
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.errors import SchemaTooNew
 from windrow_master.store.sqlite.check_values import CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x57524F57
 SCHEMA = 10
 """The number of the newest schema."""
+MIGRATING = ".migrating"
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
 IDENTITY_SCHEMA = 10
@@ -85,6 +88,39 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             advance(connection, path, scripts[number - 1], number)
 
 
+def bring_forward(connection: sqlite3.Connection, path: Path) -> None:
+    """As `migrate`; a database that has an older schema is copied before, durably, and the copy stays beside it until
+    the next time (`StateFiles.before_migration`).
+
+    A copy has the suffix MIGRATING until all migrations are done. So one that breaks off and goes on keeps the database
+    from before the first of them. Raises SchemaTooNew, sqlite3.Error, OSError.
+    """
+    files = StateFiles(path.parent)
+    present: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    migrating = [copy for copy in files.before_migrations() if copy.suffix == MIGRATING]
+    if 0 < present < SCHEMA and not migrating:
+        kept = files.before_migration(present)
+        migrating = [kept.with_name(f"{kept.name}{MIGRATING}")]
+        partial = kept.with_name(f"{kept.name}.partial")
+        partial.unlink(missing_ok=True)
+        try:
+            connection.execute("VACUUM INTO ?", (str(partial),))
+            partial.chmod(0o600)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(migrating[0])
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(path.parent)
+        reach("schema.copied")
+    migrate(connection, path)
+    for copy in migrating:
+        copy.replace(copy.with_suffix(""))
+        for other in files.before_migrations():
+            if other != copy.with_suffix(""):
+                other.unlink(missing_ok=True)
+
+
 def advance(connection: sqlite3.Connection, path: Path, script: str, number: int) -> None:
     """Run one migration: from schema `number` - 1 to `number`."""
     _run(connection, path, script, number, fill=True)
@@ -102,7 +138,9 @@ def _run(connection: sqlite3.Connection, path: Path, script: str, number: int, *
             _check_anew(connection, "node", _NODE_OF_SCHEMA_9, f"{_NODE_OF_SCHEMA_9}, secret_digest")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {number}")
+        reach("schema.written")
         connection.execute("COMMIT")
+        reach("schema.committed")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
