@@ -1,23 +1,27 @@
-# The service `backup` of docker-compose.yml. Writes a tar of authority and state to stdout; with --restore, reads one from
-# stdin. It unpacks a tar beside the present files, and replaces them only if the tar is complete.
+# The service `backup` of docker-compose.yml. Writes a tar of authority and state to stdout, while the master runs or not; with
+# --restore, reads one from stdin. It unpacks a tar beside the present files, and replaces them only if the tar is complete.
 set -eu
 cd /backup
 say() { echo "backup: $*" >&2; }
-# A running master holds this lock.
-if [ -e state/lock ]; then
-  exec 9< state/lock
-  flock -n 9 || { say "the master is running; first: docker compose stop master"; exit 1; }
-fi
 
 case "${1-}" in
   "")
     [ ! -t 1 ] || { say "this would write a tar to your terminal; docs/how-to/back-up-and-restore.md has the command"; exit 2; }
     [ -e state/windrow.db ] || { say "the volume 'state' holds no database; no master has run here yet"; exit 1; }
+    # The state as it was at one moment, verified. A copy that a kill has left behind goes first.
+    rm -rf state/.saved state/..saved.partial-*
+    trap 'rm -rf state/.saved state/..saved.partial-*' EXIT
+    windrow backup state/.saved --state state >&2 || { say "nothing was saved"; exit 1; }
     # This script comes last, as a mark: tar does not notice a file that was cut between two members.
-    tar -c authority state -C / backup.sh
+    tar -c --transform 's,^state/.saved/state,state,S' authority state/.saved/state -C / backup.sh
     say "done"
     ;;
   --restore)
+    # A running master holds this lock.
+    if [ -e state/lock ]; then
+      exec 9< state/lock
+      flock -n 9 || { say "the master is running; first: docker compose down"; exit 1; }
+    fi
     for part in authority state; do rm -rf "$part/.unpacked"; mkdir "$part/.unpacked"; done
     # Each part is unpacked in its own volume, so that no move has to copy it.
     tar -x --transform 's,^\(authority\|state\),\1/.unpacked,;s,^backup.sh$,state/.unpacked/.whole,' || unpacked=no

@@ -115,6 +115,7 @@ CLUSTER = "docs/how-to/run-a-cluster.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
 DISK = "docs/how-to/free-disk-space.md"
 
+BACK_UP = "docker compose run --rm -T backup > backup.unfinished && mv backup.unfinished windrow-backup.tar"
 IN_A_CLUSTER = [
     (README, "docker compose build"),
     (DEPLOY, "docker compose build"),
@@ -122,7 +123,7 @@ IN_A_CLUSTER = [
     (DEPLOY, "docker compose run --rm client job create job.yml --stream"),
     (DEPLOY, "docker compose run --rm -T client context export | windrow context add local -"),
     (DEPLOY, "sed -i 's/^WINDROW_AGENTS=.*/WINDROW_AGENTS=2/' .env"),
-    (BACKUP, "docker compose stop master"),
+    (BACKUP, BACK_UP),
     (BACKUP, "docker compose down"),
     (UPGRADE, "git pull && docker compose build && docker compose up -d"),
     (UPGRADE, "docker compose up -d --no-deps master"),
@@ -152,6 +153,7 @@ IN_A_PROJECT = [
     (SINCE, "windrow run job.yml --since last"),
     (RETRY, "windrow job retry JOB"),
     (PUBLISH, 'windrow pipeline publish job.yml --name nightly --description "Scores the new images"'),
+    (BACKUP, "windrow backup backups/monday"),
     (DISK, "windrow job prune --older-than 30d --keep-last 100 --dry-run"),
     (WATCH, "windrow job list --only running"),
     (WATCH, "windrow top"),

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -24,7 +23,7 @@ from windrow.rpc import errors
 from windrow_master.crash_points import reach
 from windrow_master.files.artifacts import DIGEST, ArtifactError, ArtifactFolder
 from windrow_master.files.checked_records import RecordWriter
-from windrow_master.files.durable import is_full, make_durable, sync_folder
+from windrow_master.files.durable import is_full, make_durable, sync_file_system, sync_folder
 from windrow_master.files.upload_lists import UploadedFile, list_path, write_file
 
 UPLOADS = "uploads"
@@ -149,7 +148,7 @@ class UploadedData:
         partial = folder / f".{digest}.partial-{secrets.token_hex(8)}"
         partial.mkdir(FOR_ALL)
         try:
-            with _locked(partial) as descriptor:
+            with _locked(partial):
                 with self._file_list(digest) as on_file:
                     unpack(
                         archive,
@@ -162,7 +161,7 @@ class UploadedData:
                         on_file=on_file,
                     )
                 reach("place.unpacked")
-                _sync_file_system(descriptor)
+                sync_file_system(partial)
                 reach("place.synced")
                 target = folder / digest
                 try:
@@ -218,13 +217,3 @@ def _locked(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _sync_file_system(descriptor: int) -> None:
-    """Sync a whole file system: for many small files, that is far faster than one by one. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "syncfs"):
-        os.sync()
-    elif libc.syncfs(descriptor) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -20,6 +20,7 @@ import pytest
 from documented_commands import (
     API_KEY,
     AS_A_WHOLE,
+    BACKUP,
     COMMENTED,
     CSV,
     DISK,
@@ -134,6 +135,14 @@ def test_the_run_of_the_readme(project: Project) -> None:
         project.run(line)
     rows = (project.folder / "sizes.csv").read_text().splitlines()
     assert rows == ["file,lines,characters"] + [f"{number:02d}.txt,{number},{5 * number}" for number in range(30)]
+
+
+def test_a_backup_is_brought_back(project: Project) -> None:
+    project.run("windrow run job.yml")
+    for line in block(BACKUP, "windrow backup backups/monday").lines:
+        project.run(line)
+    found = [project.run(f"windrow job list --format json --state {state}") for state in (".windrow", "restored")]
+    assert found[0] == found[1] and len(json.loads(found[0])) == 1
 
 
 def test_old_jobs_are_deleted(project: Project) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from opened_store import open_store
 from windrow_master.files.errors import StateUnusable
 from windrow_master.files.state_files import StateFiles
 from windrow_master.state_folder.opening import StateFolder
@@ -20,11 +23,14 @@ def backup(folder: Path, *options: str, given: bytes = b"") -> subprocess.Comple
     script = SCRIPT.read_text()
     for here, there in places.items():
         script = script.replace(here, there)
-    return subprocess.run(["sh", "-c", script, "backup", *options], input=given, capture_output=True, check=False)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = ["sh", "-c", script, "backup", *options]
+    return subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
 
 
 def volumes(folder: Path, text: str, more: int = 0) -> None:
-    for name in ("authority/key", "state/windrow.db", "state/jobs/one"):
+    open_store(folder / "state").close()
+    for name in ("authority/key", "state/jobs/one"):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{name}: {text}")
@@ -33,7 +39,10 @@ def volumes(folder: Path, text: str, more: int = 0) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All files but the database, which differs in its layout, and what keeps others out."""
+    unlike = ("windrow.db", "windrow.db-wal", "windrow.db-shm", "backup.lock")
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in unlike]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture
@@ -52,6 +61,47 @@ def test_a_backup_takes_the_place_of_all_that_was_there(tmp_path: Path, made: by
     done = backup(tmp_path / "here", "--restore", given=made)
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "here") == contents(tmp_path / "made")
+    StateFolder.open(tmp_path / "here" / "state", 0).close()
+
+
+def test_a_backup_is_made_while_the_master_runs_and_restored_only_when_it_does_not(tmp_path: Path) -> None:
+    volumes(tmp_path / "here", "here")
+    master = StateFolder.open(tmp_path / "here" / "state", 0)
+    made = backup(tmp_path / "here")
+    assert made.returncode == 0, made.stderr
+    done = backup(tmp_path / "here", "--restore", given=made.stdout)
+    assert done.returncode == 1 and b"the master is running" in done.stderr
+    master.close()
+    assert backup(tmp_path / "here", "--restore", given=made.stdout).returncode == 0
+    opened = StateFolder.open(tmp_path / "here" / "state", 0)
+    assert opened.store.incarnation == 3
+    opened.close()
+
+
+def test_a_backup_that_fails_leaves_nothing_and_one_that_was_killed_no_rest(tmp_path: Path) -> None:
+    volumes(tmp_path / "here", "here")
+    left = tmp_path / "here" / "state" / "..saved.partial-0abc" / "state"
+    left.mkdir(parents=True)
+    made = backup(tmp_path / "here")
+    assert made.returncode == 0, made.stderr
+    assert not list((tmp_path / "here" / "state").glob(".*"))
+    database = tmp_path / "here" / "state" / "windrow.db"
+    database.write_bytes(b"SQLite format 3\0" + bytes(5000))
+    made = backup(tmp_path / "here")
+    assert made.returncode == 1 and b"nothing was saved" in made.stderr and not made.stdout
+    assert not list((tmp_path / "here" / "state").glob(".*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+def test_owners_are_kept(tmp_path: Path) -> None:
+    volumes(tmp_path / "here", "here")
+    for path in (tmp_path / "here" / "state", *(tmp_path / "here" / "state").rglob("*")):
+        os.chown(path, 1234, 1234)
+    made = backup(tmp_path / "here")
+    assert made.returncode == 0, made.stderr
+    assert backup(tmp_path / "here", "--restore", given=made.stdout).returncode == 0
+    found = {path.name: path.stat().st_uid for path in (tmp_path / "here" / "state").rglob("*")}
+    assert set(found.values()) == {1234} and {"windrow.db", "jobs", "one"} <= found.keys()
 
 
 @pytest.mark.parametrize("left", [0, 700, 5000, -11_000, -20_000])

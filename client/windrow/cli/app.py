@@ -12,6 +12,7 @@ import windrow
 from windrow.cli import (
     agent,
     asset,
+    backup,
     become,
     context,
     doctor,
@@ -350,6 +351,8 @@ app.command(
     epilog="Example: windrow validate job.yml --set inputs.data.path=./other",
 )(validate.validate)
 
+app.command("backup", epilog="Example: windrow backup /mnt/backups/monday --state /var/lib/windrow")(backup.backup)
+app.command("restore", epilog="Example: windrow restore /mnt/backups/monday --state /var/lib/windrow")(backup.restore)
 app.command(
     "doctor",
     short_help="Check this machine, and its master if there is one.",

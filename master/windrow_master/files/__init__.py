@@ -5,5 +5,6 @@
 - `recipes`, `artifacts`, `upload_lists`, `checked_records`: kinds of files, verified when they are read.
 - `durable`      folders and names that survive a loss of power; `temporary`: those that go with their process.
 - `disk_use`     how much each kind of thing takes.
+- `backup_lock`  keeps backups and deletions apart.
 - `step_damage`  what is raised where a file of one step is not what was written.
 """

@@ -32,6 +32,24 @@ def make_durable(folder: Path, root: Path | None = None) -> None:
         sync_folder(folder)
 
 
+def sync_file_system(path: Path) -> None:
+    """Sync the whole file system that a file or folder is on: for many small files, that is far faster than one by one.
+    Raises OSError.
+    """
+    import ctypes
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "syncfs"):
+            os.sync()
+        elif libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Sync the names in a folder to the disk. Raises OSError, but not if the file system has no way to do it."""
     try:

@@ -18,6 +18,7 @@ from windrow.rpc.v1 import asset_service_pb2 as pb
 
 from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey
+from windrow_master.files.backup_lock import BackupRuns, deleting
 from windrow_master.files.disk_use import bytes_below
 from windrow_master.files.errors import StateError
 from windrow_master.files.state_files import StateFiles
@@ -33,6 +34,8 @@ from windrow_master.threads import in_thread
 REST = 4.0
 """How many times as long as a piece of work took the keeper rests after it."""
 REST_MIN_S, REST_MAX_S = 0.005, 5.0
+BACKUP_REST_S = 1.0
+"""Between looks whether a backup has ended."""
 FIRST_S = 60.0
 """A new master has other things to do first."""
 EVERY_S = 3600.0
@@ -183,6 +186,8 @@ class Keeper:
         self._leaving.add(job.job_key)
         try:
             await in_thread(self._removals.begin, Removal(job.job_key, job.job_id, job.steps))
+        except BackupRuns as error:
+            return Refused("BACKUP_RUNS", str(error))
         except JobNotEnded as error:
             return Refused("JOB_NOT_ENDED", str(error))
         except StorePostponed as error:
@@ -210,11 +215,19 @@ class Keeper:
     async def _work_off(self, pieces: Iterator[None], *, rests: bool) -> None:
         while True:
             begun_s = time.monotonic()
-            if await in_thread(next, pieces, StopIteration) is StopIteration:
-                return
+            try:
+                if await in_thread(self._next, pieces) is StopIteration:
+                    return
+            except BackupRuns:
+                await asyncio.sleep(BACKUP_REST_S)
+                continue
             if rests:
                 took_s = time.monotonic() - begun_s
                 await asyncio.sleep(min(max(REST * took_s, REST_MIN_S), REST_MAX_S))
+
+    def _next(self, pieces: Iterator[None]) -> object:
+        with deleting(self._files):
+            return next(pieces, StopIteration)
 
     def _assets_below(self, folder: Path) -> list[str]:
         return [

@@ -25,6 +25,7 @@ from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.crash_points import reach
+from windrow_master.files.backup_lock import deleting
 from windrow_master.files.durable import make_durable, sync_folder
 from windrow_master.files.state_files import RemovedFiles, StateFiles
 from windrow_master.store.errors import JobNotEnded, StorePostponed
@@ -55,9 +56,13 @@ class Removals:
         self._remove_sorted_rows = remove_sorted_rows
 
     def begin(self, removal: Removal) -> None:
-        """Delete a job, durably: steps 1 to 3. Raises JobNotEnded, StorePostponed (both: nothing has changed), OSError,
-        StateError.
+        """Delete a job, durably: steps 1 to 3. Raises JobNotEnded, StorePostponed, BackupRuns (nothing has changed),
+        OSError, StateError.
         """
+        with deleting(self._files):
+            self._begin(removal)
+
+    def _begin(self, removal: Removal) -> None:
         place = self._files.removed_job(removal.job_key)
         make_durable(place.folder, self._files.folder)
         write_note(place.note, {"job_id": removal.job_id, "steps": list(removal.steps)}, durable=True)

@@ -66,5 +66,6 @@ def _refuse_half_restored(files: StateFiles) -> None:
     if mark.exists():
         raise StateUnusable(
             f"Restoring a backup into {files.folder} did not finish: {mark.name} still exists, and the state is "
-            "incomplete. Restore it again: docker compose run --rm -T backup --restore < BACKUP"
+            f"incomplete. Restore it again: windrow restore BACKUP --state {files.folder}, or in containers: docker "
+            "compose run --rm -T backup --restore < BACKUP"
         )

@@ -475,7 +475,7 @@ class JobDeletion(google.protobuf.message.Message):
     bytes: builtins.int
     """What its files take in the state folder."""
     refusal_reason: builtins.str
-    """Why it stays, for programs: JOB_NOT_ENDED, JOB_NEEDED or STORAGE_FULL; empty if it does not stay."""
+    """Why it stays, for programs: JOB_NOT_ENDED, JOB_NEEDED, BACKUP_RUNS or STORAGE_FULL; empty if it does not stay."""
     refusal: builtins.str
     """The same for people, and what to do."""
     may_be_forced: builtins.bool

@@ -1,0 +1,104 @@
+"""Makes a backup of a state folder, while its master runs or not.
+
+1. Nothing is deleted meanwhile (`files.backup_lock`).
+2. The database is copied first, as it is at one moment. A file is durable before the database names it, and grows only
+   at its end. So what the copy names is in the files that are copied afterwards, with more behind it here and there.
+3. A job that was retried meanwhile may have begun its files anew. Then all is copied once more.
+4. Everything is read again and compared, SQLite checks the copy, and the note is written, durably. Only then the folder
+   gets its name.
+
+It works at the lowest priority, so that jobs go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+import windrow
+from windrow.common.notes import write_note
+
+from windrow_master.backup.contents import (
+    BackupError,
+    BackupFiles,
+    BackupNote,
+    copy_file,
+    digest_of,
+    entries_of,
+    own_like,
+    verify,
+)
+from windrow_master.files.backup_lock import backing_up
+from windrow_master.files.durable import make_durable, sync_file_system, sync_folder
+from windrow_master.files.state_files import StateFiles
+from windrow_master.store.sqlite.copying import Copied, copy_database, generations, troubles
+
+TRIES = 3
+
+
+def make_backup(state: Path, target: Path) -> BackupNote:
+    """Make a backup of a state folder at `target`, which must not exist. Raises BackupError, StateError, OSError."""
+    files = StateFiles(state)
+    if not files.database.is_file():
+        raise BackupError(
+            f"{state} holds no database, so there is nothing to save. Name the state folder: --state DIR."
+        )
+    if os.path.lexists(target):
+        raise BackupError(f"{target} exists already. A backup replaces nothing: name a new folder.")
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    make_durable(target.parent)
+    partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+    partial.mkdir(0o700)
+    try:
+        with backing_up(files):
+            note = _copied(files, BackupFiles(partial))
+        _verify(BackupFiles(partial), note)
+        write_note(BackupFiles(partial).note, note.to_json(), durable=True)
+        sync_file_system(partial)
+        partial.rename(target)
+        sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return note
+
+
+def _copied(files: StateFiles, backup: BackupFiles) -> BackupNote:
+    for _ in range(TRIES):
+        shutil.rmtree(backup.state, ignore_errors=True)
+        backup.state.mkdir(0o700)
+        database = StateFiles(backup.state).database
+        copied = copy_database(files.database, database)
+        own_like(files.folder.stat(), backup.state)
+        own_like(files.database.stat(), database)
+        found = {database.name: digest_of(database)}
+        for name in entries_of(files, backup.folder):
+            entry = copy_file(files.folder / name, backup.state / name)
+            if entry is not None:
+                found[name] = entry
+        if _still_holds(files, copied):
+            return BackupNote(
+                time.time(), windrow.__version__, copied.schema, copied.incarnation, len(copied.generations), found
+            )
+    raise BackupError(
+        f"Jobs in {files.folder} were retried while they were copied, {TRIES} times. Make the backup when fewer are."
+    )
+
+
+def _still_holds(files: StateFiles, copied: Copied) -> bool:
+    """Whether no job of the copy has been opened again since."""
+    now = generations(files.database)
+    return all(now.get(job_key, generation) == generation for job_key, generation in copied.generations.items())
+
+
+def _verify(backup: BackupFiles, note: BackupNote) -> None:
+    verify(backup.state, note)
+    if found := troubles(StateFiles(backup.state)):
+        raise BackupError(
+            f"The backup is not sound, so it was removed: {found}. Check the state folder: windrow state check DIR."
+        )
