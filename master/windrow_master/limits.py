@@ -38,6 +38,19 @@ class Limits:
         "of which few wait is divided on",
     )
     open_jobs: int = _limit(1_000, "jobs that have not ended. A further one is refused")
+    uploads: int = _limit(256, "uploads of code and data at a time, of all clients")
+    uploads_per_client: int = _limit(64, "the same of one client: of one address")
+    upload_bytes: int = _limit(
+        256 << 30, "what these uploads have announced and not sent yet, of all clients. The disk must have room for it"
+    )
+    upload_bytes_per_client: int = _limit(64 << 30, "the same of one client")
+    left_uploads: int = _limit(
+        64,
+        "uploads that broke off and may be continued. Beyond that, or if their room is needed, the oldest are removed",
+    )
+    row_uploads: int = _limit(512, "uploads of large rows at a time, of all nodes. A node that is refused tries again")
+    streams: int = _limit(10_000, "open calls that stream, of all clients and nodes")
+    streams_per_client: int = _limit(1_000, "the same of one client, without the one Work stream of each node")
     document_bytes: int = _limit(4 << 20, "size of one job document: the job file with all it includes, as submitted")
 
 

@@ -158,7 +158,7 @@ class MasterService:
         writer = Writer(core, Committer(store, segments, folder.reserve), carrier.carry_out, on_fatal=self._die)
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
-        uploads = ArtifactService(artifacts, data, datastores, open_jobs.is_code_for)
+        uploads = ArtifactService(artifacts, data, datastores, open_jobs.is_code_for, config.limits)
         submissions = Submissions(
             jobs,
             artifacts,
@@ -187,7 +187,12 @@ class MasterService:
         certificates = self._certificates()
         named: list[str] = []
         agents = AgentService(
-            writer, carrier, WorkerLogs(carrier.logs_of, config.job_logs_max), named, embedded=config.embedded
+            writer,
+            carrier,
+            WorkerLogs(carrier.logs_of, config.job_logs_max),
+            named,
+            embedded=config.embedded,
+            limits=config.limits,
         )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [DamageInterceptor()]
         identity = None

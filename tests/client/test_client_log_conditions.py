@@ -76,6 +76,22 @@ def test_what_anybody_can_bring_about_is_bounded_by_kind_and_counted(
     assert len(refusals._said) <= Repeated.KINDS_MAX
 
 
+def test_whatever_kinds_others_make_up_so_many_lines_a_minute_are_logged_and_the_rest_is_told(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    refusals = Repeated(in_all=30)
+    for number in range(10_000):
+        refusals.say(number, logging.WARNING, "refused")
+    assert len(lines()) == 30
+    now_s += REPEATED_EVERY_S + 1
+    refusals.say("again", logging.WARNING, "refused")
+    told, again = lines()[30:]
+    assert (told["event"], told["count"]) == ("refused: some have no line of their own", 10_000 - 30)
+    assert again["event"] == "refused"
+
+
 def test_lines_that_a_full_disk_did_not_take_come_when_there_is_room(small_disk: Path) -> None:
     log = logging.Logger("log")
     own = journal._JsonFile(small_disk / "master.log")

@@ -29,6 +29,7 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.reserve import Reserve
 from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs
+from windrow_master.limits import Limits
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.worker_logs import WorkerLogs
@@ -36,6 +37,7 @@ from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.stream_limits import StreamLimits
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.keeping import make_keeper
 from windrow_master.shell.retrying import Retries
@@ -105,12 +107,21 @@ class NoStreams:
 class MasterBench:
     """All services of one master. Effects but notifications go nowhere: no planner and no worker ever starts."""
 
-    def __init__(self, folder: Path, sockets: Path, *, held: bool = False, embedded: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sockets: Path,
+        *,
+        held: bool = False,
+        embedded: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
+        limits = limits or Limits()
         self.folder = folder
         self.state = folder / "state"
         self.files = StateFiles(self.state)
         self.store = open_store(self.state)
-        self.core = Core(self.store.incarnation, self.store.lease_prefix, held=held)
+        self.core = Core(self.store.incarnation, self.store.lease_prefix, held=held, limits=limits)
         self.fatal: list[BaseException] = []
         segments = SegmentWriter(self.store.incarnation, lambda *_: folder)
         self.committer = HeldCommitter(self.store, segments, Reserve(self.files.reserve, 0))
@@ -118,8 +129,10 @@ class MasterBench:
         self.writer = Writer(self.core, self.committer, self._carry_out, on_fatal=self.fatal.append)
         self.artifacts = ArtifactFolder(self.files.artifacts)
         (self.files.artifacts / CODE_DIGEST).write_bytes(b"")
-        self.server = grpc.aio.server()
-        agents = AgentService(self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True)
+        self.server = grpc.aio.server(interceptors=[StreamLimits(limits)])
+        agents = self.agent_service = AgentService(
+            self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True, limits=limits
+        )
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
         sorted_rows = SortedRows(self.files, None, embedded=True)
@@ -154,11 +167,12 @@ class MasterBench:
         )
         self.datastore = folder / "datastore"
         self.datastore.mkdir(exist_ok=True)
-        uploads = ArtifactService(
+        uploads = self.artifact_service = ArtifactService(
             self.artifacts,
             UploadedData(self.artifacts, self.datastore, self.files.uploads),
             Roots([self.datastore]),
             lambda node, digest: True,
+            limits,
         )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)
@@ -204,12 +218,13 @@ def drive(
     *,
     held: bool = False,
     embedded: bool = False,
+    limits: Limits | None = None,
 ) -> None:
     """Run a scenario over a fresh master."""
 
     async def main() -> None:
         sockets = Path(tempfile.mkdtemp(prefix="windrow-test-"))
-        bench = MasterBench(folder, sockets, held=held, embedded=embedded)
+        bench = MasterBench(folder, sockets, held=held, embedded=embedded, limits=limits)
         try:
             await bench.server.start()
             await asyncio.wait_for(scenario(bench), DEADLINE_S)

@@ -177,14 +177,24 @@ class Repeated:
 
     KINDS_MAX = 256
 
-    def __init__(self, every_s: float = REPEATED_EVERY_S) -> None:
+    def __init__(self, every_s: float = REPEATED_EVERY_S, in_all: int | None = None) -> None:
+        """`in_all`: the most lines a minute, of all kinds together, where others make up kinds as they like. How many
+        events have no line is logged once a minute.
+        """
         self._every_s = every_s
+        self._in_all = in_all
+        self._logged = self._unlogged = 0
+        self._minute_s = time.monotonic()
         self._said: dict[object, tuple[float, int]] = {}
         """By kind: when its minute began, and how many events there were in it."""
 
     def say(self, kind: object, level: int, event: str, /, **fields: object) -> None:
         """Log an event, or count it. `kind`: what distinguishes such events."""
         now = time.monotonic()
+        if self._in_all is not None and now - self._minute_s >= self._every_s:
+            if self._unlogged:
+                say(level, f"{event}: some have no line of their own", count=self._unlogged)
+            self._logged, self._unlogged, self._minute_s = 0, 0, now
         since_s, times = self._said.get(kind, (now, 0))
         left_out = 0
         if now - since_s >= self._every_s:
@@ -193,7 +203,10 @@ class Repeated:
         if kind not in self._said and len(self._said) >= self.KINDS_MAX:
             self._said.pop(next(iter(self._said)))
         self._said[kind] = (since_s, times + 1)
-        if times < REPEATED_TIMES:
+        if times >= REPEATED_TIMES or (self._in_all is not None and self._logged >= self._in_all):
+            self._unlogged += 1
+        else:
+            self._logged += 1
             more: dict[str, object] = {"left_out_before": left_out} if left_out else {}
             if times + 1 == REPEATED_TIMES:
                 more["next"] = f"others like this are counted, for up to {self._every_s:g} s"

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from windrow.common.journal import say
@@ -136,10 +137,21 @@ class ArtifactFolder:
         except (FileNotFoundError, ArtifactError):
             return 0, False
 
-    def begin(self, digest: str, length: int, offset: int) -> int:
+    def begin(
+        self,
+        digest: str,
+        length: int,
+        offset: int,
+        *,
+        promised: int = 0,
+        under_way: Collection[str] = (),
+        left: int = 64,
+    ) -> int:
         """Open an upload at `offset`; return a file descriptor, which the caller closes. Raises ArtifactError.
 
-        Only one upload of a digest at a time: a second one could change what the first has verified.
+        Only one upload of a digest at a time: a second one could change what the first has verified. `under_way`: the
+        digests of all others that arrive now, to which `promised` bytes of the disk belong. Of those that broke off,
+        `left` are kept, and none if this one needs their room.
         """
         if length > ARTIFACT_BYTES_MAX:
             raise ArtifactError("ARTIFACT_TOO_LARGE", f"The artifact has {length} bytes; the limit is 16 GiB.")
@@ -147,17 +159,44 @@ class ArtifactFolder:
         here = partial.stat().st_size if partial.exists() else 0
         if offset not in (0, here):
             raise ArtifactError("OFFSET_MISMATCH", f"{here} bytes of {digest} are here; the upload begins at {offset}.")
-        disk, missing = os.statvfs(self._folder), length - here
-        if disk.f_bavail * disk.f_frsize < missing + min(missing, SPARE_BYTES):
+        missing = length - here
+        needed = missing + promised + min(missing, SPARE_BYTES)
+        busy = {digest, *under_way}
+        self._drop_left(busy, left)
+        if self._free() < needed:
+            self._drop_left(busy, 0)
+        if self._free() < needed:
             raise ArtifactError(
                 "STORAGE_FULL",
-                f"The master does not have enough space for the remaining {missing} bytes and its own state. "
+                f"The master does not have enough space for the remaining {missing} bytes, the {promised} bytes that "
+                f"other uploads have announced, and its own state. "
                 f"Free some space on the disk of its state folder, {self._folder.parent}, and try again.",
             )
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(descriptor, offset)
         os.lseek(descriptor, offset, os.SEEK_SET)
         return descriptor
+
+    def _free(self) -> int:
+        disk = os.statvfs(self._folder)
+        return disk.f_bavail * disk.f_frsize
+
+    def _drop_left(self, busy: Collection[str], keep: int) -> None:
+        """Remove uploads that broke off, but for the `keep` that did so last. `busy`: digests of those that arrive."""
+        found = []
+        for partial in self._folder.glob("*.partial"):
+            # Another thread may remove it at the same time.
+            with contextlib.suppress(OSError):
+                if partial.stem not in busy:
+                    found.append((partial.stat().st_mtime_ns, partial))
+        for _, partial in sorted(found)[: max(0, len(found) - keep)]:
+            partial.unlink(missing_ok=True)
+
+    def leave(self, digest: str) -> None:
+        """Keep an upload that broke off, to be continued, unless nothing of it has arrived."""
+        with contextlib.suppress(OSError):
+            if not self._partial(digest).stat().st_size:
+                self._partial(digest).unlink()
 
     def give_up(self, digest: str) -> None:
         """Remove a partial upload: the disk is full, and the master's state needs the room."""

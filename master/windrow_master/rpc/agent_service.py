@@ -27,6 +27,7 @@ from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.state import Node
 from windrow_master.core.states import NodeState
 from windrow_master.identity.principals import TokenRefused, caller, digest_of
+from windrow_master.limits import Limits, how_to_raise
 from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
@@ -85,9 +86,12 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         addresses: list[str],
         *,
         embedded: bool,
+        limits: Limits | None = None,
     ) -> None:
         """`embedded`: all agents run on this machine, as this user. `identity.needs` says who may join."""
         self._embedded = embedded
+        self._row_uploads_max = (limits or Limits()).row_uploads
+        self._row_uploads = 0
         self._writer = writer
         self._sessions = sessions
         self._logs = logs
@@ -334,6 +338,26 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
     ) -> pb.UploadRowsResponse:
         """Stage large rows of a live lease in a segment of their own."""
         node_id, _ = await self._identify(context)
+        if self._row_uploads >= self._row_uploads_max:
+            await errors.abort(
+                context,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                errors.LIMIT_REACHED,
+                f"{self._row_uploads} uploads of large rows arrive at this master, which is its limit row_uploads. The "
+                f"agent tries again. To take more at a time, {how_to_raise('row_uploads')}.",
+            )
+        self._row_uploads += 1
+        try:
+            return await self._stage(node_id, request_iterator, context)
+        finally:
+            self._row_uploads -= 1
+
+    async def _stage(
+        self,
+        node_id: NodeId,
+        request_iterator: AsyncIterator[pb.UploadRowsRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> pb.UploadRowsResponse:
         staged: StagedSegment | None = None
         step_id, note_s = StepId(0), 0.0
         try:

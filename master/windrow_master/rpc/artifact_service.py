@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,7 +18,10 @@ from windrow.rpc.v1 import artifact_service_pb2_grpc
 
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.identity.principals import caller
+from windrow_master.limits import Limits
 from windrow_master.roots import Roots
+from windrow_master.rpc.callers import caller_of
+from windrow_master.rpc.promises import Promise, Promises
 from windrow_master.rpc.refusals import Context
 from windrow_master.threads import in_thread
 from windrow_master.uploaded_data import Stopped, UploadedData
@@ -35,6 +39,7 @@ CODES = {
     errors.ARTIFACT_MISSING: grpc.StatusCode.NOT_FOUND,
     errors.PATH_OUTSIDE: grpc.StatusCode.PERMISSION_DENIED,
     errors.STORAGE_FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.LIMIT_REACHED: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 
@@ -55,7 +60,12 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
     """Moves bytes to and from ArtifactFolder and UploadedData."""
 
     def __init__(
-        self, artifacts: ArtifactFolder, data: UploadedData, roots: Roots, is_code_for: Callable[[str, str], bool]
+        self,
+        artifacts: ArtifactFolder,
+        data: UploadedData,
+        roots: Roots,
+        is_code_for: Callable[[str, str], bool],
+        limits: Limits | None = None,
     ) -> None:
         """Make the service of these artifacts and data.
 
@@ -66,6 +76,8 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         self._artifacts = artifacts
         self._data = data
         self._roots = roots
+        self._limits = limits or Limits()
+        self._promises = Promises(self._limits)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By digest: one upload at a time."""
         self._placing: dict[str, _Placing] = {}
@@ -110,8 +122,9 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         try:
             if first is None:
                 raise ArtifactError(errors.DIGEST_INVALID, "The upload does not name a digest.")
-            async with self._turns.setdefault(first.digest, asyncio.Lock()):
-                length = await self._receive(first, requests)
+            with self._promises.made(caller_of(context), first.digest, first.length - first.offset) as promise:
+                async with self._turns.setdefault(first.digest, asyncio.Lock()):
+                    length = await self._receive(first, requests, promise)
         except ArtifactError as error:
             await _abort(context, error)
         except OSError as error:
@@ -125,7 +138,9 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             )
         return pb.UploadArtifactResponse(length=length)
 
-    async def _receive(self, first: pb.UploadArtifactRequest, requests: AsyncIterator[pb.UploadArtifactRequest]) -> int:
+    async def _receive(
+        self, first: pb.UploadArtifactRequest, requests: AsyncIterator[pb.UploadArtifactRequest], promise: Promise
+    ) -> int:
         """Take one upload in; return the artifact's length. Raises ArtifactError, OSError."""
         digest, length, at = first.digest, first.length, first.offset
         # A damaged one counts as missing: the client sends it again.
@@ -133,7 +148,17 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             return self._artifacts.length(digest)[0]
         if await in_thread(self._data.path, digest) is not None:
             return length
-        descriptor = self._artifacts.begin(digest, length, at)
+        descriptor = await in_thread(
+            partial(
+                self._artifacts.begin,
+                digest,
+                length,
+                at,
+                promised=self._promises.bytes_of_others(promise),
+                under_way=self._promises.digests(),
+                left=self._limits.left_uploads,
+            )
+        )
         try:
             request: pb.UploadArtifactRequest | None = first
             while request is not None:
@@ -146,6 +171,7 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 if at > length:
                     raise ArtifactError(errors.OFFSET_MISMATCH, f"More than the {length} announced bytes arrived.")
                 await in_thread(_write_all, descriptor, request.chunk)
+                promise.keep(len(request.chunk))
                 request = await anext(requests, None)
             if at < length:
                 # Not judged by its digest, and kept: the next try continues it.
@@ -155,6 +181,8 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
             await in_thread(self._artifacts.finish, digest, length)
         finally:
             os.close(descriptor)
+            # If all has arrived, it has another name now.
+            await in_thread(self._artifacts.leave, digest)
         return length
 
     async def DownloadArtifact(

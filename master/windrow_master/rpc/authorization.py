@@ -10,14 +10,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
-from windrow.common.journal import Repeated
 from windrow.rpc import errors
 
 from windrow_master.identity.needs import NEEDS, Need, Who
 from windrow_master.identity.principals import EVERYBODY, Principal, digest_of, set_caller
 from windrow_master.identity.tokens import Tokens, principal_of
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED, SECRET_KEY
-from windrow_master.rpc.refusal_log import host_of
+from windrow_master.rpc.callers import host_of
+from windrow_master.rpc.refusal_log import REFUSED
 from windrow_master.rpc.refusals import Context
 from windrow_master.store.records import Role, TokenKind
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 AUTHORIZATION_KEY = "authorization"
 BEARER = "Bearer "
-_repeated = Repeated()
 _NO_CLIENT_TOKEN = "The call does not carry a client token of this master."
 _NO_JOIN_TOKEN = "The agent does not carry a join token of this master."
 _CLIENT_TOKEN = (
@@ -222,7 +221,7 @@ def _refusing(handler: Handler, method: str, refusal: Refusal) -> Handler:
         level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
         kind = (method, reason, host_of(context.peer()))
         who = {"token": refusal.who} if refusal.who else {}
-        _repeated.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer(), **who)
+        REFUSED.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer(), **who)
         await errors.abort(context, code, reason, refusal.message)
 
     async def refuse_stream(requests: object, context: Context) -> AsyncIterator[Any]:

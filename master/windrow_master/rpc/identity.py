@@ -23,6 +23,7 @@ from windrow_master.identity.tokens import Tokens
 from windrow_master.rpc.audited import Audited
 from windrow_master.rpc.authorization import Authorization
 from windrow_master.rpc.refusal_log import RefusalLog
+from windrow_master.rpc.stream_limits import StreamLimits
 from windrow_master.rpc.token_service import TokenService
 from windrow_master.store.errors import StorePostponed
 from windrow_master.store.protocol import Store
@@ -41,6 +42,7 @@ class Identity:
     def __init__(self, config: MasterConfig, tokens: Tokens, node_of: Callable[[str], str]) -> None:
         self.tokens = tokens
         self._authorization = Authorization(tokens, node_of)
+        self._stream_limits = StreamLimits(config.limits)
         self._files = [
             _TokenFile(tokens, TokenKind.CLIENT, config.client_token_file, config.client_token),
             _TokenFile(tokens, TokenKind.JOIN, config.join_token_file, config.join_token),
@@ -63,7 +65,7 @@ class Identity:
     @property
     def guards(self) -> list[grpc.aio.ServerInterceptor[Any, Any]]:
         """Those who look at each call, in their order, before those that stand next to the services."""
-        return [self._authorization, RefusalLog()]
+        return [self._authorization, RefusalLog(), self._stream_limits]
 
     @property
     def recorder(self) -> grpc.aio.ServerInterceptor[Any, Any]:

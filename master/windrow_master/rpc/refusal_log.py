@@ -11,23 +11,27 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from windrow.common.journal import Repeated
 
+from windrow_master.rpc.callers import host_of
 from windrow_master.rpc.refusals import Context
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
 
-LOGGED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.DATA_LOSS)
+LOGGED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DATA_LOSS,
+)
 """Other refusals belong to the normal course of things, or log themselves (tokens)."""
 EVERYDAY = {"/windrow.rpc.v1.ArtifactService/StatData": grpc.StatusCode.PERMISSION_DENIED}
 """Answers that belong to how data is brought: a client asks whether the master sees its folder, and it does not."""
 REASON_CHARACTERS_MAX = 500
 DROPPED = "a request was dropped: it is larger than the limit, or its sender left before it arrived"
-_repeated = Repeated()
-
-
-def host_of(peer: str) -> str:
-    """The host of a gRPC peer, without the port, which differs for each connection."""
-    return peer.rpartition(":")[0]
+LINES_A_MINUTE = 30
+"""However many callers and kinds of calls there are: the rest is counted, and pushes no other line out of the log."""
+REFUSED = Repeated(in_all=LINES_A_MINUTE)
+"""All calls that are refused."""
 
 
 class RefusalLog(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -54,7 +58,7 @@ def _watched(handler: Handler, method: str) -> Handler:
         finally:
             # gRPC may have ended the call, and cancelled this, already.
             if request is None:
-                _repeated.say((method, host_of(peer)), logging.WARNING, DROPPED, method=method, peer=peer)
+                REFUSED.say((method, host_of(peer)), logging.WARNING, DROPPED, method=method, peer=peer)
         if request is None:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "The request did not arrive completely.")
         return request
@@ -64,7 +68,7 @@ def _watched(handler: Handler, method: str) -> Handler:
             reason = str(context.details())[:REASON_CHARACTERS_MAX]
             level = logging.INFO if EVERYDAY.get(method) == context.code() else logging.WARNING
             kind = (method, host_of(context.peer()), context.code())
-            _repeated.say(kind, level, "a request was refused", method=method, peer=context.peer(), reason=reason)
+            REFUSED.say(kind, level, "a request was refused", method=method, peer=context.peer(), reason=reason)
 
     async def answer(requests: AsyncIterator[Any], context: Context) -> Any:
         try:

@@ -1,0 +1,203 @@
+"""Floods of calls: what one client, and all of them, may have under way; and what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from master_bench import MasterBench, drive
+from windrow.rpc.errors import read_failure
+from windrow.rpc.v1 import agent_service_pb2, job_service_pb2
+from windrow.rpc.v1 import artifact_service_pb2 as pb
+from windrow_master.limits import Limits
+
+GIB = 1 << 30
+
+
+def digest_of(number: int) -> str:
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+class Upload:
+    """An upload that has sent its first message, and waits."""
+
+    def __init__(self, bench: MasterBench, number: int, length: int, chunk: bytes = b"begun") -> None:
+        self.digest = digest_of(number)
+        self._length, self._chunk = length, chunk
+        self._goes_on = asyncio.Event()
+        self.call = bench.uploads.UploadArtifact(self._requests())
+
+    async def _requests(self) -> AsyncIterator[pb.UploadArtifactRequest]:
+        yield pb.UploadArtifactRequest(digest=self.digest, length=self._length, chunk=self._chunk)
+        await self._goes_on.wait()
+
+    async def begun(self, bench: MasterBench, bytes_here: int = 5) -> None:
+        """Wait until its first message has been written."""
+        request = pb.GetArtifactRequest(digest=self.digest)
+        while (await bench.uploads.GetArtifact(request)).length < bytes_here:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(0)
+
+    async def refusal(self) -> str:
+        """The message with which it is refused."""
+        try:
+            await self.call
+        except grpc.aio.AioRpcError as error:
+            failure = read_failure(error)
+            assert (failure.code, failure.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+            return failure.message
+        raise AssertionError("it was taken")
+
+    async def broken(self) -> None:
+        """Break it off, and wait until the master has noticed."""
+        self.call.cancel()
+        await asyncio.gather(self.call, return_exceptions=True)
+
+
+def partials(bench: MasterBench) -> list[Path]:
+    return list((bench.state / "artifacts").glob("*.partial"))
+
+
+async def until(condition: Any) -> None:
+    """Wait for what no event tells."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def test_uploads_that_announce_more_than_they_may_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        first, second = Upload(bench, 0, 4 * GIB), Upload(bench, 1, 4 * GIB)
+        await first.begun(bench)
+        await second.begun(bench)
+        refused = [await Upload(bench, number, 4 * GIB).refusal() for number in range(2, 100)]
+        assert "bytes announced" in refused[0] and "limit upload_bytes_per_client" in refused[0]
+        assert "windrow master --limit upload_bytes_per_client=NUMBER" in refused[0]
+        assert len(partials(bench)) == 2
+        await first.broken()
+        await until(lambda: len(bench_promises(bench)) == 1)
+        third = Upload(bench, 200, 4 * GIB)
+        await third.begun(bench)
+        await second.broken()
+        await third.broken()
+
+    drive(tmp_path, scenario, limits=Limits(upload_bytes_per_client=10 * GIB))
+
+
+def bench_promises(bench: MasterBench) -> set[str]:
+    """Digests of the uploads under way."""
+    return bench.artifact_service._promises.digests()
+
+
+def test_no_more_uploads_at_a_time_than_the_limit(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        first = Upload(bench, 0, 10)
+        await first.begun(bench)
+        assert "limit uploads of this master is 1" in await Upload(bench, 1, 10).refusal()
+        await first.broken()
+
+    drive(tmp_path, scenario, limits=Limits(uploads=1))
+
+
+def test_an_announcement_is_a_promise_of_room_on_the_disk(small_disk: Path) -> None:
+    """Two that fit each, but not together."""
+
+    async def scenario(bench: MasterBench) -> None:
+        first = Upload(bench, 0, 8 << 20)
+        await first.begun(bench)
+        second = Upload(bench, 1, 8 << 20)
+        try:
+            await second.call
+        except grpc.aio.AioRpcError as error:
+            failure = read_failure(error)
+            assert failure.reason == "STORAGE_FULL"
+            assert f"{(8 << 20) - 5} bytes that other uploads have announced" in failure.message
+        else:
+            raise AssertionError("it was taken")
+        await first.broken()
+        await until(lambda: not bench_promises(bench))
+        third = Upload(bench, 1, 8 << 20)
+        await third.begun(bench)
+        await third.broken()
+
+    drive(small_disk, scenario)
+
+
+def test_of_uploads_that_broke_off_the_last_few_are_kept_and_none_that_is_empty(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        for number in range(6):
+            upload = Upload(bench, number, 10)
+            await upload.begun(bench)
+            await upload.broken()
+            await until(lambda: not bench_promises(bench))
+        empty = Upload(bench, 6, 10, b"")
+        await until(lambda: bench_promises(bench) == {empty.digest})
+        await until((bench.state / "artifacts" / f"{empty.digest}.partial").exists)
+        await empty.broken()
+        await until(lambda: not bench_promises(bench))
+        assert {path.stem for path in partials(bench)} == {digest_of(4), digest_of(5)}
+
+    drive(tmp_path, scenario, limits=Limits(left_uploads=2))
+
+
+def test_streams_of_a_client_are_bounded_and_it_may_open_one_when_another_has_ended(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        watched = [bench.jobs.WatchJob(job_service_pb2.WatchJobRequest(job_id=job_id)) for _ in range(3)]
+        for call in watched:
+            await call.read()
+        one_more = bench.jobs.WatchJob(job_service_pb2.WatchJobRequest(job_id=job_id))
+        try:
+            await one_more.read()
+        except grpc.aio.AioRpcError as error:
+            failure = read_failure(error)
+            assert failure.reason == "LIMIT_REACHED" and "limit streams_per_client" in failure.message
+        else:
+            raise AssertionError("it was taken")
+        assert (await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))).job.job_id == job_id
+        watched[0].cancel()
+
+        async def opens() -> bool:
+            call = bench.jobs.WatchJob(job_service_pb2.WatchJobRequest(job_id=job_id))
+            try:
+                await call.read()
+            except grpc.aio.AioRpcError:
+                return False
+            call.cancel()
+            return True
+
+        while not await opens():
+            pass
+        for call in watched:
+            call.cancel()
+
+    drive(tmp_path, scenario, limits=Limits(streams_per_client=3))
+
+
+def test_uploads_of_large_rows_are_bounded(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        request = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="a")
+        metadata = (("windrow-credential", (await bench.agents.Register(request)).node_credential),)
+        open_ = asyncio.Event()
+
+        async def waiting() -> AsyncIterator[agent_service_pb2.UploadRowsRequest]:
+            await open_.wait()
+            yield agent_service_pb2.UploadRowsRequest(lease_id=7)
+
+        async def reason(call: Any) -> str:
+            try:
+                await call
+            except grpc.aio.AioRpcError as error:
+                return read_failure(error).reason
+            return ""
+
+        first = bench.agents.UploadRows(waiting(), metadata=metadata)
+        await until(lambda: bench.agent_service._row_uploads == 1)
+        assert await reason(bench.agents.UploadRows(waiting(), metadata=metadata)) == "LIMIT_REACHED"
+        open_.set()
+        assert await reason(first) == "LEASE_NOT_LIVE"
+        assert await reason(bench.agents.UploadRows(waiting(), metadata=metadata)) == "LEASE_NOT_LIVE"
+
+    drive(tmp_path, scenario, limits=Limits(row_uploads=1))
