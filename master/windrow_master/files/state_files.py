@@ -97,7 +97,7 @@ class StateFiles:
 
     @property
     def unfinished_restore(self) -> Path:
-        """A mark: a backup is being restored here, or its restoring broke off (`backup.restoring`, docker/backup.sh)."""
+        """A mark: a backup is being restored here, or that broke off (`backup.restoring`, docker/backup.sh)."""
         return self.folder / ".restored"
 
     @property

@@ -80,7 +80,8 @@ class ArtifactServiceServicer(object):
     def UploadArtifact(self, request_iterator, context):
         """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
         returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
-        DIGEST_MISMATCH; start again.
+        DIGEST_MISMATCH; start again. RESOURCE_EXHAUSTED, reason LIMIT_REACHED: too many uploads, or bytes announced;
+        reason STORAGE_FULL: the disk has no room for it beside what others have announced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,8 @@ class ArtifactServiceStub:
     ]
     """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
     returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
-    DIGEST_MISMATCH; start again.
+    DIGEST_MISMATCH; start again. RESOURCE_EXHAUSTED, reason LIMIT_REACHED: too many uploads, or bytes announced;
+    reason STORAGE_FULL: the disk has no room for it beside what others have announced.
     """
 
     DownloadArtifact: grpc.UnaryStreamMultiCallable[
@@ -83,7 +84,8 @@ class ArtifactServiceAsyncStub:
     ]
     """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
     returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
-    DIGEST_MISMATCH; start again.
+    DIGEST_MISMATCH; start again. RESOURCE_EXHAUSTED, reason LIMIT_REACHED: too many uploads, or bytes announced;
+    reason STORAGE_FULL: the disk has no room for it beside what others have announced.
     """
 
     DownloadArtifact: grpc.aio.UnaryStreamMultiCallable[
@@ -134,7 +136,8 @@ class ArtifactServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse, collections.abc.Awaitable[windrow.rpc.v1.artifact_service_pb2.UploadArtifactResponse]]:
         """Uploads an artifact, or continues a broken upload: `offset` of the first message must be the length that GetArtifact
         returned, otherwise FAILED_PRECONDITION, reason OFFSET_MISMATCH. A wrong digest at the end: DATA_LOSS, reason
-        DIGEST_MISMATCH; start again.
+        DIGEST_MISMATCH; start again. RESOURCE_EXHAUSTED, reason LIMIT_REACHED: too many uploads, or bytes announced;
+        reason STORAGE_FULL: the disk has no room for it beside what others have announced.
         """
 
     @abc.abstractmethod

@@ -1301,14 +1301,18 @@ class RemoveNodeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Its name."""
+    force: builtins.bool
+    """Also if it is connected: its stream ends, and its credential is no longer good."""
     def __init__(
         self,
         *,
         node_id: builtins.str = ...,
+        force: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["node_id", b"node_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["force", b"force", "node_id", b"node_id"]) -> None: ...
 
 global___RemoveNodeRequest = RemoveNodeRequest
 

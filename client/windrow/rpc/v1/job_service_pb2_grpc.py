@@ -208,7 +208,8 @@ class JobServiceServicer(object):
 
     def DeleteJob(self, request, context):
         """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
-        an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+        an earlier call has deleted it); FAILED_PRECONDITION, reasons JOB_NOT_ENDED, JOB_NEEDED
+        (another job needs it) and BACKUP_RUNS (try again later).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,7 +238,8 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DownloadOutput(self, request, context):
-        """An output: its files one after another, in chunks of at most 1 MiB.
+        """An output: its files one after another, in chunks of at most 1 MiB. FAILED_PRECONDITION, reason OUTPUT_UNREADABLE:
+        its files cannot be read, or a link leads to them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -306,7 +308,7 @@ class JobServiceServicer(object):
 
     def RemoveNode(self, request, context):
         """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it, or use `force`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -76,7 +76,8 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.DeleteJobResponse,
     ]
     """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
-    an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+    an earlier call has deleted it); FAILED_PRECONDITION, reasons JOB_NOT_ENDED, JOB_NEEDED
+    (another job needs it) and BACKUP_RUNS (try again later).
     """
 
     PruneJobs: grpc.UnaryStreamMultiCallable[
@@ -103,7 +104,9 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputRequest,
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
-    """An output: its files one after another, in chunks of at most 1 MiB."""
+    """An output: its files one after another, in chunks of at most 1 MiB. FAILED_PRECONDITION, reason OUTPUT_UNREADABLE:
+    its files cannot be read, or a link leads to them.
+    """
 
     ReadRows: grpc.UnaryStreamMultiCallable[
         windrow.rpc.v1.job_service_pb2.ReadRowsRequest,
@@ -167,7 +170,7 @@ class JobServiceStub:
         windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
     ]
     """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it, or use `force`.
     """
 
     GetMaster: grpc.UnaryUnaryMultiCallable[
@@ -234,7 +237,8 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DeleteJobResponse,
     ]
     """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
-    an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+    an earlier call has deleted it); FAILED_PRECONDITION, reasons JOB_NOT_ENDED, JOB_NEEDED
+    (another job needs it) and BACKUP_RUNS (try again later).
     """
 
     PruneJobs: grpc.aio.UnaryStreamMultiCallable[
@@ -261,7 +265,9 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.DownloadOutputRequest,
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
     ]
-    """An output: its files one after another, in chunks of at most 1 MiB."""
+    """An output: its files one after another, in chunks of at most 1 MiB. FAILED_PRECONDITION, reason OUTPUT_UNREADABLE:
+    its files cannot be read, or a link leads to them.
+    """
 
     ReadRows: grpc.aio.UnaryStreamMultiCallable[
         windrow.rpc.v1.job_service_pb2.ReadRowsRequest,
@@ -325,7 +331,7 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.RemoveNodeResponse,
     ]
     """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
+    NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it, or use `force`.
     """
 
     GetMaster: grpc.aio.UnaryUnaryMultiCallable[
@@ -408,7 +414,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.DeleteJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.DeleteJobResponse]]:
         """Deletes a job that has ended, with all that the state folder holds of it. NOT_FOUND, reason JOB_UNKNOWN (also where
-        an earlier call has deleted it); FAILED_PRECONDITION, reason JOB_NOT_ENDED, and JOB_NEEDED: another job needs it.
+        an earlier call has deleted it); FAILED_PRECONDITION, reasons JOB_NOT_ENDED, JOB_NEEDED
+        (another job needs it) and BACKUP_RUNS (try again later).
         """
 
     @abc.abstractmethod
@@ -443,7 +450,9 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: windrow.rpc.v1.job_service_pb2.DownloadOutputRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.DownloadOutputResponse]]:
-        """An output: its files one after another, in chunks of at most 1 MiB."""
+        """An output: its files one after another, in chunks of at most 1 MiB. FAILED_PRECONDITION, reason OUTPUT_UNREADABLE:
+        its files cannot be read, or a link leads to them.
+        """
 
     @abc.abstractmethod
     def ReadRows(
@@ -525,7 +534,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.RemoveNodeResponse]]:
         """Forgets a node that is gone: its leases go back to the queue at once, and its name is free.
-        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it.
+        NOT_FOUND, reason NODE_UNKNOWN; FAILED_PRECONDITION, reason NODE_CONNECTED: it is connected; drain it, or use `force`.
         """
 
     @abc.abstractmethod
