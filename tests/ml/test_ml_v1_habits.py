@@ -374,3 +374,22 @@ def test_scripts_find_the_models_that_the_notebook_registered(workspace: Workspa
     settings = config(entry_script=script(notebook, "predict.py", PREDICT))
     data = Dataset.File.from_files("files/a.txt")
     assert _rows(workspace, notebook, data.as_named_input("f"), settings) == ["m2 m1"]
+
+
+def test_a_notebook_whose_scripts_are_beside_it_uses_a_model_that_is_a_folder(
+    workspace: Workspace, notebook: Path
+) -> None:
+    (notebook / "trained").mkdir()
+    (notebook / "trained" / "weights.txt").write_text("7")
+    Model.register(workspace, "trained", "net")
+    workspace.get_default_datastore().upload("files", "data")
+    (notebook / "ask.py").write_text(
+        "import os\n"
+        "from azureml.core import Model\n"
+        "def run(mini_batch):\n"
+        "    weights = open(os.path.join(Model.get_model_path('net'), 'weights.txt')).read()\n"
+        "    return [f'{weights} {os.path.exists(\"workspaceblobstore\")}'] * len(mini_batch)\n"
+    )
+    settings = config(entry_script="ask.py", source_directory=".")
+    data = Dataset.File.from_files((workspace.get_default_datastore(), "data/a.txt"))
+    assert _rows(workspace, notebook, data.as_named_input("f"), settings) == ["7 False"]

@@ -112,12 +112,18 @@ def test_what_changes_by_itself_is_always_left_out(tmp_path: Path) -> None:
             "__pycache__/score.pyc",
             "pkg/__pycache__/z.pyc",
             ".windrow/windrow.db",
+            "workspaceblobstore/data.csv",
             "old.pyc",
         ),
         b"x",
     )
     archive, _ = packed(tmp_path, FILES | noise)
     assert names_in(archive) == sorted(FILES)
+
+
+def test_only_a_default_datastore_of_windrow_is_left_out(tmp_path: Path) -> None:
+    archive, _ = packed(tmp_path, {"workspaceblobstore/data.csv": b"x", "pkg/workspaceblobstore/a": b"x"})
+    assert names_in(archive) == ["pkg/workspaceblobstore/a", "workspaceblobstore/data.csv"]
 
 
 @pytest.mark.parametrize(

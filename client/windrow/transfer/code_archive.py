@@ -26,6 +26,9 @@ ALWAYS_LEFT_OUT = frozenset(
 )
 """Folders that never belong to a job's code: they change from run to run although the code does not."""
 
+DEFAULT_DATASTORE = "workspaceblobstore"
+"""The folder beside a state folder that is the default datastore of `windrow.ml.v1`: data and models, no code."""
+
 LOG_SUFFIX = ".log"
 
 IGNORE_FILES = (".amlignore", ".gitignore")
@@ -141,10 +144,18 @@ def _walk(
             if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                if not ignored(name + "/") and not Path(entry.path, STATE_MARK).exists():
+                if not ignored(name + "/") and not _is_kept_by_windrow(entry):
                     yield from _walk(Path(entry.path), name + "/", ignored, printed, root)
             elif not ignored(name) and not (printed and _identity(entry) in printed):
                 yield name, _regular_file(Path(entry.path), name, root)
+
+
+def _is_kept_by_windrow(entry: os.DirEntry[str]) -> bool:
+    """Whether a folder is a state folder, or the default datastore of notebooks, which is beside one."""
+    if Path(entry.path, STATE_MARK).exists():
+        return True
+    beside = Path(entry.path).parent
+    return entry.name == DEFAULT_DATASTORE and any(beside.glob(f"*/{STATE_MARK}"))
 
 
 def _identity(entry: os.DirEntry[str]) -> tuple[int, int] | None:
