@@ -354,6 +354,17 @@ def test_models_of_an_older_step_are_told(workspace: Workspace, notebook: Path) 
         ParallelRunStep("upper", config(), [files.as_named_input("f")], PipelineData("rows"), models=[model], tags={})
 
 
+OPEN = """\
+from azureml.core import Model, Run
+
+def init():
+    global said
+    model = Model(Run.get_context().experiment.workspace, "letters")
+    said = f"{model.version} {open(model.download('.', exist_ok=True)).read()}"
+
+def run(mini_batch):
+    return [said] * len(mini_batch)
+"""
 PREDICT = """\
 from azureml.core import Model
 
@@ -374,6 +385,13 @@ def test_scripts_find_the_models_that_the_notebook_registered(workspace: Workspa
     settings = config(entry_script=script(notebook, "predict.py", PREDICT))
     data = Dataset.File.from_files("files/a.txt")
     assert _rows(workspace, notebook, data.as_named_input("f"), settings) == ["m2 m1"]
+
+
+def test_scripts_open_the_models_of_the_workspace_of_their_run(workspace: Workspace, notebook: Path) -> None:
+    Model.register(workspace, "model.txt", "letters")
+    settings = config(entry_script=script(notebook, "open.py", OPEN))
+    data = Dataset.File.from_files("files/a.txt")
+    assert _rows(workspace, notebook, data.as_named_input("f"), settings) == ["1 m1"]
 
 
 def test_a_notebook_whose_scripts_are_beside_it_uses_a_model_that_is_a_folder(

@@ -169,7 +169,9 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
             "from azureml.core import Workspace; Workspace('a')",
             "Workspace is not there in a script of Windrow",
         ),
-        ("run_.experiment.workspace", "Experiment.workspace is not there in Windrow: there is no workspace"),
+        ("run_.experiment.workspace.datasets", "Workspace.datasets is not there in a script of Windrow: give the data"),
+        ("run_.experiment.workspace.get_default_keyvault()", "secrets are not kept. Read an environment variable"),
+        ("run_.experiment.workspace.compute_targets", "a script has no workspace. Give the step its data and models"),
         ("run_.child_run('a')", "a step is one run"),
         ("run_.get_metrics()", "windrow job show JOB --metrics"),
         ("run_.number", "has no number in Windrow"),
@@ -188,7 +190,8 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
             "from azureml.core import Model; Model.list(None)",
             "Model.list is not there in Windrow: there is no workspace",
         ),
-        ("from azureml.core import Model; Model(None, 'm')", "Model.get_model_path(name) gives the path of one"),
+        ("from azureml.core import Model; Model(run_.experiment.workspace, 'm')", "There is no model 'm'"),
+        ("from azureml.core import Model; Model(None, tags=['a'])", "by their name alone: Model(workspace, name)"),
     ],
 )
 def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: str, said: str) -> None:
@@ -196,6 +199,40 @@ def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: 
     worker.ready()
     worker.send(1, ["a"])
     assert said in worker.failed().message
+
+
+def test_a_script_downloads_models_with_the_workspace_of_its_run(start: Start, tmp_path: Path) -> None:
+    for place in ("azureml-models/m/1/net/weights.txt", "azureml-models/m/2/net/weights.txt", "beside.txt"):
+        (tmp_path / "root" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / place).write_text(place)
+    script = (
+        "import os\n"
+        "from azureml.core import Model, Run\n"
+        "def run(b):\n"
+        "    workspace = Run.get_context().experiment.workspace\n"
+        f"    folder = {str(tmp_path / 'got')!r}\n"
+        "    newest = Model(workspace, name='m')\n"
+        "    path = newest.download(target_dir=folder)\n"
+        "    first = Model(workspace, id='m:1').download(os.path.join(folder, 'first'))\n"
+        "    rows = [newest.version, newest.id, os.path.relpath(path, folder)]\n"
+        "    rows += [open(os.path.join(one, 'weights.txt')).read() for one in (path, first)]\n"
+        "    file = Model(workspace, 'beside.txt')\n"
+        "    for attempt in (1, 2):\n"
+        "        got = file.download(folder, exist_ok=True)\n"
+        "    try:\n"
+        "        file.download(folder)\n"
+        "    except FileExistsError as error:\n"
+        "        rows.append('exist_ok=True' in str(error))\n"
+        "    try:\n"
+        "        newest.register()\n"
+        "    except AttributeError as error:\n"
+        "        rows.append('windrow model create' in str(error))\n"
+        "    return [[*rows, file.version, open(got).read()]]\n"
+    )
+    worker = start(script, environment={"AML_APP_ROOT": str(tmp_path / "root")})
+    worker.ready()
+    expected = [2, "m:2", "net", "azureml-models/m/2/net/weights.txt", "azureml-models/m/1/net/weights.txt"]
+    assert worker.run(["a"]).rows.decode() == f"{[*expected, True, True, None, 'beside.txt']}\n"
 
 
 def test_a_script_finds_models_by_name(start: Start, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Models for scripts that ask for them by name: `Model.get_model_path("m")`, which finds what is registered.
+"""Models for scripts that ask for them by name, and find what is registered: `Model.get_model_path("m")`, and
+`Model(workspace, "m")` with the workspace of their run.
 
 On this machine, the script looks below the folder that $AML_APP_ROOT names, for `azureml-models/<name>/<version>/
 <file>`. So do scripts with the vendor's package (azureml-core 1.57, `Model._get_model_path_local`). Links there would
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 from windrow.spec.reading.context import Context
@@ -24,7 +26,7 @@ VARIABLE = "AML_APP_ROOT"
 PATHS = "WINDROW_MODELS"
 """JSON: by name and version, the path or address of each model."""
 _PATHS_CHARS_MAX = 64 << 10
-_CALL = b"get_model_path"
+_CALL = re.compile(rb"\bget_model_path\b|\bModel\s*\(")
 _SCRIPT_BYTES_MAX = 1 << 20
 
 
@@ -52,7 +54,7 @@ def with_models(root: MappingNode, models: Kept, folder: str, context: Context) 
             context.problems.warn(
                 step,
                 f"jobs.{key}",
-                "its script calls Model.get_model_path, and the master has too many models for it to find them: give "
+                "its script asks for models by name, and the master has too many models for it to find them: give "
                 "the model to the step as an input, and its path as an argument.",
             )
             continue
@@ -69,7 +71,7 @@ def _code_of(step: MappingNode) -> str:
 
 
 def _asks(code: str) -> bool:
-    """Whether a script in a folder calls `get_model_path`."""
+    """Whether a script in a folder asks for a model, by `Model.get_model_path` or `Model(workspace, name)`."""
     if not code:
         return False
     for folder, _, names in os.walk(code):
@@ -77,8 +79,9 @@ def _asks(code: str) -> bool:
             path = os.path.join(folder, name)
             if name.endswith(".py") and os.path.isfile(path) and os.path.getsize(path) <= _SCRIPT_BYTES_MAX:
                 with open(path, "rb") as file:
-                    if _CALL in file.read():
-                        return True
+                    text = file.read()
+                if b"azureml" in text and _CALL.search(text):
+                    return True
     return False
 
 

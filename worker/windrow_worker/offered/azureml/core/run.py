@@ -15,11 +15,14 @@ import os
 import sys
 from datetime import datetime, timezone
 
+from .workspace import OWN
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, NoReturn, Optional, Set
 
     from .inputs import Places
+    from .workspace import Workspace
 
 __all__ = ["Run"]
 
@@ -40,7 +43,6 @@ _INSTEAD = {
     "fail": "a step fails when its script raises an exception, or ends with an exit code other than 0",
     "get_metrics": "a worker knows only what it has logged itself. windrow job show JOB --metrics shows all of it",
     "register_model": "write the model into an output of the step, and register it: windrow model create",
-    "workspace": "there is no workspace. Give the step its data and models as inputs",
 }
 
 _told: Set[str] = set()
@@ -50,7 +52,7 @@ def absent(name: str) -> ModuleNotFoundError:
     """The error of an import that needs the real package."""
     return ModuleNotFoundError(
         f"No module named 'azureml' that has {name}: the package azureml-core is not installed in this Python, and of "
-        "its names Windrow offers azureml.core.Run and Model.get_model_path, and no workspace",
+        "its names Windrow offers azureml.core.Run and Model, and no workspace",
         name="azureml",
     )
 
@@ -85,6 +87,11 @@ class Experiment(_Limited):
     def __init__(self, name: str) -> None:
         """`name`: as in the job."""
         self.name = name
+
+    @property
+    def workspace(self) -> Workspace:
+        """What `Model(workspace, name)` takes; it has nothing else."""
+        return OWN
 
 
 class Run(_Limited):

@@ -39,7 +39,29 @@ def _why(cls: type) -> str:
 
 
 class Workspace(_StandIn):
-    """Not there."""
+    """Not there, but as `Run.get_context().experiment.workspace`, which names the models that a script opens."""
+
+    name = "windrow"
+    subscription_id = ""
+    resource_group = ""
+    location = "local"
+
+
+class _OwnWorkspace(Workspace):
+    """What scripts hand to `Model(workspace, name)`."""
+
+    def __init__(self) -> None:
+        """Opens nothing."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raises AttributeError."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        why = _INSTEAD["Keyvault"] if "keyvault" in name else _DATA if "data" in name else _NONE
+        raise AttributeError("Workspace.%s is not there in a script of Windrow: %s" % (name, why))
+
+
+OWN = _OwnWorkspace()
 
 
 class Dataset(_StandIn):
