@@ -347,6 +347,29 @@ def test_a_frame_becomes_a_dataset(workspace: Workspace, notebook: Path) -> None
         Dataset.Tabular.register_pandas_dataframe(frame, "lake", "frame")
 
 
+KINDS = """\
+def run(mini_batch):
+    kinds = {name: str(kind) if str(kind) in ("bool", "int64") else "text" for name, kind in mini_batch.dtypes.items()}
+    return [str(kinds)] * len(mini_batch)
+"""
+
+
+def test_a_column_of_0_and_1_has_numbers_as_the_notebook_sees_them(workspace: Workspace, notebook: Path) -> None:
+    (notebook / "flags.csv").write_text("id,flag,one,said,yes\n5,0,1,true,Yes\n7,1,1,False,No\n")
+    store = workspace.get_default_datastore()
+    store.upload_files(["flags.csv"], target_path="flags")
+    tables = Dataset.Tabular
+    table = tables.from_delimited_files((store, "flags/flags.csv"))
+    settings = config(entry_script=script(notebook, "kinds.py", KINDS))
+    kinds = {"id": "int64", "flag": "int64", "one": "int64", "said": "bool", "yes": "text"}
+    assert [str(kind) for kind in table.to_pandas_dataframe().dtypes][:4] == list(kinds.values())[:4]
+    assert _rows(workspace, notebook, table.as_named_input("flags"), settings) == [str(kinds)] * 2
+    told = tables.from_delimited_files((store, "flags/flags.csv"), set_column_types={"one": DataType.to_bool()})
+    assert _rows(workspace, notebook, told.as_named_input("flags"), settings) == [str({**kinds, "one": "bool"})] * 2
+    registered = table.register(workspace, "flags")
+    assert _rows(workspace, notebook, registered.as_named_input("flags"), settings) == [str(kinds)] * 2
+
+
 def test_models_of_an_older_step_are_told(workspace: Workspace, notebook: Path) -> None:
     model = Model.register(workspace, "model.txt", "letters")
     files = Dataset.File.from_files("files/")

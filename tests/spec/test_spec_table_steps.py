@@ -54,7 +54,7 @@ def test_mistakes_name_their_place(workspace: Workspace, steps: str, line: int, 
         ("traits: {index_columns: [a, a]}", "names a more than once"),
         ("traits: {timestamp_colum: a}", 'Did you mean "timestamp_column"?'),
         ("metadata: 3", "must be a mapping"),
-        ("metadata: {windrow: plain}", 'must be plain_files, not "plain"'),
+        ("metadata: {windrow: plain}", 'must be plain_files or version_1, not "plain"'),
     ],
 )
 def test_traits_and_metadata_are_checked(tmp_path: Path, notes: str, words: str) -> None:

@@ -201,7 +201,7 @@ def _list_and_pin(
     if first is None:
         raise nothing_found(source.path, source.entries) if file_steps is None else file_steps.nothing_left()
     read = read or plain_read(first[0], source.path)
-    pinning = _pinning(read, request, emitter, before, plain=source.reads_plain)
+    pinning = _pinning(read, request, emitter, before, source)
     partitions = _partitions(source, read)
     for file in pinning.looked_at(_files(source, read, chain([first], names))):
         plan_files.listing.append(listing.file_line(file if partitions is None else partitions.of(file)))
@@ -388,14 +388,15 @@ def _is_hidden_stranger(name: bytes) -> bool:
     return False
 
 
-def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns, *, plain: bool) -> Any:
+def _pinning(read: Read, request: Request, emitter: Emitter, before: PathColumns, source: Source) -> Any:
+    plain = source.reads_plain
     if isinstance(read, ReadJsonLines):
         as_records = request.file_format is not None
         return JsonLinesPinning(read, as_records=as_records, mixed_types=request.mixed_types, plain=plain)
     if request.mixed_types:
         emitter.warn(MIXED_TYPES)
     if isinstance(read, ReadDelimited):
-        return DelimitedPinning(read, emitter.warn, before, plain=plain)
+        return DelimitedPinning(read, emitter.warn, before, plain=plain, only_words=source.only_words)
     # Only Parquet needs pyarrow here; text starts without.
     from windrow_master.planning.tables.pin_parquet import ParquetPinning
 

@@ -111,18 +111,18 @@ class Misfits(NamedTuple):
     value: Optional[str]
 
 
-def infer(name: str, sample: Sequence[Optional[str]], plain: bool) -> Tuple[Column, bool]:
+def infer(name: str, sample: Sequence[Optional[str]], plain: bool, only_words: bool = False) -> Tuple[Column, bool]:
     """A column's type from the non-null values of its sample, as (column, whether its dates are undecidable).
 
-    `plain`: only the words true and false make a bool, and whole numbers are never rounded: if one has more than 64
-    bits, they are text.
+    `only_words`: only the words true and false make a bool. `plain`: so, too, and whole numbers are never rounded: if
+    one has more than 64 bits, they are text.
     """
     values = [value.strip() for value in sample if value is not None]
-    words = PLAIN_TRUE_WORDS + PLAIN_FALSE_WORDS if plain else TRUE_WORDS + FALSE_WORDS
+    only_words = only_words or plain
+    true_words, false_words = (PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS) if only_words else (TRUE_WORDS, FALSE_WORDS)
     if not values:
         return Column(name), False
-    if all(value in words or (not plain and _is_0_or_1(value)) for value in values):
-        true_words, false_words = (PLAIN_TRUE_WORDS, PLAIN_FALSE_WORDS) if plain else (TRUE_WORDS, FALSE_WORDS)
+    if all(value in true_words + false_words or (not only_words and _is_0_or_1(value)) for value in values):
         return Column(name, "bool", true_words=true_words, false_words=false_words), False
     if are_whole(sample):
         numbers = [int(value[:40]) for value in values]

@@ -24,7 +24,7 @@ from windrow.ml.v1.table_options import DataType
 from windrow.ml.v1.versions import version_of
 from windrow.sdk.asset import Asset
 from windrow.spec.reading.problems import did_you_mean, listed
-from windrow.spec.tables.mltable import HEADERS
+from windrow.spec.tables.mltable import HEADERS, PLAIN_KEY, V1_VALUE
 from windrow.spec.v1.data import is_file_name
 
 _PATTERN = re.compile(r"[*?\[]")
@@ -146,8 +146,11 @@ class _Dataset(Refusing):
             pattern, is_folder = _PATTERN.search(path), os.path.isdir(path) or path.endswith("/")
             entries.append({"pattern" if pattern else "folder" if is_folder else "file": path})
         # What partition_by says is no transformation, and `metadata` is free.
-        keys = {"metadata": {PARTITION_KEYS: self.partition_keys}} if self.partition_keys else {}
-        return {"type": "mltable", "paths": entries, "transformations": self.steps, **keys}
+        metadata: dict[str, Any] = {PARTITION_KEYS: self.partition_keys} if self.partition_keys else {}
+        if any("read_delimited" in step for step in self.steps):
+            metadata[PLAIN_KEY] = V1_VALUE
+        more = {"metadata": metadata} if metadata else {}
+        return {"type": "mltable", "paths": entries, "transformations": self.steps, **more}
 
     def write_mltable(self, folder: str) -> str:
         """Write the dataset's MLTable file; return its folder, which equal datasets share."""

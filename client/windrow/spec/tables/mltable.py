@@ -24,6 +24,9 @@ FILE_NAME = "MLTable"
 PLAIN_KEY, PLAIN_VALUE = "windrow", "plain_files"
 """In `metadata`: the files are read as they would be without an MLTable file. `windrow run` writes it where a command
 line names plain files that need one."""
+V1_VALUE = "version_1"
+"""In its place: only the words true and false make a column boolean, as in Azure ML's version 1, where a column of 0
+and 1 has numbers. `windrow.ml.v1` writes it."""
 
 ENCODINGS = {
     "utf8": "utf-8",
@@ -98,7 +101,8 @@ class MLTable(NamedTuple):
     """A checked MLTable file.
 
     `read` is None for a list of files. The steps `before` it (all steps, if there is no `read`) apply to the list of
-    files, those `after` it to rows. `plain`: types and headers are those of plain files.
+    files, those `after` it to rows. `plain`: types and headers are those of plain files. `only_words`: only the words
+    true and false make a column boolean.
     """
 
     file: str
@@ -107,6 +111,7 @@ class MLTable(NamedTuple):
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
     plain: bool = False
+    only_words: bool = False
 
 
 def read_mltable(file: str | os.PathLike[str], problems: Problems, content: bytes | None = None) -> MLTable | None:
@@ -124,7 +129,7 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
     if kind is not None and (not isinstance(kind, Scalar) or kind.text != FILE_NAME.lower()):
         checks.error(kind, "type", f"must be mltable, not {shown(kind)}.")
     _check_traits(checks, values)
-    plain = _says_plain(checks, values.get("metadata"))
+    read_like = _read_like(checks, values.get("metadata"))
     paths: tuple[PathEntry, ...] = ()
     if "query_source" in values:
         both = " (and are not allowed beside `paths`)" if "paths" in values else ""
@@ -133,21 +138,26 @@ def read_mltable(file: str | os.PathLike[str], problems: Problems, content: byte
     else:
         paths = _read_paths(checks, node, values.get("paths"))
     read, steps_before, steps_after = _read_transformations(checks, values.get("transformations"))
-    table = MLTable(os.fspath(file), paths, read, steps_before, steps_after, plain)
+    table = MLTable(
+        os.fspath(file), paths, read, steps_before, steps_after, read_like == PLAIN_VALUE, read_like == V1_VALUE
+    )
     return table if len(problems.errors) == before else None
 
 
-def _says_plain(checks: ValueChecks, node: Node | None) -> bool:
-    """Whether `metadata`, which is free otherwise, says that the files are read as plain ones."""
+def _read_like(checks: ValueChecks, node: Node | None) -> str:
+    """What `metadata`, which is free otherwise, says of how the files are read; "" for nothing."""
     if node is None:
-        return False
+        return ""
     if not isinstance(node, Mapping):
         checks.error(node, "metadata", f"must be a mapping, not {shown(node)}.")
-        return False
+        return ""
     value = node.entries.get(PLAIN_KEY)
-    if value is not None and (not isinstance(value, Scalar) or value.text != PLAIN_VALUE):
-        checks.error(value, f"metadata.{PLAIN_KEY}", f"must be {PLAIN_VALUE}, not {shown(value)}.")
-    return value is not None
+    if value is None:
+        return ""
+    if not isinstance(value, Scalar) or value.text not in (PLAIN_VALUE, V1_VALUE):
+        checks.error(value, f"metadata.{PLAIN_KEY}", f"must be {PLAIN_VALUE} or {V1_VALUE}, not {shown(value)}.")
+        return ""
+    return value.text
 
 
 def _check_traits(checks: ValueChecks, values: dict[str, Node]) -> None:

@@ -46,7 +46,9 @@ class PinnedDelimited(NamedTuple):
 class DelimitedPinning:
     """One table's pinning: all files are `looked_at` while listing, then `pin`."""
 
-    def __init__(self, read: ReadDelimited, warn: Warn, paths: PathColumns, *, plain: bool) -> None:
+    def __init__(
+        self, read: ReadDelimited, warn: Warn, paths: PathColumns, *, plain: bool, only_words: bool = False
+    ) -> None:
         """`paths`: columns that a step before the reading takes from paths; their types are also inferred."""
         self._read = read
         self._paths = paths
@@ -54,6 +56,7 @@ class DelimitedPinning:
         """Path columns of type text, with their values in the sample."""
         self._warn = warn
         self._plain = plain
+        self._only_words = only_words
         # This is what the vendor's reader does: only in other encodings it also skips a blank line with CRLF.
         skip_returns = plain or read.encoding != "utf-8"
         text = Text(read.delimiter, read.support_multi_line, read.empty_as_string, skip_returns)
@@ -171,7 +174,7 @@ class DelimitedPinning:
         for name, values in sample.items():
             column, undecidable = Column(name), False
             if self._read.infer:
-                column, undecidable = infer(name, values, self._plain)
+                column, undecidable = infer(name, values, self._plain, self._only_words)
             overridden = any(name in override.columns for override in self._read.overrides)
             if column.type == "float" and are_whole(values) and not overridden:
                 self._warn(

@@ -49,6 +49,11 @@ class Source(NamedTuple):
         """Whether types and headers are those of plain files; an MLTable file may say so as well."""
         return self.plain or (self.mltable is not None and self.mltable.plain)
 
+    @property
+    def only_words(self) -> bool:
+        """Whether only the words true and false make a column boolean, as in tables of version 1."""
+        return self.mltable is not None and self.mltable.only_words
+
 
 def open_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datastores) -> Source:
     """Find the source. Raises PlanningError if it is missing, outside the roots, or its MLTable file has errors."""
