@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,10 @@ def test_versions_of_an_environment(workspace: Workspace, notebook: Path) -> Non
         loaded = ParallelRunConfig.load_yaml(workspace, "src/config.yml").environment
     assert loaded is not None
     assert loaded.version == "3"
+    (notebook / "src" / "config.yml").write_text((notebook / "src" / "config.yml").read_text().replace("mine:9", "new"))
+    with pytest.raises(NotFound, match="There is no environment 'new'"), warnings.catch_warnings():
+        warnings.simplefilter("error", JobWarning)  # there is no newest one, which a warning would promise
+        ParallelRunConfig.load_yaml(workspace, "src/config.yml")
 
 
 def test_a_dataset_that_is_registered_again_behind_another_is_a_version_of_its_own(workspace: Workspace) -> None:

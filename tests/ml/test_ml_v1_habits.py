@@ -6,6 +6,7 @@ Reference: docs/reference/azure-ml/parallel-job.md#version-1; signatures of azur
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from windrow.ml.v1.data import DataType, OutputFileDatasetConfig
 from windrow.ml.v1.data.datapath import DataPath, DataPathComputeBinding
 from windrow.ml.v1.data.dataset_type_definitions import PromoteHeadersBehavior
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData, PipelineParameter, PipelineRun
+from windrow.ml.v1.pipeline.core.pipeline_output_dataset import PipelineOutputFileDataset
 from windrow.ml.v1.pipeline.steps import ParallelRunStep, PythonScriptStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::windrow.ml.exceptions.JobWarning")
@@ -42,11 +44,17 @@ def _rows(workspace: Workspace, notebook: Path, data: Any, settings: Any, before
     return rows_of(run, step, rows, settings, notebook / "got")
 
 
-@pytest.mark.parametrize("kind", ["PipelineData", "OutputFileDatasetConfig"])
+@pytest.mark.parametrize("kind", ["PipelineData", "PipelineOutputFileDataset", "OutputFileDatasetConfig"])
 def test_an_output_that_is_parsed_is_divided_as_a_table(workspace: Workspace, notebook: Path, kind: str) -> None:
-    made: Any = PipelineData("made").as_dataset() if kind == "PipelineData" else OutputFileDatasetConfig("made")
-    table = made.parse_delimited_files() if kind == "PipelineData" else made.read_delimited_files().as_input("made")
-    outputs = [made] if kind == "PipelineData" else None
+    makers: dict[str, Callable[[str], Any]] = {
+        "PipelineData": lambda name: PipelineData(name).as_dataset(),
+        "PipelineOutputFileDataset": lambda name: PipelineOutputFileDataset(PipelineData(name)),
+        "OutputFileDatasetConfig": OutputFileDatasetConfig,
+    }
+    made = makers[kind]("made")
+    is_data = kind != "OutputFileDatasetConfig"
+    table = made.parse_delimited_files() if is_data else made.read_delimited_files().as_input("made")
+    outputs = [made] if is_data else None
     write = PythonScriptStep(
         script(notebook, "write.py", WRITE), "write", ["--to", made], outputs=outputs, source_directory="src"
     )

@@ -53,6 +53,7 @@ MODULES = {
     "pipeline.core.pipeline": "Pipeline",
     "pipeline.core.pipeline_draft": "",
     "pipeline.core.pipeline_endpoint": "PipelineEndpoint PublishedPipeline",
+    "pipeline.core.pipeline_output_dataset": "PipelineOutputFileDataset",
     "pipeline.core.run": "PipelineRun StepRun",
     "pipeline.core.schedule": "PublishedPipeline Schedule ScheduleRecurrence",
     "pipeline.steps": "ParallelRunConfig ParallelRunStep PythonScriptStep",

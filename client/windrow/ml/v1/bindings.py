@@ -114,6 +114,14 @@ class PipelineData(Output):
         return NamedInput(self.name, self, "direct")
 
 
+class PipelineOutputFileDataset:
+    """What `PipelineData.as_dataset` returns: the output itself."""
+
+    def __new__(cls, pipeline_data: PipelineData) -> PipelineData:  # type: ignore[misc]
+        """Return the output."""
+        return pipeline_data.as_dataset()
+
+
 class OutputFileDatasetConfig(Output):
     """An output of a step at a place of its own."""
 

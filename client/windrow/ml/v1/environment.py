@@ -259,9 +259,12 @@ class Environment:
             try:
                 return Environment.get(workspace, name, version or None, label or None)
             except (NotFound, UsageError) as error:
+                if not version and label in ("", "latest"):
+                    raise
                 # The file may name a version of another workspace; this one counts its own.
+                newest = Environment.get(workspace, name)
                 warnings.warn(f"{node.place}: {node.text}: {error} The newest one is used.", JobWarning, stacklevel=3)
-                return Environment.get(workspace, name)
+                return newest
         if not isinstance(node, MappingNode):
             return None
         plain: Any = to_plain(node)

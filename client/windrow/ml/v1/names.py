@@ -8,7 +8,13 @@ from windrow import __version__
 from windrow.errors import JobFailed, RequestRefused, UsageError, WindrowError
 from windrow.ml.stand_ins import mirrored
 from windrow.ml.v1.absent import VENDOR
-from windrow.ml.v1.bindings import NamedInput, OutputFileDatasetConfig, PipelineData, PipelineParameter
+from windrow.ml.v1.bindings import (
+    NamedInput,
+    OutputFileDatasetConfig,
+    PipelineData,
+    PipelineOutputFileDataset,
+    PipelineParameter,
+)
 from windrow.ml.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
 from windrow.ml.v1.datasets import Dataset, FileDataset, TabularDataset
 from windrow.ml.v1.datastores import DataPath, DataPathComputeBinding, DataReference, Datastore
@@ -94,6 +100,7 @@ MODULES: Mapping[str, Mapping[str, object]] = {
     "pipeline.core._restclients.aeva.models": {},
     "pipeline.core._restclients.aeva.models.error_response": {"ErrorResponseException": RequestRefused},
     "pipeline.core.builder": _by_name(PipelineData, PipelineStep, StepSequence),
+    "pipeline.core.pipeline_output_dataset": _by_name(PipelineOutputFileDataset),
     "pipeline.core.graph": _by_name(PipelineParameter, PublishedPipeline),
     "pipeline.core.pipeline": _by_name(Pipeline),
     "pipeline.core.pipeline_draft": {},
