@@ -14,6 +14,7 @@ from agent_rig import eventually
 from scripted_master import DEADLINE_S
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.errors import StorageError
+from windrow_agent import fetch_process
 from windrow_agent.fetch_process.messages import Decoder, Part, encode
 from windrow_agent.fetch_process.transfers import Transfers, failure_of
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
@@ -23,6 +24,7 @@ from windrow_agent.steps.reader import local_reader, needs_fetching
 from windrow_agent.steps.step import Step
 
 FOLDER = Path("/node/fetched/7")
+BOOT = str(Path(fetch_process.__file__).with_name("boot.py"))
 
 
 def stamped(*names: str) -> bytes:
@@ -132,7 +134,7 @@ def test_groups_of_files_keep_the_name_that_tells_their_key() -> None:
 
 def fetch_processes() -> list[psutil.Process]:
     """Those of this process; it may have other children, of other tests."""
-    return [child for child in psutil.Process().children() if "windrow_agent.fetch_process" in child.cmdline()]
+    return [child for child in psutil.Process().children() if child.cmdline()[-2:-1] == [BOOT]]
 
 
 @pytest.mark.parametrize("restarts", [True, False])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import windrow
 from windrow.common.journal import say
 
 from windrow_agent.fetch_process.messages import Decoder, encode
@@ -17,6 +20,11 @@ from windrow_agent.fetch_process.messages import Decoder, encode
 DEATHS_MAX = 5
 """After more deaths in a row without any answer, requests fail."""
 _READ_BYTES = 1 << 18
+_BOOT = Path(__file__).with_name("boot.py")
+_IS_UTF8 = sys.getfilesystemencoding() == "utf-8"
+"""Names of files must mean the same there."""
+_NEEDED = ("LD_LIBRARY_PATH",)
+"""What Python may not start without."""
 
 
 class NotRunning(Exception):
@@ -113,7 +121,9 @@ class FetchProcess:
         with far:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "windrow_agent.fetch_process", str(far.fileno())],
+                    # Isolated, and without our environment: see there.
+                    [sys.executable, "-I", "-X", f"utf8={_IS_UTF8:d}", str(_BOOT), str(far.fileno())],
+                    env={name: os.environ[name] for name in _NEEDED if name in os.environ},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[far.fileno()],
@@ -125,6 +135,7 @@ class FetchProcess:
         near.setblocking(False)
         self._channel = near
         self._loop.add_reader(near.fileno(), self._readable)
+        self._unsent[:0] = encode({"environment": dict(os.environ), "path": _search_path()})
         say(logging.INFO, "fetch process started", pid=self._process.pid)
 
     def _flush(self) -> None:
@@ -175,3 +186,10 @@ def _set(answer: asyncio.Future[dict[str, Any] | None], found: dict[str, Any] | 
     """Sets the answer: None if the process has died."""
     if not answer.done():
         answer.set_result(found)
+
+
+def _search_path() -> list[str]:
+    """Where our own modules come from: nothing in the working folder, where scripts may leave some."""
+    found = [path for path in sys.path[0 if sys.flags.safe_path else 1 :] if Path(path).is_absolute()]
+    ours = [str(Path(windrow.__file__).parents[1]), str(_BOOT.parents[2])]
+    return found + [path for path in ours if path not in found]

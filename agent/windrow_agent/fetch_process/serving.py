@@ -1,7 +1,7 @@
-"""`python -m windrow_agent.fetch_process FD`: fetches from stores and saves to them, as the agent asks over socket FD.
+"""Fetches from stores and saves to them, as the agent asks over a socket, until that is closed (docs/contracts.md,
+section 4b).
 
-It ends when the socket is closed (docs/contracts.md, section 4b). It runs in the agent's environment, with the agent's
-credentials.
+It has the agent's credentials, in its environment: `boot.py` has made sure that nobody can look into it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from windrow_agent.fetch_process.messages import Decoder, Part, Save, encode
 from windrow_agent.fetch_process.saves import Saves, save_failure_of
 from windrow_agent.fetch_process.transfers import Transfers, failure_of
 from windrow_agent.fetch_process.trees import parts_below
-from windrow_agent.node import kernel
 
 _READ_BYTES = 1 << 20
 
 
-def main(arguments: list[str]) -> int:
-    """Serves the socket whose descriptor is `arguments[1]`."""
-    kernel.forbid_dumps()
-    asyncio.run(_serve(socket.socket(fileno=int(arguments[1]))))
+def serve(channel: socket.socket) -> NoReturn:
+    """Serves until the agent closes its end."""
+    asyncio.run(_serve(channel))
     # Do not wait for threads that still write: nobody needs their files.
     os._exit(0)
 
@@ -71,7 +68,3 @@ async def _serve(channel: socket.socket) -> None:
                     task.cancel()
             else:
                 running[message["id"]] = loop.create_task(carry_out(message))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
