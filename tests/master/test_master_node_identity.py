@@ -250,6 +250,24 @@ def test_a_node_whose_join_token_was_revoked_stays_until_it_is_removed(peer: Pee
     assert refused(peer.join, name, secret=secret, token="none")[0] == errors.JOIN_TOKEN_INVALID
 
 
+def test_a_lost_node_comes_back_by_its_secret_until_it_is_removed(peer: Peer, client: Client) -> None:
+    """A short break of the network must not cost a cluster the nodes that an expired token has admitted."""
+    (name, secret), (token, text) = new(), client.tokens.create_join(f"rack-{next(_names)}")
+
+    def lose() -> None:
+        wait_until(lambda: name not in {one.node_id for one in client.list_nodes()}, "the silent node is lost")
+
+    peer.join(name, secret=secret, token=text)
+    client.tokens.revoke(token.name)
+    lose()
+    reason, _ = refused(peer.join, name, secret=secrets.token_hex(32), token=text)
+    assert reason == errors.JOIN_TOKEN_INVALID
+    peer.beat(peer.join(name, secret=secret, token=text))
+    lose()
+    client.remove_node(name)
+    assert refused(peer.join, name, secret=secret, token=text)[0] == errors.JOIN_TOKEN_INVALID
+
+
 def test_a_join_token_admits_as_many_nodes_as_it_says(peer: Peer, client: Client) -> None:
     (first, secret), (second, other) = new(), new()
     token, text = client.tokens.create_join(f"rack-{next(_names)}", uses=2)

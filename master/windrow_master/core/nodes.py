@@ -41,7 +41,7 @@ from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LEASE_PREFIX_SHIFT, LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
-from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
+from windrow_master.core.state import ENDED_STEPS, LOST_SECRETS_KEPT, CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState
 
 DIGEST_MISMATCHES_MAX = 4
@@ -76,6 +76,7 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         state.add_event(now, None, "node_registered", command.node_id)
     known.resources, known.labels = command.resources, command.labels
     known.secret_digest = command.secret_digest
+    state.lost_secrets.pop(command.node_id, None)
     for step_id, identity in command.held_steps:
         # Only those whom a master has offered a step know its identity.
         if step_id in state.steps and not state.is_foreign(step_id, identity):
@@ -348,7 +349,8 @@ def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refuse
     """Forget a node that is gone, and its cordon. Its leases go back at once, and its name is free."""
     node = _named(state, command.node_id)
     if isinstance(node, Refused):
-        return node
+        # One that was lost is only known by its secret.
+        return None if state.lost_secrets.pop(command.node_id, "") else node
     if node.stream and not command.force:
         return Refused(
             "NODE_CONNECTED",
@@ -387,5 +389,9 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
     if node.cordoned:
         node.claims.clear()
         state.absent[node.node_id] = node
+    elif event == "node_lost" and node.secret_digest:
+        state.lost_secrets[node.node_id] = node.secret_digest
+        if len(state.lost_secrets) > LOST_SECRETS_KEPT:
+            del state.lost_secrets[next(iter(state.lost_secrets))]
     state.touch_node(node)
     state.scheduling_wanted = True

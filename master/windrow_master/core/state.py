@@ -185,6 +185,7 @@ class Job:
         )
 
 
+LOST_SECRETS_KEPT = 10_000
 TOLD_STEPS_KEPT = 1_000
 """Steps that are gone and a node may still be noted to know of."""
 
@@ -307,6 +308,9 @@ class CoreState:
     nodes: dict[NodeId, Node] = field(default_factory=dict)
     absent: dict[NodeId, Node] = field(default_factory=dict)
     """Nodes that are gone while their names are cordoned, in their last incarnation."""
+    lost_secrets: dict[NodeId, str] = field(default_factory=dict)
+    """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
+    admitted them has ended. The last LOST_SECRETS_KEPT."""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     unstored: deque[LeaseId] = field(default_factory=deque)
     """Leases without an attempt row, oldest first (some may be gone already)."""
@@ -372,6 +376,14 @@ class CoreState:
         """Whether a step on a node certainly does not belong to this state."""
         step = self.steps.get(step_id)
         return step_id > self.step_id_last if step is None else identity != self.identity_of(step)
+
+    def knows_secret(self, node_id: NodeId, secret_digest: str) -> bool:
+        """Whether a node of this name is known by this secret: one that is here, is gone while its name is cordoned, or
+        was lost.
+        """
+        node = self.nodes.get(node_id) or self.absent.get(node_id)
+        known = self.lost_secrets.get(node_id, "") if node is None else node.secret_digest
+        return bool(known) and known == secret_digest
 
     def touch_job(self, job: Job) -> None:
         """Mark a job as changed, and wake its watchers."""

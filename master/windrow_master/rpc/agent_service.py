@@ -131,7 +131,8 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             await refuse(context, await self._writer.submit(register))
 
         token = caller().digest
-        if not token or self._is_back(register):
+        # A node that is known may come back, also when the token that admitted it has ended.
+        if not token or self._writer.core.state.knows_secret(node_id, register.secret_digest):
             await admit()
         else:
             try:
@@ -170,12 +171,6 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         response.idle_heartbeat_interval.FromMilliseconds(int(timing.idle_heartbeat_s * 1000))
         response.lease_ttl.FromMilliseconds(int(timing.lease_ttl_s * 1000))
         return response
-
-    def _is_back(self, register: commands.RegisterNode) -> bool:
-        """Whether a node that this master knows registers again. What admitted it at first may have ended by now."""
-        state = self._writer.core.state
-        known = state.nodes.get(register.node_id) or state.absent.get(register.node_id)
-        return known is not None and bool(known.secret_digest) and known.secret_digest == register.secret_digest
 
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[Any, Any]
