@@ -77,10 +77,12 @@ class Before:
 
     def start(self) -> None:
         """Start both, and wait until the master answers."""
-        master = ("master", "--state", "/state", "--listen", "0.0.0.0:8471", "--datastore", "default=/data")
+        listen = ("--listen", "0.0.0.0:8471", "--insecure")
+        master = ("master", "--state", "/state", *listen, "--datastore", "default=/data")
         self._master = self._run("windrow-master", "-p", f"{self.address}:8471", command=master)
         wait_until(self._answers, "the master of the version before answers")
-        agent = ("agent", "--master", f"{self._master[:12]}:8471", "--folder", "/var/lib/windrow/agent", "--slots", "2")
+        address = f"{self._master[:12]}:8471"
+        agent = ("agent", "--master", address, "--insecure", "--folder", "/var/lib/windrow/agent", "--slots", "2")
         self._run("windrow-agent", command=agent)
 
     def _run(self, image: str, *options: str, command: tuple[str, ...], keep: bool = True) -> str:

@@ -240,7 +240,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         "agent",
         short_help="Run an agent, which works for a master on this machine.",
-        epilog="Example: windrow agent --master 10.0.0.5:8470 --slots 8 --python ~/env/bin/python",
+        epilog="Example: windrow agent --master 10.0.0.5:8470 --ca-file ca.pem --join-token-file join-token --slots 8",
     )(agent)
 
 
