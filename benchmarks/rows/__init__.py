@@ -6,6 +6,7 @@ from __future__ import annotations
 from benchmarks.measurement import Row
 from benchmarks.rows import (
     agent_cut_off,
+    backup,
     big_table,
     cluster,
     cold_start,
@@ -40,5 +41,6 @@ ROWS: list[Row] = [
         million_files,
         million_mini_batches,
         restart,
+        backup,
     )
 ]

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from windrow.common.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
+from windrow.common.durable import put_in_place, sync_folder
 from windrow.rpc import errors
 
 from windrow_master.crash_points import reach
 from windrow_master.files.artifacts import DIGEST, ArtifactError, ArtifactFolder
 from windrow_master.files.checked_records import RecordWriter
-from windrow_master.files.durable import is_full, make_durable, sync_file_system, sync_folder
+from windrow_master.files.durable import is_full, make_durable, sync_file_system
 from windrow_master.files.upload_lists import UploadedFile, list_path, write_file
 
 UPLOADS = "uploads"
@@ -187,12 +188,9 @@ class UploadedData:
             with unfinished.open("wb") as out:
                 records = RecordWriter(out)
                 yield lambda name, sha256, status: write_file(records, UploadedFile(name, sha256, status.st_ctime_ns))
-                out.flush()
-                os.fdatasync(out.fileno())
-            unfinished.replace(place)
+            put_in_place(unfinished, place)
         finally:
             unfinished.unlink(missing_ok=True)
-        sync_folder(self._lists)
 
 
 def _remove(folder: Path) -> None:

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from windrow_master.files.durable import make_durable, sync_folder
+from windrow.common.durable import sync_folder
+from windrow_master.files.durable import make_durable
 from windrow_master.output.file_operations import FileOperations
 from windrow_master.state_folder.opening import StateFolder
 

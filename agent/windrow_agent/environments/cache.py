@@ -25,6 +25,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from windrow.common.durable import write_whole
+
 MARK = "windrow.json"
 KEPT = 20
 KEPT_BYTES = 64 << 30
@@ -122,17 +124,8 @@ class Cache:
         place = self.folder / digest
         # After a power failure, a marked environment must not lack files.
         os.sync()
-        temporary = place / f"{MARK}.partial"
-        with temporary.open("w") as file:
-            json.dump(facts | {"bytes": _size(place)}, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place / MARK)
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        content = json.dumps(facts | {"bytes": _size(place)}, indent=2).encode()
+        write_whole(place / MARK, content, partial=place / f"{MARK}.partial")
 
     def prune(self) -> list[str]:
         """Removes unused environments beyond the limits, the longest unused first; returns their digests.

@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from windrow.common.durable import NO_FOLDER_SYNC
+
 _SYS_OPENAT2 = 437
 """The same on every architecture that Python has wheels for."""
 _AT_FDCWD = -100
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
-NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS)
-"""The errors of folders that cannot be synced: on shares and FUSE, or because they may be written but not read."""
 
 
 class Refused(OSError):

@@ -53,16 +53,18 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
 def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durable: bool = False) -> None:
     """Write a note atomically. Only one call at a time for a path.
 
-    `durable`: its content is on the disk when this returns. Raises OSError.
+    `durable`: it is on the disk, with its name, when this returns. Raises OSError.
     """
+    if durable:
+        from windrow.common.durable import write_whole
+
+        write_whole(path, render(value))
+        return
     folder, slash, name = os.fspath(path).rpartition("/")
     # Hidden by this name: otherwise a client that lists a folder of logs may ask for it when it is gone.
     partial = f"{folder}{slash}.{name}.windrow-partial"
     with open(partial, "wb") as file:
         file.write(render(value))
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
     os.rename(partial, path)  # noqa: PTH104  pathlib is not for the way to the first run()
 
 

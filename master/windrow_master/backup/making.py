@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import windrow
+from windrow.common.durable import sync_folder
 from windrow.common.notes import write_note
 
 from windrow_master.backup.contents import (
@@ -33,7 +34,7 @@ from windrow_master.backup.contents import (
     verify,
 )
 from windrow_master.files.backup_lock import backing_up
-from windrow_master.files.durable import make_durable, sync_file_system, sync_folder
+from windrow_master.files.durable import make_durable, sync_file_system
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.sqlite.copying import Copied, copy_database, generations, troubles
 

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from windrow.common.durable import sync_folder
+
 from windrow_master.backup.contents import (
     BackupError,
     BackupFiles,
@@ -15,7 +17,7 @@ from windrow_master.backup.contents import (
     read_backup_note,
     verify,
 )
-from windrow_master.files.durable import make_durable, sync_file_system, sync_folder
+from windrow_master.files.durable import make_durable, sync_file_system
 from windrow_master.files.lock import StateLock
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.sqlite.copying import troubles

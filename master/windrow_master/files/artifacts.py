@@ -14,9 +14,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from windrow.common.durable import put_in_place
 from windrow.common.journal import say
-
-from windrow_master.files.durable import sync_folder
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ARTIFACT_BYTES_MAX = 16 << 30
@@ -214,9 +213,7 @@ class ArtifactFolder:
                     "DIGEST_MISMATCH",
                     f"The {size} bytes received for {digest} do not match that digest. Upload them again.",
                 )
-            os.fsync(file.fileno())
-        partial.rename(self._folder / digest)
-        sync_folder(self._folder)
+        put_in_place(partial, self._folder / digest)
         self._finished[digest] = _marks(self._folder / digest)
 
     def _partial(self, digest: str) -> Path:

@@ -9,7 +9,7 @@ import errno
 import os
 from pathlib import Path
 
-from windrow.common.beneath import NO_FOLDER_SYNC
+from windrow.common.durable import sync_folder
 
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -46,21 +46,5 @@ def sync_file_system(path: Path) -> None:
         elif libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder to the disk. Raises OSError, but not if the file system has no way to do it."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:
-        # A folder that can be written but not read cannot be synced.
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in NO_FOLDER_SYNC:
-            raise
     finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ from typing import Any
 
 from windrow.common.journal import Condition
 
-from windrow_master.files.durable import sync_folder
+from windrow.common.durable import sync_folder
 from windrow_master.threads import in_thread
 
 FILE_BYTES_MAX = 16 << 20

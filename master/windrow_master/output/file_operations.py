@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windrow.common.beneath import Folder
-
-from windrow_master.files.durable import sync_folder
+from windrow.common.durable import sync_folder
 
 IOV_MAX = 1024
 COPY_BYTES = 1 << 20

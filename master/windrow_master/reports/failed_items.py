@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,10 +60,8 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
                     items = [(_UNKNOWN, None)] if recipe is None else named_items(failure, describe.items(recipe))
                     writer.writerows([item, *rest, number, *more] for item, number in items)
                     count += len(items)
-            file.flush()
-            os.fsync(file.fileno())
         if count:
-            temporary.replace(target)
+            put_in_place(temporary, target)
         else:
             target.unlink(missing_ok=True)
     finally:

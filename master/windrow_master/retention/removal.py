@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from windrow.common.durable import sync_folder
 from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, write_note
 
@@ -26,7 +27,7 @@ from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.crash_points import reach
 from windrow_master.files.backup_lock import deleting
-from windrow_master.files.durable import make_durable, sync_folder
+from windrow_master.files.durable import make_durable
 from windrow_master.files.state_files import RemovedFiles, StateFiles
 from windrow_master.store.errors import JobNotEnded, StorePostponed
 from windrow_master.store.protocol import Store
@@ -66,7 +67,6 @@ class Removals:
         place = self._files.removed_job(removal.job_key)
         make_durable(place.folder, self._files.folder)
         write_note(place.note, {"job_id": removal.job_id, "steps": list(removal.steps)}, durable=True)
-        sync_folder(place.folder)
         reach("removal.noted")
         try:
             self._move(removal, place)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from windrow.common.durable import write_whole
 from windrow.common.quantities import counted
 from windrow.common.state_mark import STATE_MARK
 
@@ -89,9 +90,7 @@ def _write_last(path: Path, told: dict[str, Any]) -> None:
         if saved.is_file():
             with saved.open("rb") as file:
                 os.fsync(file.fileno())
-    unfinished = path.with_name(f".{path.name}.partial")
-    unfinished.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(path, (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _export_jobs(state: DamagedState, out: Path, told: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from windrow_master.files.durable import sync_folder
+from windrow.common.durable import put_in_place
 
 SUBFOLDERS = ("outputs", "uploads")
 """What the master itself writes in a data folder."""
@@ -40,14 +40,12 @@ def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o
         os.write(descriptor, content)
         if owner is not None:
             _give(path, owner, descriptor)
-        os.fsync(descriptor)
-        partial.replace(path)
+        put_in_place(partial, path, descriptor)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)
-    sync_folder(path.parent)
 
 
 def read_if_there(path: Path) -> bytes | None:

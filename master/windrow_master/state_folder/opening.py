@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windrow_master.files.durable import make_durable, sync_folder
+from windrow.common.durable import sync_folder
+
+from windrow_master.files.durable import make_durable
 from windrow_master.files.errors import StateUnusable
 from windrow_master.files.filesystem import refuse_network
 from windrow_master.files.lock import StateLock

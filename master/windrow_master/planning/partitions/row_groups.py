@@ -20,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow_master.files.durable import sync_folder
+from windrow.common.durable import sync_folder
+
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
 from windrow_master.planning.plan_files.plan_files import PlanFiles

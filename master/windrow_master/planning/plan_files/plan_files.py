@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from windrow_master.files.durable import is_full, sync_folder
+from windrow.common.durable import sync_folder
+
+from windrow_master.files.durable import is_full
 from windrow_master.files.state_files import StepFiles
 from windrow_master.files.step_damage import StepDamaged, read_part
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError

@@ -8,8 +8,9 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from windrow.common.durable import sync_folder
+
 from windrow_master.core.states import JobState
-from windrow_master.files.durable import sync_folder
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.errors import DatabaseDamaged, StoreBroken
 from windrow_master.store.sqlite.integrity import check, is_damage

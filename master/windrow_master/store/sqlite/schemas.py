@@ -16,10 +16,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windrow.common.durable import put_in_place
+
 from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.states import MiniBatchState
 from windrow_master.crash_points import reach
-from windrow_master.files.durable import sync_folder
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.errors import SchemaTooNew
 from windrow_master.store.sqlite.check_values import CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
@@ -106,12 +107,9 @@ def bring_forward(connection: sqlite3.Connection, path: Path) -> None:
         try:
             connection.execute("VACUUM INTO ?", (str(partial),))
             partial.chmod(0o600)
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())
-            partial.replace(migrating[0])
+            put_in_place(partial, migrating[0])
         finally:
             partial.unlink(missing_ok=True)
-        sync_folder(path.parent)
         reach("schema.copied")
     migrate(connection, path)
     for copy in migrating:
