@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from windrow.common.durable import sync_folder
 from windrow.common.journal import Condition
 
-from windrow.common.durable import sync_folder
 from windrow_master.threads import in_thread
 
 FILE_BYTES_MAX = 16 << 20

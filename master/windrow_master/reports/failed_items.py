@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import csv
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.common.beneath import Folder
+from windrow.common.durable import put_in_place
 from windrow.common.journal import say
 
 from windrow_master.core.ids import StepId
