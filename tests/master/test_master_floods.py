@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-from master_bench import MasterBench, drive
+import pytest
+from master_bench import DEADLINE_S, MasterBench, drive
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, job_service_pb2
 from windrow.rpc.v1 import artifact_service_pb2 as pb
 from windrow_master.limits import Limits
+from windrow_master.rpc import artifact_service, job_service
+from windrow_master.rpc.artifact_service import ArtifactService
+from windrow_master.rpc.files import read_file_chunks
 
 GIB = 1 << 30
 
@@ -201,3 +206,62 @@ def test_uploads_of_large_rows_are_bounded(tmp_path: Path) -> None:
         assert await reason(bench.agents.UploadRows(waiting(), metadata=metadata)) == "LEASE_NOT_LIVE"
 
     drive(tmp_path, scenario, limits=Limits(row_uploads=1))
+
+
+def test_a_folder_that_does_not_answer_holds_up_only_who_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    look = ArtifactService._look
+
+    def hung(self: ArtifactService, path: bytes) -> pb.StatDataResponse:
+        assert answers.wait(DEADLINE_S)
+        return look(self, path)
+
+    async def scenario(bench: MasterBench) -> None:
+        monkeypatch.setattr(ArtifactService, "_look", hung)
+        request = pb.StatDataRequest(path=bytes(bench.datastore))
+        calls = [bench.uploads.StatData(request) for _ in range(50)]
+        try:
+            job_id = await bench.submitted()
+            node = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="a")
+            assert (await bench.agents.Register(node)).node_credential
+            assert (await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))).job.job_id == job_id
+            assert not any(call.done() for call in calls)
+        finally:
+            answers.set()
+        assert all([(await call).is_folder for call in calls])
+
+    drive(tmp_path, scenario)
+
+
+def test_a_log_and_an_archive_are_read_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+
+    def hung(path: Path, offset: int) -> Iterator[bytes]:
+        assert answers.wait(DEADLINE_S)
+        yield from read_file_chunks(path, offset)
+
+    async def scenario(bench: MasterBench) -> None:
+        for module in (job_service, artifact_service):
+            monkeypatch.setattr(module, "read_file_chunks", hung)
+        job_id = await bench.submitted()
+        log = bench.files.logs(job_id) / "log.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"said")
+        content = b"archive"
+        digest = hashlib.sha256(content).hexdigest()
+        (bench.files.artifacts / digest).write_bytes(content)
+        reading = bench.jobs.ReadLog(job_service_pb2.ReadLogRequest(job_id=job_id, path="log.txt"))
+        loading = bench.uploads.DownloadArtifact(pb.DownloadArtifactRequest(digest=digest))
+        both = asyncio.gather(reading.read(), loading.read())
+        try:
+            for _ in range(20):
+                await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))
+            assert not both.done()
+        finally:
+            answers.set()
+        said, archive = await both
+        assert (said.content, archive.chunk) == (b"said", content)
+
+    drive(tmp_path, scenario)

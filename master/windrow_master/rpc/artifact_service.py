@@ -21,9 +21,10 @@ from windrow_master.identity.principals import caller
 from windrow_master.limits import Limits
 from windrow_master.roots import Roots
 from windrow_master.rpc.callers import caller_of
+from windrow_master.rpc.files import read_file_chunks
 from windrow_master.rpc.promises import Promise, Promises
 from windrow_master.rpc.refusals import Context
-from windrow_master.threads import in_thread
+from windrow_master.threads import Kind, in_thread
 from windrow_master.uploaded_data import Stopped, UploadedData
 
 CHUNK_BYTES = 1 << 20
@@ -203,15 +204,14 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 f"This master has no artifact {request.digest[:80]!r}. Submit the job again to upload it.",
             )
             return
-        with path.open("rb") as file:
-            file.seek(request.offset)
-            while chunk := file.read(CHUNK_BYTES):
-                yield pb.DownloadArtifactResponse(chunk=chunk)
+        chunks = read_file_chunks(path, request.offset)
+        while (chunk := await in_thread(next, chunks, None)) is not None:
+            yield pb.DownloadArtifactResponse(chunk=chunk)
 
     async def StatData(self, request: pb.StatDataRequest, context: Context) -> pb.StatDataResponse:
         """Tell what is at a path in a datastore."""
         try:
-            return await in_thread(self._look, request.path)
+            return await in_thread(self._look, request.path, kind=Kind.DATASTORES)
         except ArtifactError as error:
             await _abort(context, error)
             raise AssertionError("abort raises") from error

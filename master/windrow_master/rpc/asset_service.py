@@ -13,7 +13,7 @@ from windrow.rpc.v1 import asset_service_pb2_grpc
 from windrow_master.assets import AssetRefused, Assets, message_of
 from windrow_master.rpc.refusals import CODES, Context
 from windrow_master.store.errors import StorePostponed
-from windrow_master.threads import in_thread
+from windrow_master.threads import Kind, in_thread
 
 PAGE, PAGE_MAX = 100, 1000
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
 
 async def _carried_out(context: Context, work: Callable[..., T], *arguments: object) -> T:
     try:
-        return await in_thread(work, *arguments)
+        return await in_thread(work, *arguments, kind=Kind.DATASTORES)
     except AssetRefused as error:
         code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
         await errors.abort(context, code, error.reason, str(error))

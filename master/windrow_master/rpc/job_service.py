@@ -40,7 +40,7 @@ from windrow_master.shell.submission import SubmissionInvalid, Submissions
 from windrow_master.shell.writer import Writer
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
-from windrow_master.threads import in_thread
+from windrow_master.threads import Kind, in_thread
 from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         job, _ = await self._job(request.job_id, context)
         await self._reports_of(job)
         root = self._files.logs(job.job_id)
-        if file_below(root, request.path) is None and not request.follow:
+        if await in_thread(file_below, root, request.path) is None and not request.follow:
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
@@ -255,9 +255,10 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             ended = job.state in ENDED_JOBS
             await self._reports_of(job)
             # One that is followed need not be there yet.
-            path = file_below(root, request.path)
+            path = await in_thread(file_below, root, request.path)
             if path is not None:
-                for chunk in read_file_chunks(path, offset):
+                chunks = read_file_chunks(path, offset)
+                while (chunk := await in_thread(next, chunks, None)) is not None:
                     yield pb.ReadLogResponse(offset=offset, content=chunk)
                     offset += len(chunk)
             if ended or not request.follow:
@@ -282,7 +283,11 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             return
         place = Path(path) if path is not None else None
         try:
-            output = None if place is None else await in_thread(open_output, self._outputs, place, paths)
+            output = (
+                None
+                if place is None
+                else await in_thread(open_output, self._outputs, place, paths, kind=Kind.DATASTORES)
+            )
         except OSError as error:
             await self._unreadable(context, job, request.output, error)
             return
@@ -311,7 +316,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
                 known = written if file == rows_file else ()
                 pieces = pieces_of(output, name, file, length, offset, known)
                 try:
-                    while (piece := await in_thread(next, pieces, None)) is not None:
+                    while (piece := await in_thread(next, pieces, None, kind=Kind.DATASTORES)) is not None:
                         yield piece
                 except OSError as error:
                     await self._unreadable(context, job, request.output, error)

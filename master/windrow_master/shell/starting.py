@@ -35,6 +35,7 @@ from windrow_master.shell.reusing import Begun, Reuse, message_of
 from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
+from windrow_master.threads import Kind, pool
 
 PLANNERS_AT_ONCE = 32
 """A limit, because a job may begin a thousand steps at once."""
@@ -166,7 +167,7 @@ class Starter:
             return real, None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
         # In a thread, because an output may be on a slow share, or take long to read.
-        paths, taken = await asyncio.get_running_loop().run_in_executor(None, touch_disks)
+        paths, taken = await asyncio.get_running_loop().run_in_executor(pool(Kind.STEPS), touch_disks)
         self._submit(StartStep(step.step_id, paths.to_json()))
         if not step.plan.is_done:
             driver = PlanningDriver(
@@ -231,14 +232,15 @@ class Starter:
         begun = Begun.of(self._jobs, step)._replace(effective=effective)
         own, paths = paths, await self._reuse.look(begun, paths)
         if paths.reused_from:
+            loop, threads = asyncio.get_running_loop(), pool(Kind.STEPS)
             try:
                 needed = needed_of(self._jobs.document(step), effective.name)
-                values = await asyncio.to_thread(read_values, effective.name, paths, needed, self._places)
+                values = await loop.run_in_executor(threads, read_values, effective.name, paths, needed, self._places)
             except ValueUnreadable as error:
                 return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
             paths = replace(paths, values=values)
             rows = rows_of_outputs(begun.effective, step.step_id, begun.job_id, paths.outputs, time.time())
-            told = await asyncio.to_thread(self._finisher.register, rows)
+            told = await loop.run_in_executor(threads, self._finisher.register, rows)
             message = " ".join((message_of(paths), *told))
             self._submit(ReuseStep(step.step_id, paths.to_json(), message))
         return paths

@@ -37,7 +37,7 @@ from windrow_master.planning.table_paths import definition_of, keys_in_paths, pl
 from windrow_master.roots import Roots
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.preparation import resolved
-from windrow_master.threads import in_thread
+from windrow_master.threads import Kind, in_thread
 
 
 class SubmissionInvalid(Exception):
@@ -96,10 +96,10 @@ class Submissions:
         job = await self.check(document, by)
         if self._assets is not None and any(out.asset_name for step in job.steps for out in step.outputs.values()):
             try:
-                await in_thread(self._assets.refuse_taken, job.steps)
+                await in_thread(self._assets.refuse_taken, job.steps, kind=Kind.SUBMISSIONS)
             except AssetRefused as error:
                 raise SubmissionInvalid(error.reason, str(error)) from error
-        changed = await in_thread(self._check_earlier, job)
+        changed = await in_thread(self._check_earlier, job, kind=Kind.SUBMISSIONS)
         job_id = job.name or make_job_id(job)
         if self._jobs.find(job_id) is not None:
             raise SubmissionInvalid(
@@ -185,7 +185,7 @@ class Submissions:
         job_places = self._resolved(job)
         if self._datastores is not None:
             # In a thread, because a datastore may be on a slow share.
-            await in_thread(self._check_paths, job_places, self._datastores)
+            await in_thread(self._check_paths, job_places, self._datastores, kind=Kind.SUBMISSIONS)
         return job
 
     def _check_counts(self, job: EffectiveJob) -> None:
