@@ -264,6 +264,22 @@ def test_each_file_is_its_owners(tmp_path: Path) -> None:
     assert (tmp_path / "made" / "master" / "client-token").stat().st_uid == NOBODY
 
 
+@needs_root
+@pytest.mark.parametrize("place", ["state", "data", "data/uploads"])
+def test_a_link_is_not_followed_when_an_owner_is_changed(tmp_path: Path, place: str) -> None:
+    """Scripts can write in a data folder: a link there must not make root give anything else away."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("root's")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(secret)
+    option = f"--{place.split('/')[0]}"
+    done = run(tmp_path / "made", "--owner", str(NOBODY), option, str(tmp_path / place.split("/")[0]))
+    assert done.returncode == 1
+    assert f"{tmp_path / place} is a link" in done.stderr and f"give it to user {NOBODY}" in done.stderr
+    assert {path.stat().st_uid for path in (secret, secret / "key")} == {0}
+
+
 AS_NOBODY = f"""\
 import argparse, gettext, os, shutil, sys
 from pathlib import Path

@@ -1,8 +1,16 @@
-"""Writes secrets for one owner only, whole or not at all, and hands folders to their owner."""
+"""Writes secrets for one owner only, whole or not at all, and hands folders to their owner.
+
+This runs as root, in folders where others may write. So no link is followed when an owner is changed: files are named
+within an open folder, and a folder that is itself a link is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,15 +70,15 @@ def give_state(folder: Path, owner: Owner) -> None:
     Raises OSError, NotWritable.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _give(folder, owner)
 
     def fail(error: OSError) -> None:
         raise error
 
-    for place, folders, files in os.walk(folder, onerror=fail):
-        for path in (Path(place, name) for name in (*folders, *files)):
-            if not path.is_symlink():
-                _give(path, owner)
+    with _opened(folder, owner) as descriptor:
+        _give(folder, owner, descriptor)
+        for place, folders, files, within in os.fwalk(dir_fd=descriptor, onerror=fail):
+            for name in (*folders, *files):
+                _give_entry(folder / place / name, owner, within)
 
 
 def give_data(folder: Path, owner: Owner) -> None:
@@ -80,13 +88,15 @@ def give_data(folder: Path, owner: Owner) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        if not any(folder.iterdir()):
-            _give(folder, owner)
-            return
-        for name in SUBFOLDERS:
-            place = folder / name
-            place.mkdir(exist_ok=True)
-            _give(place, owner)
+        with _opened(folder, owner) as descriptor:
+            if not os.listdir(descriptor):  # noqa: PTH208  the open folder
+                _give(folder, owner, descriptor)
+                return
+            for name in SUBFOLDERS:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+                with _opened(folder / name, owner, descriptor) as subfolder:
+                    _give(folder / name, owner, subfolder)
     except PermissionError as error:
         # Without the right to pass over permissions, root itself may neither read nor write in another user's folder.
         uid = folder.stat().st_uid
@@ -99,14 +109,46 @@ def give_data(folder: Path, owner: Owner) -> None:
         ) from error
 
 
-def _give(path: Path, owner: Owner, descriptor: int | None = None) -> None:
-    """Raises NotWritable for who may not. `descriptor`: of the file that is to be at `path`."""
-    where = path if descriptor is None else descriptor
-    status = os.stat(where)  # noqa: PTH116  also a descriptor
-    if (status.st_uid, status.st_gid) == owner:
-        return
+@contextlib.contextmanager
+def _opened(folder: Path, owner: Owner, within: int | None = None) -> Iterator[int]:
+    """Open a folder, which must not be a link. `within`: the open folder that it is in."""
     try:
-        os.chown(where, *owner)
+        name = folder if within is None else folder.name
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR) or not folder.is_symlink():
+            raise
+        raise NotWritable(
+            f"{folder} is a link. Links are not followed when an owner is changed, since others may have made them. "
+            f"Name the folder itself; or put a folder in place of the link, and give it to user {owner.uid}."
+        ) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _give(path: Path, owner: Owner, descriptor: int) -> None:
+    """Give an open file or folder to its owner. `path`: for messages. Raises NotWritable for who may not."""
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != owner:
+        with _only_root(path, owner):
+            os.fchown(descriptor, *owner)
+
+
+def _give_entry(path: Path, owner: Owner, within: int) -> None:
+    """Give an entry of an open folder to its owner; a link stays as it is. Raises NotWritable for who may not."""
+    status = os.stat(path.name, dir_fd=within, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode) and (status.st_uid, status.st_gid) != owner:
+        with _only_root(path, owner):
+            # If somebody puts a link in its place meanwhile, this changes the link.
+            os.chown(path.name, *owner, dir_fd=within, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _only_root(path: Path, owner: Owner) -> Iterator[None]:
+    try:
+        yield
     except PermissionError as error:
         raise NotWritable(
             f"{path} cannot be given to user {owner.uid} (group {owner.gid}): only root may do that. Run this as "
