@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from master_bench import DEADLINE_S, MasterBench, drive
+from master_bench import DEADLINE_S, JOB, MasterBench, drive, effective_job
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, job_service_pb2
 from windrow.rpc.v1 import artifact_service_pb2 as pb
@@ -263,5 +264,20 @@ def test_a_log_and_an_archive_are_read_beside_the_event_loop(tmp_path: Path, mon
             answers.set()
         said, archive = await both
         assert (said.content, archive.chunk) == (b"said", content)
+
+    drive(tmp_path, scenario)
+
+
+def test_clients_see_no_secrets_in_the_documents_of_jobs_and_the_job_keeps_them(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        text = JOB + "    environment_variables: {SERVICE_TOKEN: do-not-tell, MODE: fast}\n"
+        document = effective_job(bench.folder, text).to_json().encode()
+        request = job_service_pb2.SubmitJobRequest(request_id="r", document=document)
+        job_id = (await bench.jobs.SubmitJob(request)).job.job_id
+        answer = await bench.jobs.GetJob(job_service_pb2.GetJobRequest(job_id=job_id))
+        shown = json.loads(answer.document)["steps"][0]["environment_variables"]
+        assert shown == {"SERVICE_TOKEN": "left-out", "MODE": "fast"}
+        row = bench.store.reader().job_by_id(job_id)
+        assert row is not None and b"do-not-tell" in row.document
 
     drive(tmp_path, scenario)

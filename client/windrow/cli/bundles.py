@@ -11,7 +11,6 @@ import base64
 import json
 import os
 import platform
-import re
 import shlex
 import stat
 import zipfile
@@ -24,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 import windrow
 from windrow.common.quantities import counted, size
+from windrow.common.secret_values import redacted, secret_variables, without_secrets
 from windrow.errors import UsageError
 from windrow.rpc.v1 import work_pb2
 from windrow.storage.recipe_files import below, local_files, only
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 SUFFIX = ".zip"
 DOCUMENT, CODE, TRACEBACK, README, DATA = "bundle.json", "code.tar", "traceback.txt", "README.txt", "data"
-LEFT_OUT = "left-out"
-"""What stands in place of a secret argument."""
-SECRET_CHARACTERS_MIN = 4
-"""Shorter values are not looked for in messages: they would be found everywhere."""
-_SECRET = re.compile(
-    r"(?i)(secret|passw|token|credential|(api|access|account)[-_]?key|connection[-_]?str|\bsas\b|_key$)"
-)
 _DOCUMENT_BYTES_MAX = 64 << 20
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, DecodeError),
@@ -88,7 +81,7 @@ def write_bundle(
     spec, assignment = found.step, found.assignment
     items, item = _narrow(spec, assignment, list(found.items), item)
     secrets = _without_secrets(spec)
-    spec.command = _redacted(spec.command, secrets.values())
+    spec.command = redacted(spec.command, secrets.values())
     named = "\0".join((spec.command, *spec.arguments))
     inputs = {name: path for name, path in found.inputs.items() if path in named}
     files, why = _files_of(spec, assignment, inputs.values(), data_mb)
@@ -110,7 +103,7 @@ def write_bundle(
         "files": None if files is None else [
             {"path": path, "bytes": about.st_size, "mtime_ns": about.st_mtime_ns} for path, about in files
         ],
-        "message": _redacted(failure.message, secrets.values()) if failure is not None else "",
+        "message": redacted(failure.message, secrets.values()) if failure is not None else "",
     }  # fmt: skip
     partial = target.with_name(f".{target.name}.partial")
     try:
@@ -119,7 +112,7 @@ def write_bundle(
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
             archive.writestr(README, _readme(document, told, why, target.name))
             archive.writestr(DOCUMENT, json.dumps(document, indent=1))
-            archive.writestr(TRACEBACK, _redacted(failure.detail if failure is not None else "", secrets.values()))
+            archive.writestr(TRACEBACK, redacted(failure.detail if failure is not None else "", secrets.values()))
             archive.write(code, CODE)
             for path, _ in files or ():
                 archive.write(path, f"{DATA}{path}")
@@ -192,31 +185,13 @@ def _narrow(
 
 def _without_secrets(spec: work_pb2.StepSpec) -> dict[str, str]:
     """Take secrets out of the step; return their values by name."""
-    found = {name: value for name, value in sorted(spec.environment_variables.items()) if _SECRET.search(name)}
+    found = secret_variables(spec.environment_variables)
     for name in found:
         del spec.environment_variables[name]
-    arguments = list(spec.arguments)
-    for at, word in enumerate(arguments):
-        option, equals, value = word.partition("=")
-        if not option.startswith("-") or not _SECRET.search(option):
-            continue
-        if equals:
-            arguments[at] = f"{option}={LEFT_OUT}"
-            found[option] = value
-        elif at + 1 < len(arguments) and not arguments[at + 1].startswith("-"):
-            found[option] = arguments[at + 1]
-            arguments[at + 1] = LEFT_OUT
+    arguments, in_arguments = without_secrets(spec.arguments)
     del spec.arguments[:]
     spec.arguments.extend(arguments)
-    return found
-
-
-def _redacted(text: str, secrets: Iterable[str]) -> str:
-    """A text without the values of secrets: a message or traceback may quote them."""
-    for value in sorted(secrets, key=len, reverse=True):
-        if len(value) >= SECRET_CHARACTERS_MIN:
-            text = text.replace(value, LEFT_OUT)
-    return text
+    return found | in_arguments
 
 
 def _files_of(

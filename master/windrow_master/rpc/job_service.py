@@ -129,7 +129,12 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         message = job_message(job, steps)
         if self._reporter is not None:
             message.warnings.extend(self._reporter.problems_of(job.job_key))
-        return pb.GetJobResponse(job=message, document=job.document)
+        document = job.document
+        if not self._embedded:
+            from windrow.common.secret_values import shown_document
+
+            document = shown_document(document)
+        return pb.GetJobResponse(job=message, document=document)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         """Return a page of jobs, newest first."""
