@@ -112,6 +112,7 @@ STORAGE = "docs/how-to/use-object-storage.md"
 LIBRARIES = "docs/how-to/install-libraries.md"
 DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
+CONFINE = "docs/how-to/confine-scripts.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
 DISK = "docs/how-to/free-disk-space.md"
 
@@ -256,6 +257,14 @@ ELSEWHERE = {
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
     ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",
+    (CONFINE, "windrow agent --master 10.0.0.5:8470 --sandbox strict"): (
+        f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options"
+    ),
+    (
+        CONFINE,
+        "windrow agent --master 10.0.0.5:8470 --sandbox strict --allow-path /data/models --allow-path "
+        "/var/cache/huggingface:rw",
+    ): f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options",
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),

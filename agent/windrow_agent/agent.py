@@ -128,6 +128,7 @@ class Agent:
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
             self.controller.kill_all()
+            self.workforce.close()
             self.outbox.close()
             if self.session.health is not None:
                 self.session.health.remove()

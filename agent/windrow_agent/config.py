@@ -15,6 +15,9 @@ from windrow.rpc.address import stays_here
 NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
+SANDBOX_MODES = ("off", "auto", "strict")
+
+
 class BadConfig(ValueError):
     """The configuration cannot be used; the text says which setting, why, and what is allowed."""
 
@@ -23,6 +26,12 @@ def default_node_id() -> str:
     """The host's name, made to fit the rule for names."""
     name = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII).lstrip("._-")[:64]
     return name or "node"
+
+
+def path_and_access(text: str) -> tuple[str, bool]:
+    """The path of an `allowed_paths` entry, and whether it may be written."""
+    path = text.removesuffix(":rw")
+    return path, path != text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,12 @@ class AgentConfig:
     - `memory_rows_bytes_max`: unacknowledged inline rows kept in memory; the rest goes to disk.
     - `held_rows_bytes_max`: all unacknowledged rows, staged ones included; beyond this, nothing new is started.
     - `fetched_bytes_max`: data fetched from remote storage ahead of the workers.
+    - `sandbox`: whether workers are confined to what their step was given: `off`, `auto` (as far as the kernel can) or
+      `strict` (a worker that cannot be confined does not start).
+    - `allowed_paths`: paths that all jobs may read on this node; with `:rw` at the end, also write.
+    - `job_paths`: folders below which a job may ask for paths (`--allow_path`).
+    - `closed_paths`: files and folders of Windrow's, besides `folder`, that no script may reach: the state of a master
+      on this machine, the file of the join token.
     """
 
     folder: Path
@@ -75,6 +90,10 @@ class AgentConfig:
     memory_rows_bytes_max: int = 64 << 20
     held_rows_bytes_max: int = 4 << 30
     fetched_bytes_max: int = 8 << 30
+    sandbox: str = "off"
+    allowed_paths: tuple[str, ...] = ()
+    job_paths: tuple[str, ...] = ()
+    closed_paths: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str | bytes) -> AgentConfig:
@@ -97,10 +116,10 @@ class AgentConfig:
         for name in ("folder", "tls_ca_file", "environments_folder"):
             if name in values:
                 values[name] = Path(_typed(name, values[name], str)).absolute()
-        for name in ("master_addresses", "passed_environment"):
+        for name in ("master_addresses", "passed_environment", "allowed_paths", "job_paths", "closed_paths"):
             if name in values:
                 values[name] = tuple(_typed(name, item, str) for item in _typed(name, values[name], list))
-        for name in ("node_id", "python", "on_master_lost", "log_level", "join_token"):
+        for name in ("node_id", "python", "on_master_lost", "log_level", "join_token", "sandbox"):
             if name in values:
                 _typed(name, values[name], str)
         bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max")
@@ -144,6 +163,12 @@ class AgentConfig:
             raise BadConfig(f"environments is {self.environments!r}; allowed: build, own")
         if self.on_master_lost not in ("finish", "stop"):
             raise BadConfig(f"on_master_lost is {self.on_master_lost!r}; allowed: finish, stop")
+        if self.sandbox not in SANDBOX_MODES:
+            raise BadConfig(f"sandbox is {self.sandbox!r}; allowed: {', '.join(SANDBOX_MODES)}")
+        for name in ("allowed_paths", "job_paths", "closed_paths"):
+            for text in getattr(self, name):
+                if not text.startswith("/"):
+                    raise BadConfig(f"{name} holds {text!r}, which is not an absolute path")
         if self.slots is not None and self.slots < 1:
             raise BadConfig("slots is 0; an agent needs at least one")
         if len(self.labels) > 64:

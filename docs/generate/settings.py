@@ -52,9 +52,9 @@ def page() -> str:
     lines += [
         "## Environment variables",
         "",
-        "An option on the command line wins over its variable. `WINDROW_STATE`, `WINDROW_MASTER` and "
-        "`WINDROW_ENVIRONMENTS` also count in Python, where a call does not say otherwise. A variable of an option "
-        "that can be repeated holds several values, separated by spaces.",
+        "An option on the command line wins over its variable. `WINDROW_STATE`, `WINDROW_MASTER`, "
+        "`WINDROW_ENVIRONMENTS` and `WINDROW_SANDBOX` also count in Python, where a call does not say otherwise. A "
+        "variable of an option that can be repeated holds several values, separated by spaces.",
         "",
     ]
     for name, commands in sorted(variables().items()):

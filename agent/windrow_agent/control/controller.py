@@ -543,6 +543,11 @@ class Controller:
         )
 
     @property
+    def protection(self) -> str:
+        """What confines the workers of this node, in words."""
+        return self._workforce.protection
+
+    @property
     def workers_alive(self) -> int:
         """Number of worker processes that have not ended yet."""
         return len(self._workforce.workers)

@@ -339,6 +339,7 @@ class Session:
                 workers=self._controller.status.worker_statuses(),
                 lease_count=ledger.count,
                 lease_digest=ledger.digest,
+                protection=self._controller.protection,
             )
             self._tell_trouble(request.usage.disk_free_bytes)
             if self._certificates is not None and self._certificates.good_until is not None:

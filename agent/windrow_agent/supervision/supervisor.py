@@ -287,6 +287,8 @@ class Supervisor:
         exit_ = self._workforce.bury(step, worker)
         # What it was writing may be large: not on this thread.
         self._loop.run_in_executor(None, shutil.rmtree, worker.scratch, True)
+        if worker.temporary is not None:
+            self._loop.run_in_executor(None, shutil.rmtree, worker.temporary, True)
         loss = self._ledger.lose(worker.key, begun)
         self._outgoing.release(loss.released)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()

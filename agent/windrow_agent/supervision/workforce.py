@@ -7,6 +7,7 @@ import os
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.common.interpreter import find_interpreter
 from windrow.common.journal import say
@@ -26,6 +27,12 @@ from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import LAUNCH, Channels, SpawnFailed, WorkerProcess
 from windrow_agent.workers.process_log import ProcessLog
 from windrow_agent.workers.variables import worker_environment
+
+if TYPE_CHECKING:
+    from windrow_agent.sandbox.worker_sandbox import WorkerSandbox
+
+NOT_CONFINED = "off: scripts can do whatever the agent's user can"
+"""What confines the workers of a node without a sandbox, in words."""
 
 IDLE_NS = 2_000_000_000
 """How long a step may have no work before it leaves its slots to other steps."""
@@ -57,6 +64,12 @@ class Workforce:
         self._environment = environment
         self._records = config.folder / "workers"
         self._keys = 0
+        self._sandbox = None if config.sandbox == "off" else _sandbox(config, environment)
+
+    @property
+    def protection(self) -> str:
+        """What protects this node from scripts, in one line."""
+        return NOT_CONFINED if self._sandbox is None else self._sandbox.protection()
 
     def allot(self, steps: Mapping[int, Step], held: Container[int], now_ns: int, *, first: int | None = None) -> None:
         """Sets every step's `target`. `held`: steps with unfinished leases; `first`: a step that gets a worker before
@@ -94,6 +107,9 @@ class Workforce:
 
     def start(self, step: Step) -> WorkerProcess:
         """Starts the step's next worker. Raises SpawnFailed, NoInterpreter."""
+        sandbox = self._sandbox
+        if sandbox is not None:
+            sandbox.check(step)
         number = step.lineage.number()
         self._keys += 1
         key = self._keys
@@ -140,9 +156,10 @@ class Workforce:
                 step.code,
                 outputs,
             )
+            step_variables = variables(step, places)
             environment = worker_environment(
                 self._environment,
-                variables(step, places),
+                step_variables if sandbox is None else {},
                 passed=self._config.passed_environment,
                 built=None if built is None else str(built.folder),
                 job_id=step.spec.job_id,
@@ -154,8 +171,14 @@ class Workforce:
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpu),
             )
-            command = [python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files]
-            worker.spawn([str(word) for word in command], environment)
+            command = [
+                str(word) for word in (python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files)
+            ]
+            notes: list[str] = []
+            if sandbox is not None:
+                confined = sandbox.confine(step, worker, config, command, environment, step_variables)
+                command, environment, notes = confined.command, confined.environment, confined.notes
+            worker.spawn(command, environment)
             if step.pace.duration_s is None:
                 worker.prepare_us = max(0, worker.spawned_ns - step.opened_ns) // 1000
         except (OSError, SpawnFailed) as error:
@@ -172,7 +195,7 @@ class Workforce:
             ) from error
         strays.record(self._records, worker.pid)
         self.workers[key] = step.workers[key] = worker
-        log.begin(name, self.node.node_id, worker.pid, python, step.spec.job_id, step.spec.step_name)
+        log.begin(name, self.node.node_id, worker.pid, python, step.spec.job_id, step.spec.step_name, notes)
         say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
         return worker
 
@@ -190,6 +213,11 @@ class Workforce:
         self.workers.pop(worker.key, None)
         self.end_orphans()
         return exit_
+
+    def close(self) -> None:
+        """Removes what workers have left outside the folder of the agent, which ends."""
+        if self._sandbox is not None:
+            self._sandbox.close()
 
     def end_orphans(self) -> int:
         """Kills processes that dead workers left behind; returns how many."""
@@ -217,3 +245,10 @@ class Workforce:
             "profiling_module": step.spec.profiling_module,
             "profile_path": str(step.log_folder / worker_place(rpc.LOG_KIND_PROFILE, self.node.node_id, number)),
         }
+
+
+def _sandbox(config: AgentConfig, environment: Mapping[str, str]) -> WorkerSandbox:
+    # Not at the top: the first run() waits for imports.
+    from windrow_agent.sandbox.worker_sandbox import WorkerSandbox
+
+    return WorkerSandbox(config, environment)

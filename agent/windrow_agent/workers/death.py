@@ -13,11 +13,13 @@ from windrow.rpc.v1 import work_pb2 as work
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
 
+NOT_CONFINED = 196
 CODE_CHANGED = 195
 TOO_OLD = 194
 HOST_FAULT = 193
 CHANNEL_CLOSED = 192
-"""Exit codes of the worker's host (worker/windrow_worker/protocol/exits.py); TOO_OLD is `launch.py`'s."""
+"""Exit codes of the worker's host (worker/windrow_worker/protocol/exits.py); TOO_OLD and NOT_CONFINED are
+`launch.py`'s."""
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -54,10 +56,16 @@ def changed_code(exit_: Exit, sums: Path) -> str:
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
         return ""
     try:
-        return os.fsdecode(sums.with_suffix(".changed").read_bytes())
+        name = os.fsdecode(changed_of(sums).read_bytes())
     except FileNotFoundError:
-        # If a child of the worker found it, the exit of the worker itself does not show it.
-        return "a file" if exit_.code == CODE_CHANGED else ""
+        name = ""
+    # If a child of the worker found it, the exit of the worker itself does not show it.
+    return name or ("a file" if exit_.code == CODE_CHANGED else "")
+
+
+def changed_of(sums: Path) -> Path:
+    """The file in which a worker names what has changed; empty or not there if nothing has."""
+    return sums.with_suffix(".changed")
 
 
 def of_changed_code(name: str, *, again: bool) -> Death:
@@ -117,6 +125,11 @@ def explain(
             work.CAUSE_NODE_FAULT,
             "The Python that should run the script is too old; Python 3.8 or newer is needed. Choose another one "
             "with --python PATH, or activate its environment",
+        )
+    if exit_.code == NOT_CONFINED and phase is Phase.NONE:
+        return Death(
+            work.CAUSE_NODE_FAULT,
+            "This node could not confine the script (--sandbox); the end of its stderr says what is missing",
         )
     if exit_.code == HOST_FAULT:
         # During a mini-batch, that one is charged, so that it is not tried without end.

@@ -91,6 +91,8 @@ class WorkerProcess:
     log: ProcessLog
     code: Path
     outputs: OutputFolder | None = None
+    temporary: Path | None = None
+    """Its TMPDIR, if that is not in `scratch`."""
     pid: int = 0
     pidfd: int = -1
     spawned_ns: int = 0

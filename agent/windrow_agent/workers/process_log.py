@@ -8,6 +8,7 @@ a line now and then. All of them are listed in `sys/job_report/processed_mini-ba
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 
@@ -38,12 +39,16 @@ class ProcessLog:
         """Whether each mini-batch still gets a line, however short it is."""
         return self._listed < LISTED_FIRST
 
-    def begin(self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str) -> None:
-        """The process has been started."""
+    def begin(
+        self, name: str, node_id: str, pid: int, python: str, job_id: str, step_name: str, notes: Iterable[str] = ()
+    ) -> None:
+        """The process has been started. `notes`: what its sandbox does, and what it does not."""
         self._say(
             utc_now(),
             f"{name} begins: node {node_id} ({node_address()}), pid {pid}, {python}; step {step_name} of job {job_id}",
         )
+        for note in notes:
+            self._say(utc_now(), f"sandbox: {note}")
         self.write()
 
     def add(self, lease: Lease, result: Result, failed_by: str) -> None:

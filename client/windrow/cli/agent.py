@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli.options import APP_SETTINGS, Environments, EnvironmentsChoice, guarded
+from windrow.cli.options import (
+    APP_SETTINGS,
+    Environments,
+    EnvironmentsChoice,
+    SandboxChoice,
+    SandboxMode,
+    guarded,
+)
 from windrow.common.interpreter import check_interpreter, find_interpreter
 from windrow.common.users import become_user, look_as, unreadable
 from windrow.errors import UsageError
@@ -130,6 +137,23 @@ def agent(
             "--pass-env", metavar="NAME", help="Variable of this environment that scripts may see. Repeatable."
         ),
     ] = None,
+    sandbox: SandboxChoice = SandboxMode.OFF,
+    allow_path: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-path",
+            metavar="PATH[:rw]",
+            help="With a sandbox: a path that all scripts may read; with :rw, also write. Repeatable.",
+        ),
+    ] = None,
+    job_paths: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job-paths",
+            metavar="FOLDER",
+            help="With a sandbox: a folder below which jobs may ask for paths (--allow_path). Repeatable.",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -168,6 +192,10 @@ def agent(
         "drain_grace_s": drain_grace,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],
+        "sandbox": sandbox.value,
+        "allowed_paths": [_allowed(text) for text in allow_path or ()],
+        "job_paths": [str(Path(text).absolute()) for text in job_paths or ()],
+        "closed_paths": [str(join_token_file.absolute())] if join_token_file else [],
         "served": True,
     }
     if user is not None:
@@ -226,6 +254,11 @@ def _pool(name: str) -> str:
             "ASCII letters, digits, _ and -."
         )
     return name
+
+
+def _allowed(text: str) -> str:
+    path = text.removesuffix(":rw")
+    return str(Path(path).absolute()) + text[len(path) :]
 
 
 def _label(text: str) -> tuple[str, str]:

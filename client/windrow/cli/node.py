@@ -60,6 +60,7 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
         out("This master has no nodes. Start one: windrow agent --master ADDRESS (with Docker: docker compose up -d)")
     else:
         with_pools = any(node.pools for node in nodes)
+        with_sandbox = any(_sandbox(node) not in ("", "off") for node in nodes)
         print_table(
             (
                 "NODE",
@@ -72,10 +73,11 @@ def list_nodes(master: Master = None, state: State = None, output: Output = Outp
                 ">DISK FREE",
                 ">GPUS",
                 ">SILENT",
+                *["SANDBOX"] * with_sandbox,
                 "VERSION",
                 "WHY",
             ),
-            [_row(node, with_pools=with_pools) for node in nodes],
+            [_row(node, with_pools=with_pools, with_sandbox=with_sandbox) for node in nodes],
         )
         if alone:
             out(f"These are nodes of runs that have ended. {NO_RUN}")
@@ -200,12 +202,17 @@ def _answer(node: Node, told: str, output: OutputForm) -> None:
         out(told)
 
 
-def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
+def _sandbox(node: Node) -> str:
+    """What its scripts are confined by, in a word or two; empty if it has not said."""
+    return node.protection.partition(":")[0]
+
+
+def _row(node: Node, *, with_pools: bool, with_sandbox: bool) -> tuple[str, ...]:
     state = f"{node.state},cordoned" if node.cordoned else node.state
     begin = (node.node_id, state, *[",".join(node.pools)] * with_pools)
     if node.state == "lost":
         # A lost node uses and offers nothing.
-        return (*begin, *[""] * 7, node.windrow_version, _why(node))
+        return (*begin, *[""] * (7 + with_sandbox), node.windrow_version, _why(node))
     return (
         *begin,
         f"{_figure(node.workers, str)}/{node.slots}",
@@ -215,6 +222,7 @@ def _row(node: Node, *, with_pools: bool) -> tuple[str, ...]:
         _figure(node.disk_free_bytes or None, size),
         str(node.gpu_count),
         _figure(node.silent_s, duration),
+        *[_sandbox(node)] * with_sandbox,
         node.windrow_version,
         _why(node),
     )

@@ -56,6 +56,25 @@ class Kind(str, Enum):  # noqa: UP042  as above
     TABLE = "table"
 
 
+class SandboxMode(str, Enum):  # noqa: UP042  as above
+    """How workers are confined."""
+
+    OFF = "off"
+    AUTO = "auto"
+    STRICT = "strict"
+
+
+SandboxChoice = Annotated[
+    SandboxMode,
+    typer.Option(
+        "--sandbox",
+        envvar="WINDROW_SANDBOX",
+        help="off: scripts can do whatever the agent's user can. auto: they reach only what their step was given, as "
+        "far as the kernel can confine them. strict: where it cannot, no script starts.",
+    ),
+]
+
+
 class Environments(str, Enum):  # noqa: UP042  as above
     """What happens to the environments that steps ask for. Not the agent's `Environments`, which builds them."""
 

@@ -31,6 +31,7 @@ VALUES = {
     "--python": "python",
     "--environments": "environments",
     "--slots": "slots",
+    "--sandbox": "sandbox",
     "--format": "form",
     "-o": "output",
     "--output": "output",
@@ -50,6 +51,7 @@ LISTS = {"--set": "sets", "--datastore": "datastores", "--notify": "notify"}
 CHOICES = {
     "form": ("text", "json"),
     "environments": ("build", "own"),
+    "sandbox": ("off", "auto", "strict"),
     "kind": ("auto", "files", "table"),
     "code_change": ("ask", "rerun", "mix"),
 }
@@ -91,6 +93,8 @@ class RunOptions:
         self.python: str | None = None
         self.environments = "own" if os.environ.get("WINDROW_ENVIRONMENTS") == "own" else "build"
         self.slots: int | None = None
+        self.sandbox: str | None = None
+        """How workers are confined; None: as $WINDROW_SANDBOX says."""
         self.dry_run = False
         self.since = ""
         self.code_change = "ask"
@@ -120,6 +124,7 @@ class RunOptions:
             python=self.python,
             environments=self.environments,
             slots=self.slots,
+            sandbox=self.sandbox,
             datastores=self.datastores,
         )
 

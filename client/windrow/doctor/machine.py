@@ -58,6 +58,7 @@ def check() -> Iterator[Finding]:
     yield from _size(node)
     yield _open_files(node)
     yield from _kernel(node)
+    yield _sandbox()
     yield _shared_memory()
     yield _temporary()
     yield _clock()
@@ -108,6 +109,17 @@ def _kernel(node: dict[str, Any]) -> Iterator[Finding]:
         if not works:
             level, effect, advice = KERNEL.get(name, (WARN, "it is used by agents", ""))
             yield Finding(AREA, name, level, f"does not work here: {effect}", advice)
+
+
+def _sandbox() -> Finding:
+    try:
+        found = ask("windrow_agent.sandbox")
+    except Unanswered as error:
+        return Finding(AREA, "sandbox", WARN, f"it cannot be asked: {error}", "Reinstall Windrow.")
+    if found["is_enough"]:
+        return Finding(AREA, "sandbox", OK, f"Landlock {found['abi']}: --sandbox strict can confine scripts")
+    advice = "--sandbox auto does what can be done here; strict needs Linux 6.12 or newer with Landlock."
+    return Finding(AREA, "sandbox", WARN, f"--sandbox {found['protection']}", advice)
 
 
 def _shared_memory() -> Finding:

@@ -117,6 +117,10 @@ def _ask(client: Client, access: Access) -> Iterator[Finding]:
     yield from _nodes(list(client.list_nodes()), master.windrow_version)
 
 
+UNPROTECTED = ("auto (nothing)", "auto (partly)", "strict (")
+"""How the words of a node begin that confines scripts less than it should."""
+
+
 def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
     by_state = Counter("cordoned" if node.cordoned and node.state == "ready" else node.state for node in nodes)
     seen = ", ".join(f"{count} {state}" for state, count in sorted(by_state.items())) or "none"
@@ -139,6 +143,8 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
         if node.ca_good_until is not None and days_left(node.ca_good_until.timestamp(), time.time()) < WARN_DAYS:
             seen = f"the authority by which it knows the master expires on {node.ca_good_until:%Y-%m-%d}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, NEW_AUTHORITY)
+        if node.protection.startswith(UNPROTECTED):
+            yield Finding(AREA, f"node {node.node_id}", WARN, f"sandbox {node.protection}", "Give it another kernel.")
         if node.windrow_version and node.windrow_version != version:
             seen = f"has {node.windrow_version}, the master {version}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, "Upgrade the older one.")

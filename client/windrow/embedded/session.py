@@ -44,6 +44,7 @@ class Session:
         python: str | None,
         environments: str,
         slots: int | None,
+        sandbox: str,
         with_agent: bool,
         datastores: Sequence[str],
         make_room: Callable[[str], None],
@@ -61,6 +62,7 @@ class Session:
         need_open_files("The run", (slots or 1) if with_agent else 0)
         self._python = self._own_interpreter if python else None
         self._slots = slots
+        self._sandbox = sandbox
         self.with_agent = with_agent
         """Whether this session needs an agent; its own master then has one."""
         self._ownership: state_folder.Ownership | None = None
@@ -178,6 +180,7 @@ class Session:
                 interpreter=self.interpreter,
                 environments="build" if self.builds_environments else "own",
                 slots=self._slots,
+                sandbox=self._sandbox,
                 with_agent=self.with_agent,
                 datastores=self.datastores,
             )
@@ -201,6 +204,7 @@ class Session:
                     "interpreter": self.interpreter,
                     "builds_environments": self.builds_environments,
                     "slots": self._slots,
+                    "sandbox": self._sandbox,
                     "datastores": self.datastores,
                 }
             )
@@ -226,6 +230,13 @@ class Session:
                 "builds environments. Wait for it to finish, choose another folder with --state DIR, or leave out "
                 "--environments own."
             )
+        theirs_is = endpoint.get("sandbox", "off")
+        if self.with_agent and self._sandbox != theirs_is and (self._sandbox == "strict" or theirs_is == "off"):
+            raise UsageError(
+                f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), whose "
+                f"scripts run with --sandbox {theirs_is}, not {self._sandbox}. Wait for it to finish, or choose "
+                "another folder with --state DIR."
+            )
         if self._python is not None and endpoint.get("python") != self._python:
             python = endpoint.get("python") or "its default interpreter"
             raise UsageError(
@@ -250,6 +261,7 @@ def open_session(
     python: str | None = None,
     environments: str | None = None,
     slots: int | None = None,
+    sandbox: str | None = None,
     datastores: Sequence[str] = (),
     must_exist: bool = False,
     make_room: Callable[[str], None] = lambda folder: None,
@@ -259,7 +271,8 @@ def open_session(
     `with_agent` False: start only a master, which answers questions and runs nothing. `environments`: "build" those
     that steps ask for, or "own" to run all scripts in one Python (implied by `python`); by default what
     $WINDROW_ENVIRONMENTS says, else "build". `datastores`: of the master,
-    each `NAME=PLACE`. `must_exist`: refuse a folder without state. `make_room`: called with the folder while it waits
+    each `NAME=PLACE`. `sandbox`: "off", "auto" or "strict", by default what $WINDROW_SANDBOX says, else "off".
+    `must_exist`: refuse a folder without state. `make_room`: called with the folder while it waits
     for an owner that runs nothing. Raises StateFolderError, UsageError, MasterFailed.
     """
     # Jobs without a database are a damaged state, which the master reports.
@@ -272,11 +285,16 @@ def open_session(
     environments = environments or os.environ.get("WINDROW_ENVIRONMENTS") or "build"
     if environments not in ("build", "own"):
         raise UsageError(f"{where} is {environments!r}; it must be build or own.")
+    where = "sandbox" if sandbox else "$WINDROW_SANDBOX"
+    sandbox = sandbox or os.environ.get("WINDROW_SANDBOX") or "off"
+    if sandbox not in ("off", "auto", "strict"):
+        raise UsageError(f"{where} is {sandbox!r}; it must be off, auto or strict.")
     return Session(
         state,
         python=python,
         environments=environments,
         slots=slots,
+        sandbox=sandbox,
         with_agent=with_agent,
         datastores=datastores,
         make_room=make_room,

@@ -72,12 +72,13 @@ class Supervisor:
         interpreter: str,
         environments: str,
         slots: int | None,
+        sandbox: str,
         with_agent: bool,
         datastores: Mapping[str, str],
     ) -> None:
         """`state`: the prepared folder, absolute. `run_folder`: a fresh one, for the socket. `python`: the one given
-        for scripts, if any. `interpreter`: the one that scripts run in. `environments`: build or own. `datastores`: of
-        the master, by name."""
+        for scripts, if any. `interpreter`: the one that scripts run in. `environments`: build or own. `sandbox`: off,
+        auto or strict. `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -106,7 +107,7 @@ class Supervisor:
         try:
             self._spawn(self._roles[0])
             if with_agent:
-                config = write_agent_config(state, run_folder, self.address, python, environments, slots)
+                config = write_agent_config(state, run_folder, self.address, python, environments, slots, sandbox)
                 log = os.path.join(state, "agent.stderr.log")
                 self._roles.append(_Role("agent", "windrow_agent", ["--config", config], log, {}))
                 self._spawn(self._roles[1])
@@ -332,7 +333,13 @@ class Supervisor:
 
 
 def write_agent_config(
-    state: str, run_folder: str, address: str, python: str | None, environments: str, slots: int | None
+    state: str,
+    run_folder: str,
+    address: str,
+    python: str | None,
+    environments: str,
+    slots: int | None,
+    sandbox: str,
 ) -> str:
     """The agent's configuration as a file in the socket's folder; returns its path."""
     import json
@@ -346,6 +353,8 @@ def write_agent_config(
         "environments_folder": os.path.abspath(kept) if kept else None,
         "slots": slots,
         "drain_grace_s": DRAIN_GRACE_S,
+        "sandbox": sandbox,
+        "closed_paths": [state],
     }
     path = os.path.join(run_folder, "agent.json")
     with open(path, "w") as file:

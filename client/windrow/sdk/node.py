@@ -76,6 +76,8 @@ class Node(NamedTuple):
     """Its worker processes."""
     ca_good_until: datetime | None = None
     """When the certificates expire that it trusts the master by; None if it has none, or has not reported it."""
+    protection: str = ""
+    """What confines its workers, in words; "" if it has not said."""
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ def node_from_message(message: node_pb2.Node) -> Node:
         node_incarnation=message.node_incarnation,
         processes=tuple(_worker(one) for one in message.workers if one.phase != _BUILDING),
         ca_good_until=moment_of(message, "ca_good_until"),
+        protection=message.protection,
     )
 
 

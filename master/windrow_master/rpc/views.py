@@ -192,6 +192,7 @@ def node_message(
             if (lease := leases.get(LeaseId(worker.lease_id))) is not None:
                 worker.mini_batch_index = lease.mini_batch
         message.silent_ms = max(0, int((time.monotonic() - heard_s) * 1000))
+        message.protection = heartbeat.protection
         if heartbeat.HasField("ca_good_until"):
             message.ca_good_until.CopyFrom(heartbeat.ca_good_until)
     return message

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from windrow.rpc.v1 import work_pb2
-from windrow.spec.effective.job import EffectiveStep, Environment, LiteralInput, outputs_elsewhere, resolve_arguments
+from windrow.spec.effective.job import (
+    DataInput,
+    EffectiveStep,
+    Environment,
+    LiteralInput,
+    outputs_elsewhere,
+    resolve_arguments,
+)
 from windrow.storage.urls import is_remote
 
 from windrow_master.core.ids import step_identity
@@ -96,6 +104,8 @@ def _spec(
         output_files=_output_files(effective, outputs) if effective.command is not None else {},
         artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
         unmade_outputs=_unmade_outputs(effective, outputs) if effective.command is not None else {},
+        read_paths=_read_paths(effective, paths, reader),
+        write_paths=_write_paths(effective, paths, output_path),
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(_environment(effective.environment))
@@ -116,6 +126,42 @@ def _places(effective: EffectiveStep, inputs: Mapping[str, str], outputs: Mappin
         **{f"AZURE_ML_INPUT_{name}": inputs[name] for name in data},
         **{f"AZURE_ML_OUTPUT_{name}": outputs[name] for name in effective.outputs if name in outputs},
     }
+
+
+def _read_paths(effective: EffectiveStep, paths: StepPaths, reader: bytes | None) -> list[str]:
+    """The local places of the step's inputs, as far as they are known before its files are.
+
+    What an MLTable file names outside its folder counts only where the job names the file: one that an earlier step has
+    written may name anything.
+    """
+    found = []
+    for name, given in effective.inputs.items():
+        path = paths.inputs.get(name, "")
+        if isinstance(given, LiteralInput) or not path or is_remote(path):
+            continue
+        found.append(path)
+        if isinstance(given, DataInput) and given.type == "mltable":
+            # Not at the top: most steps read no table.
+            from windrow_master.planning.table_paths import definition_of, places_in
+
+            definition = definition_of(os.fsencode(path))
+            found += [] if definition is None else [os.fsdecode(place) for _, place in places_in(definition)]
+    document = json.loads(reader or b"{}")
+    for one in document.get("inputs", (document,)):
+        if one.get("format") == "sorted_rows":
+            found.append(str(Path(one["file"]).parent))
+    return [path for path in dict.fromkeys(found) if path.startswith("/")]
+
+
+def _write_paths(effective: EffectiveStep, paths: StepPaths, output_path: str) -> list[str]:
+    """The local folders in which the step's script makes its outputs."""
+    found = [output_path] if output_path and not output_path.startswith("\0") else []
+    for name, wanted in effective.outputs.items():
+        path = paths.outputs.get(name, "")
+        if path and not is_remote(path) and name != effective.append_row_to:
+            alone = wanted.type == "uri_file" or not wanted.make_folder
+            found.append(str(Path(path).parent) if alone else path)
+    return list(dict.fromkeys(found))
 
 
 def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:

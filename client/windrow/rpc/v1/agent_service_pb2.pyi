@@ -267,6 +267,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     LEASE_DIGEST_FIELD_NUMBER: builtins.int
     NEXT_HEARTBEAT_FIELD_NUMBER: builtins.int
     CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
+    PROTECTION_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """As in RegisterRequest."""
     node_incarnation: builtins.str
@@ -275,6 +276,8 @@ class HeartbeatRequest(google.protobuf.message.Message):
     """Number of leases held or finished-unacknowledged."""
     lease_digest: builtins.int
     """Exclusive or of the ids of these leases."""
+    protection: builtins.str
+    """What confines the node's workers, in words (its --sandbox); empty: an agent that does not say."""
     @property
     def usage(self) -> windrow.rpc.v1.node_pb2.NodeUsage:
         """Resource use at this moment."""
@@ -304,9 +307,10 @@ class HeartbeatRequest(google.protobuf.message.Message):
         lease_digest: builtins.int = ...,
         next_heartbeat: google.protobuf.duration_pb2.Duration | None = ...,
         ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        protection: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "next_heartbeat", b"next_heartbeat", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "usage", b"usage", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "lease_count", b"lease_count", "lease_digest", b"lease_digest", "next_heartbeat", b"next_heartbeat", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "usage", b"usage", "workers", b"workers"]) -> None: ...
 
 global___HeartbeatRequest = HeartbeatRequest
 

@@ -244,6 +244,7 @@ class Node(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     CORDONED_FIELD_NUMBER: builtins.int
     CA_GOOD_UNTIL_FIELD_NUMBER: builtins.int
+    PROTECTION_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """Host name."""
     node_incarnation: builtins.str
@@ -260,6 +261,8 @@ class Node(google.protobuf.message.Message):
     """Version of the windrow distribution on the node."""
     cordoned: builtins.bool
     """It gets nothing new, whatever its state, until it is uncordoned."""
+    protection: builtins.str
+    """As of the last heartbeat: what confines its workers, in words; empty: it does not say."""
     @property
     def resources(self) -> global___NodeResources:
         """What it offers."""
@@ -301,8 +304,9 @@ class Node(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         cordoned: builtins.bool = ...,
         ca_good_until: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        protection: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "register_time", b"register_time", "resources", b"resources", "usage", b"usage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ca_good_until", b"ca_good_until", "cordoned", b"cordoned", "labels", b"labels", "lease_count", b"lease_count", "message", b"message", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "protection", b"protection", "register_time", b"register_time", "resources", b"resources", "silent_ms", b"silent_ms", "state", b"state", "usage", b"usage", "windrow_version", b"windrow_version", "workers", b"workers"]) -> None: ...
 
 global___Node = Node

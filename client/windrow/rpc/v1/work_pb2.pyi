@@ -219,6 +219,9 @@ class StepSpec(google.protobuf.message.Message):
     ARTIFACTS_FIELD_NUMBER: builtins.int
     UNMADE_OUTPUTS_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
+    READ_PATHS_FIELD_NUMBER: builtins.int
+    WRITE_PATHS_FIELD_NUMBER: builtins.int
+    ALLOWED_PATHS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     job_id: builtins.str
@@ -310,6 +313,18 @@ class StepSpec(google.protobuf.message.Message):
         `arguments`.
         """
 
+    @property
+    def read_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Local paths of its inputs, to which a confined worker is limited: files, and folders with everything below them."""
+
+    @property
+    def write_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Local folders that hold its outputs, and in which scripts make them."""
+
+    @property
+    def allowed_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Further paths that the job asks for (--allow_path); ":rw" at the end: also to write."""
+
     def __init__(
         self,
         *,
@@ -341,9 +356,12 @@ class StepSpec(google.protobuf.message.Message):
         artifacts: builtins.str = ...,
         unmade_outputs: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         identity: builtins.int = ...,
+        read_paths: collections.abc.Iterable[builtins.str] | None = ...,
+        write_paths: collections.abc.Iterable[builtins.str] | None = ...,
+        allowed_paths: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
 
 global___StepSpec = StepSpec
 

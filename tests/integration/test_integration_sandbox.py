@@ -1,0 +1,318 @@
+"""Scripts in a sandbox: what a hostile one tries is denied, and what a harmless one does works.
+
+Every run is a real one, `--sandbox strict`, on a kernel that can confine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from embedded_run import EmbeddedRun, check_words
+from windrow_agent.sandbox.confinement import kernel_abi
+from windrow_agent.sandbox.policy import STRICT_ABI
+
+pytestmark = pytest.mark.skipif(
+    kernel_abi() < STRICT_ABI, reason=f"this kernel has Landlock {kernel_abi()}; a strict sandbox needs {STRICT_ABI}"
+)
+
+HOSTILE = r"""
+import ctypes, errno, json, os, signal, socket, subprocess, sys
+
+DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV)
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write(path, mode="wb"):
+    with open(path, mode) as file:
+        file.write(b"harm")
+
+
+def connect(name):
+    with socket.socket(socket.AF_UNIX) as end:
+        end.connect(name)
+
+
+def look_into(pid):
+    class Part(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+    mine = ctypes.create_string_buffer(16)
+    call(libc.process_vm_readv(
+        pid, ctypes.byref(Part(ctypes.addressof(mine), 16)), 1, ctypes.byref(Part(id(mine), 16)), 1, 0))
+
+
+def by_link(path, link):
+    os.symlink(path, link)
+    read(link)
+
+
+def by_child(path, **variables):
+    done = subprocess.run(
+        [sys.executable, "-c", f"print(open({path!r}).read())"], env={**os.environ, **variables},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode and b"PermissionError" in done.stderr:
+        raise PermissionError(errno.EACCES, "")
+
+
+def mount():
+    call(libc.unshare(0x10000000 | 0x20000))
+    call(libc.mount(b"none", b"/mnt", b"tmpfs", 0, None))
+
+
+def attempts(place):
+    secret, state, agent, pid = place["secret"], place["state"], os.getppid(), place["pid"]
+    yield "read a key of the host", lambda: read(secret)
+    yield "read a key by a link", lambda: by_link(secret, "link")
+    yield "read a key in a child", lambda: by_child(secret)
+    yield "read a key in a child with LD_PRELOAD", lambda: by_child(secret, LD_PRELOAD="libSegFault.so")
+    yield "move a key away", lambda: os.rename(secret, "mine")
+    yield "make a second name of a key", lambda: os.link(secret, "mine")
+    yield "remove a key", lambda: os.unlink(secret)
+    yield "list HOME of the host", lambda: os.listdir(os.path.dirname(secret))
+    yield "list the state", lambda: os.listdir(state)
+    yield "read the database", lambda: read(state + "/windrow.db")
+    yield "write the database", lambda: write(state + "/windrow.db", "r+b")
+    yield "write a file into the state", lambda: write(state + "/harm")
+    yield "read the agent's log", lambda: read(state + "/agent/agent.log")
+    yield "list the agent's folder", lambda: os.listdir(state + "/agent")
+    yield "write into the agent's code", lambda: write(state + "/agent/code/harm.tar")
+    yield "list the folders of workers", lambda: os.listdir(os.path.dirname(os.path.dirname(os.environ["HOME"])))
+    yield "read its own policy", lambda: read(os.path.dirname(os.environ["HOME"]) + ".policy")
+    yield "read the output of another job", lambda: read(place["other"])
+    yield "write the output of another job", lambda: write(place["other"])
+    yield "write its input", lambda: write(place["input"])
+    yield "list /tmp", lambda: os.listdir("/tmp")
+    yield "write to /tmp", lambda: write("/tmp/windrow-harm")
+    yield "make a device", lambda: os.mknod("disk", 0o60600, os.makedev(8, 0))
+    yield "mount something", mount
+    yield "signal the agent", lambda: os.kill(agent, 0)
+    yield "signal another process", lambda: os.kill(pid, signal.SIGKILL)
+    yield "trace the agent", lambda: call(libc.ptrace(16, agent, 0, 0))
+    yield "trace another process", lambda: call(libc.ptrace(16, pid, 0, 0))
+    yield "read memory of the agent", lambda: look_into(agent)
+    yield "read memory of another process", lambda: look_into(pid)
+    yield "open memory of the agent", lambda: read(f"/proc/{agent}/mem")
+    yield "read the agent's variables", lambda: read(f"/proc/{agent}/environ")
+    yield "read variables of another process", lambda: read(f"/proc/{pid}/environ")
+    yield "go by the root of another process", lambda: read(f"/proc/{pid}/root{secret}")
+    yield "connect to an abstract socket", lambda: connect(place["socket"])
+
+
+def run(mini_batch):
+    place = json.loads(read(mini_batch[0]))
+    place["input"] = mini_batch[0]
+    rows = ["early: " + getattr(sys, "early", "not run")]
+    for name, attempt in attempts(place):
+        try:
+            attempt()
+        except OSError as error:
+            rows.append(f"{name}: {'denied' if error.errno in DENIED else error}")
+        else:
+            rows.append(f"{name}: done")
+    return ["; ".join(rows)]
+"""
+
+EARLY = """
+import os, sys
+try:
+    sys.early = open(os.environ["EARLY"]).read()
+except OSError as error:
+    sys.early = type(error).__name__
+"""
+
+
+@pytest.fixture(scope="module")
+def attempted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedRun, dict[str, str]]]:
+    """A run of the hostile script, and what became of each of its attempts."""
+    folder = tmp_path_factory.mktemp("hostile")
+    secret = folder / "home" / ".ssh" / "id_ed25519"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("the key")
+    other = folder / "other-job" / "out.txt"
+    other.parent.mkdir()
+    other.write_text("rows")
+    name = f"\0windrow-test-{os.getpid()}"
+    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    settings = f"environment_variables: {{PYTHONPATH: ., EARLY: {secret}}}"
+    # Its rows go to a folder that also holds the state: the common case of a run on this machine.
+    run = EmbeddedRun(folder / "job", HOSTILE, 1, settings=settings)
+    (run.folder / "code" / "sitecustomize.py").write_text(EARLY)
+    place = {"secret": str(secret), "state": str(run.state), "other": str(other), "socket": name, "pid": victim.pid}
+    (run.folder / "data" / "f00000").write_text(json.dumps(place))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        code, text = run.run("--sandbox", "strict")
+        assert code == 0, text
+        assert victim.poll() is None
+        victim.communicate()
+    yield run, dict(one.split(": ", 1) for one in run.output.read_text().strip().split("; "))
+
+
+def test_what_a_hostile_script_tries_is_denied(attempted: tuple[EmbeddedRun, dict[str, str]]) -> None:
+    """Reading, writing, signals, memory, sockets; and its job has its row."""
+    _, found = attempted
+    early = found.pop("early")
+    assert len(found) == 35
+    assert {name: how for name, how in found.items() if how != "denied"} == {}
+    assert early == "PermissionError", "a module of the job's code ran before the process was confined"
+
+
+def test_nothing_has_changed(attempted: tuple[EmbeddedRun, dict[str, str]]) -> None:
+    """The key, the other output and the state are as they were."""
+    run, _ = attempted
+    assert (run.folder.parent / "home" / ".ssh" / "id_ed25519").read_text() == "the key"
+    assert (run.folder.parent / "other-job" / "out.txt").read_text() == "rows"
+    assert not (run.state / "harm").exists()
+    assert not Path("/tmp/windrow-harm").exists()
+
+
+def test_the_log_of_the_job_says_what_protects_it(attempted: tuple[EmbeddedRun, dict[str, str]]) -> None:
+    """And which folder its script could not write to, since the state is in it."""
+    run, _ = attempted
+    (log,) = run.state.glob("jobs/*/logs/score/sys/node/*/process000.txt")
+    text = log.read_text()
+    assert "sandbox: strict: Landlock" in text
+    assert f"the script cannot write to the folder {run.folder}" in text
+
+
+HARMLESS = r"""
+import concurrent.futures, multiprocessing, os, shutil, sqlite3, subprocess, sys, tempfile, threading
+from multiprocessing import shared_memory
+
+
+def double(number):
+    return 2 * number
+
+
+def in_processes(method):
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        return pool.map(double, [1, 2, 3])
+
+
+def through_a_manager():
+    with multiprocessing.get_context("spawn").Manager() as manager:
+        shared = manager.dict()
+        shared["a"] = 1
+        return dict(shared)
+
+
+def through_shared_memory():
+    block = shared_memory.SharedMemory(create=True, size=16)
+    try:
+        block.buf[:2] = b"ab"
+        again = shared_memory.SharedMemory(block.name)
+        return bytes(again.buf[:2])
+    finally:
+        block.close()
+        block.unlink()
+
+
+def in_a_database():
+    with sqlite3.connect(os.path.join(tempfile.gettempdir(), "cache.db")) as database:
+        database.execute("CREATE TABLE IF NOT EXISTS t (a)")
+        database.execute("INSERT INTO t VALUES (1)")
+        return database.execute("SELECT max(a) FROM t").fetchone()[0]
+
+
+def cached_at_home():
+    folder = os.path.expanduser("~/.config/matplotlib")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "fontlist.json"), "w") as file:
+        file.write("{}")
+    return os.path.exists(os.path.join(folder, "fontlist.json"))
+
+
+def moved_to_the_output(folder):
+    with tempfile.NamedTemporaryFile("w", delete=False) as file:
+        file.write("whole")
+    shutil.move(file.name, os.path.join(folder, "moved"))
+    os.replace(os.path.join(folder, "moved"), os.path.join(folder, "final"))
+    return open(os.path.join(folder, "final")).read()
+
+
+def read_as_a_frame(path):
+    import numpy, pandas, pyarrow.parquet
+    frame = pandas.DataFrame({"a": numpy.arange(3), "path": open(path).read()})
+    place = os.path.join(tempfile.gettempdir(), "frame.parquet")
+    frame.to_parquet(place)
+    return pyarrow.parquet.read_table(place).num_rows
+
+
+def in_a_thread():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(double, 4).result()
+
+
+def signalled():
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    child.kill()
+    return child.wait()
+
+
+def run(mini_batch):
+    output = os.environ["AZUREML_BI_OUTPUT_PATH"]
+    return [repr([
+        in_processes("fork"), in_processes("spawn"), in_processes("forkserver"), through_a_manager(),
+        through_shared_memory(), in_a_database(), cached_at_home(), moved_to_the_output(output),
+        read_as_a_frame(mini_batch[0]), in_a_thread(), signalled(),
+        subprocess.run("echo $((40 + 2)) > answer; cat answer", shell=True, stdout=subprocess.PIPE).stdout,
+        threading.active_count(),
+    ])]
+"""
+
+
+def test_what_harmless_scripts_do_works(tmp_path: Path) -> None:
+    """Processes by all methods, shared memory, temporary files, a cache in HOME, frames, an output folder."""
+    run = EmbeddedRun(tmp_path / "job", HARMLESS, 1)
+    job = run.folder / "job.yml"
+    job.write_text(job.read_text().replace("./out.txt", "./results/out.txt"))
+    code, text = run.run("--sandbox", "strict")
+    assert code == 0, text
+    expected = [[2, 4, 6]] * 3 + [{"a": 1}, b"ab", 1, True, "whole", 3, 8, -9, b"42\n", 1]
+    assert (run.folder / "results" / "out.txt").read_text().strip() == repr(expected), text
+    assert (run.folder / "results" / "final").read_text() == "whole"
+
+
+WHO = """
+import os
+def run(mini_batch):
+    confined = "NoNewPrivs: 1" in open("/proc/self/status").read().replace("\\t", " ")
+    return [os.environ["HOME"] + " " + os.environ.get("TMPDIR", "-") + " " + str(int(confined))]
+"""
+
+
+@pytest.mark.parametrize(("mode", "confined"), [("off", "0"), ("auto", "1"), ("strict", "1")])
+def test_each_mode_does_what_it_says(tmp_path: Path, mode: str, confined: str) -> None:
+    """Off, HOME is the user's, and nothing is confined."""
+    run = EmbeddedRun(tmp_path, WHO, 1)
+    code, text = run.run("--sandbox", mode)
+    assert code == 0, text
+    home, temporary, told = run.output.read_text().split()
+    assert told == confined
+    assert (home == os.environ["HOME"]) == (mode == "off")
+    assert mode == "off" or (not Path(home).exists() and not Path(temporary).exists()), "they end with their worker"
+
+
+def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
+    """It names what is allowed."""
+    run = EmbeddedRun(tmp_path, WHO, 1)
+    code, text = run.run("--sandbox", "hard")
+    assert code == 2
+    check_words(text, ["hard", "off", "auto", "strict"])
