@@ -265,6 +265,12 @@ ELSEWHERE = {
         "windrow agent --master 10.0.0.5:8470 --sandbox strict --allow-path /data/models --allow-path "
         "/var/cache/huggingface:rw",
     ): f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options",
+    (CONFINE, "program_arguments: --allow_path /data/shared/models/resnet"): (
+        "arguments of a step; tests/integration/test_integration_sandbox.py has the same"
+    ),
+    (CONFINE, "windrow agent --master 10.0.0.5:8470 --sandbox strict --job-paths /data/shared"): (
+        f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options"
+    ),
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),

@@ -316,3 +316,35 @@ def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
     code, text = run.run("--sandbox", "hard")
     assert code == 2
     check_words(text, ["hard", "off", "auto", "strict"])
+
+
+READS = """
+import os
+def run(mini_batch):
+    return [open(os.environ["ASKED"]).read()]
+"""
+
+
+@pytest.mark.parametrize(("how", "works"), [("permitted", True), ("refused", False), ("given to all", True)])
+def test_a_job_gets_what_it_asks_for_if_the_operator_permits_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, works: bool
+) -> None:
+    """Otherwise the step says what was refused, and how to permit it."""
+    model = tmp_path / "shared" / "model"
+    model.parent.mkdir()
+    model.write_text("weights")
+    given = {"permitted": ("JOB_PATHS", model.parent), "given to all": ("ALLOW_PATH", model)}
+    if how in given:
+        name, path = given[how]
+        monkeypatch.setenv(f"WINDROW_{name}", str(path))
+    run = EmbeddedRun(tmp_path / "job", READS, 1, settings=f"environment_variables: {{ASKED: {model}}}")
+    if how != "given to all":
+        job = run.folder / "job.yml"
+        entry = "entry_script: entry.py"
+        job.write_text(job.read_text().replace(entry, f"{entry}\n      program_arguments: --allow_path {model.parent}"))
+    code, text = run.run("--sandbox", "strict")
+    assert (code == 0) == works, text
+    if works:
+        assert run.output.read_text() == "weights\n"
+    else:
+        check_words(text, [f"--allow_path {model.parent}", "does not permit", "--job-paths"])

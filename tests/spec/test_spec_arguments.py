@@ -417,6 +417,16 @@ def test_stragglers_may_run_twice_unless_the_argument_is_the_script_s(
     assert again.speculate is speculate
 
 
+def test_paths_that_a_step_asks_for_add_up(workspace: Workspace) -> None:
+    loaded = load(workspace, "--allow_path /models --n 1 --allow_path=/cache:rw")
+    step = loaded.job.steps[0]
+    assert step.allow_path == ("/models", "/cache:rw")
+    assert step.arguments == ("--n", "1")
+    assert not [str(found) for found in loaded.warnings if "allow_path" in str(found)]
+    again = EffectiveJob.from_json(workspace.effective(loaded).to_json()).steps[0]
+    assert again.allow_path == step.allow_path
+
+
 def test_a_document_with_a_damaged_pace_is_refused(workspace: Workspace) -> None:
     document = json.loads(workspace.effective(load(workspace, "--rate_limit 20/s")).to_json())
     for found in (20, {"per_s": 0, "counts_items": False}, {"per_s": True, "counts_items": False}, {"per_s": 20.0}):

@@ -142,6 +142,7 @@ def agent(
         list[str] | None,
         typer.Option(
             "--allow-path",
+            envvar="WINDROW_ALLOW_PATH",
             metavar="PATH[:rw]",
             help="With a sandbox: a path that all scripts may read; with :rw, also write. Repeatable.",
         ),
@@ -150,6 +151,7 @@ def agent(
         list[str] | None,
         typer.Option(
             "--job-paths",
+            envvar="WINDROW_JOB_PATHS",
             metavar="FOLDER",
             help="With a sandbox: a folder below which jobs may ask for paths (--allow_path). Repeatable.",
         ),

@@ -354,6 +354,8 @@ def write_agent_config(
         "slots": slots,
         "drain_grace_s": DRAIN_GRACE_S,
         "sandbox": sandbox,
+        "allowed_paths": os.environ.get("WINDROW_ALLOW_PATH", "").split(),
+        "job_paths": os.environ.get("WINDROW_JOB_PATHS", "").split(),
         "closed_paths": [state],
     }
     path = os.path.join(run_folder, "agent.json")

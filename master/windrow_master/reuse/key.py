@@ -29,6 +29,8 @@ _UNDECISIVE = frozenset(
         "retry_delay_s",
         "rate_limit",
         "speculate",
+        # What a script may reach decides whether it works, not what it makes.
+        "allow_path",
         "run_invocation_timeout_s",
         "task_overhead_timeout_s",
         "progress_update_timeout_s",

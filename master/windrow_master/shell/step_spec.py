@@ -105,6 +105,7 @@ def _spec(
         artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
         unmade_outputs=_unmade_outputs(effective, outputs) if effective.command is not None else {},
         read_paths=_read_paths(effective, paths, reader),
+        allowed_paths=effective.allow_path,
         write_paths=_write_paths(effective, paths, output_path),
     )
     if effective.environment is not None:

@@ -27,6 +27,7 @@ _WORDS = {
     "rate_limit": "--rate_limit",
     "returns": "--returns",
     "speculate": "--speculate",
+    "allow_path": "--allow_path",
     "split": "--split",
 }
 """Settings that a job file does not call as a step does, without the unit."""

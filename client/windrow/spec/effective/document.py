@@ -73,6 +73,7 @@ _LATER: dict[str, dict[str, Any]] = {
         "retry_delay_s": 0.0,
         "rate_limit": None,
         "speculate": False,
+        "allow_path": (),
         "run_if": (),
         "iterations": (),
     },
@@ -289,6 +290,7 @@ class _Reader(ValueReader):
                 "retry_delay_s": self._retry_delay,
                 "rate_limit": self.optional(self._rate),
                 "speculate": self.flag,
+                "allow_path": self.list_of(self._absolute),
                 "split": self.optional(self.whole(0, INT_MAX)),
                 "returns": self.optional(self.one_of(*RETURNS)),
                 "run_invocation_timeout_s": self.whole(1, INT_MAX),
@@ -311,6 +313,12 @@ class _Reader(ValueReader):
             },
         )
         return EffectiveStep(**fields) if fields else None
+
+    def _absolute(self, value: object, key: str) -> str:
+        text = self.text(value, key)
+        if text and not text.startswith("/"):
+            self.problems.append(f"{key}: must be an absolute path, not {text!r}")
+        return text
 
     def _input_names(self, value: object, key: str) -> tuple[str, ...]:
         if isinstance(value, list):

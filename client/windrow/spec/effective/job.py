@@ -190,7 +190,8 @@ class EffectiveStep(NamedTuple):
     `tolerates_all`: the job file itself switches all thresholds off; they are not off only because it sets none.
     `split`: how many mini-batches at a time are split to find the items that fail (0 for none, None for one).
     `retry_delay_s`: the delay of the first retry of a mini-batch, doubled with each further one. `rate_limit`: of all
-    nodes together. `speculate`: a straggler may run twice at the same time.
+    nodes together. `speculate`: a straggler may run twice at the same time. `allow_path`: what it
+    asks for beyond its inputs and outputs, where scripts are confined; ":rw" at the end: also to write.
     `returns`: what the rows of `run()` stand for; if None, `rows_stand_for` says.
     `reuse`: results of an earlier job with the same inputs and code may replace a run.
     `environment`: built on each node that serves the step; None for the node's own Python.
@@ -230,6 +231,7 @@ class EffectiveStep(NamedTuple):
     retry_delay_s: float = 0.0
     rate_limit: Rate | None = None
     speculate: bool = False
+    allow_path: tuple[str, ...] = ()
     run_invocation_timeout_s: int = 60
     task_overhead_timeout_s: int = 600
     progress_update_timeout_s: int | None = None

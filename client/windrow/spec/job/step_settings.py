@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "retry_delay_s": 0.0,
     "rate_limit": None,
     "speculate": False,
+    "allow_path": (),
     "split": None,
     "returns": None,
     "run_invocation_timeout_s": 60,
@@ -257,6 +258,14 @@ class StepSettings:
                 value = parse_rate(str(value))
             case "split":
                 value = {"auto": None, "off": 0}.get(str(value), value)
+            case "allow_path":
+                # Each one counts, unlike of all other arguments.
+                if not str(value).startswith("/"):
+                    problems.error(place, key, f'{means} is "{value}"; it must be an absolute path on the nodes.')
+                    return
+                self.values[name] = (*self.values[name], str(value))
+                self._origins[name] = Origin("argument", f"{means} in {place}")
+                return
             case "partition_keys":
                 try:
                     value = parse_partition_keys(str(value))

@@ -101,6 +101,7 @@ OWN: dict[str, RuntimeArgument] = {
     "retry_delay": RuntimeArgument(Field("duration"), "retry_delay_s"),
     "rate_limit": RuntimeArgument(Field("rate"), "rate_limit"),
     "speculate": RuntimeArgument(Field("bool"), "speculate"),
+    "allow_path": RuntimeArgument(Field("text"), "allow_path"),
 }
 
 SCRIPTS_TOO = frozenset(("returns", "split", "retry_delay", "rate_limit", "speculate"))
