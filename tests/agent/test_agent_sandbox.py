@@ -73,6 +73,14 @@ def test_an_output_that_holds_the_state_is_told(tmp_path: Path, mode: str, is_wr
     assert str(tmp_path / "agent") in note
 
 
+def test_a_link_in_the_place_of_an_output_is_not_given(tmp_path: Path) -> None:
+    """An earlier step may have left it there, to reach what it leads to; the log tells."""
+    (tmp_path / "out").symlink_to(tmp_path)
+    given = sandbox_of(tmp_path).of_step(step_of(tmp_path, write_paths=[str(tmp_path / "out")]))
+    assert given.write == []
+    assert "a link" in given.notes[0]
+
+
 def test_jobs_get_the_paths_that_the_operator_permits(tmp_path: Path) -> None:
     """Below the named folders, links followed; others are refused in words."""
     models, secrets = tmp_path / "models", tmp_path / "secrets"

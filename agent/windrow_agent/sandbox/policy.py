@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from windrow_agent.config import AgentConfig, path_and_access
 from windrow_agent.sandbox.confinement import is_below, kernel_abi, missing
@@ -106,12 +107,14 @@ class Sandbox:
         spec = step.spec
         found.read += [path for path in spec.read_paths if self._may_give(path)]
         found.read += map(str, step.side_inputs.values())
-        copies = bool(step.reader.get("copy")) if isinstance(step.reader, dict) else False
+        copies = _has_copies(step.reader)
         if step.needs_fetching or spec.side_inputs:
             writable = copies or any(side.writable for side in spec.side_inputs)
             (found.write if writable else found.read).append(str(step.fetched))
         for path in dict.fromkeys(spec.write_paths):
-            if self._may_give(path):
+            if Path(path).is_symlink():
+                found.notes.append(f"{path} is not given to the script: a link stands in the place of an output")
+            elif self._may_give(path):
                 self._give_output(path, found)
         for text in self._config.allowed_paths:
             path, writable = path_and_access(text)
@@ -172,6 +175,12 @@ class Sandbox:
         ]
         found += [self._environment.get(name, "") for name in (*_PATHS, *_MORE_PATHS)]
         return [path for path in dict.fromkeys(found) if path and path != "/"]
+
+
+def _has_copies(reader: Any) -> bool:
+    """Whether workers get copies of files, which they may change."""
+    readers = reader.get("inputs", (reader,)) if isinstance(reader, dict) else ()
+    return any(one.get("copy") for one in readers)
 
 
 def closed_folders(config: AgentConfig) -> tuple[str, ...]:

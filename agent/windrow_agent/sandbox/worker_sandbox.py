@@ -84,6 +84,9 @@ class WorkerSandbox:
         private |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
 
         given = self._sandbox.of_step(step)
+        # What is not there when the process is confined cannot be given to it.
+        for path in (str(step.fetched), *(path for path in step.spec.write_paths if path in given.write)):
+            Path(path).mkdir(parents=True, exist_ok=True)
         given.write += [str(worker.code), str(worker.scratch), str(temporary), str(worker.page.path)]
         given.write += [str(worker.stdout.path), str(worker.stderr.path)]
         given.write += [

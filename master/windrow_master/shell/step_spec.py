@@ -13,6 +13,7 @@ from windrow.spec.effective.job import (
     EffectiveStep,
     Environment,
     LiteralInput,
+    OutputInput,
     outputs_elsewhere,
     resolve_arguments,
 )
@@ -139,6 +140,9 @@ def _read_paths(effective: EffectiveStep, paths: StepPaths, reader: bytes | None
     for name, given in effective.inputs.items():
         path = paths.inputs.get(name, "")
         if isinstance(given, LiteralInput) or not path or is_remote(path):
+            continue
+        if isinstance(given, OutputInput) and Path(path).is_symlink():
+            # A script has put it in the place of its output; it may lead anywhere.
             continue
         found.append(path)
         if isinstance(given, DataInput) and given.type == "mltable":
