@@ -164,6 +164,7 @@ def test_a_project_is_all_that_its_token_sees_and_changes(master: SecureMaster, 
             vision.get,
             vision.cancel,
             vision.retry,
+            vision.delete,
             vision.explain,
             lambda job: list(vision.logs(job)),
             lambda job: next(vision.progress(job)),
@@ -184,6 +185,9 @@ def test_a_project_is_all_that_its_token_sees_and_changes(master: SecureMaster, 
         with pytest.raises(WindrowError, match="to be taken over, in the project vision"):
             vision.submit_effective(takes_over)
         assert vision.cancel(mine.job_id).state.ended
+        old = {one.job_id for one in vision.prune(keep_last=0, dry_run=True)}
+        assert mine.job_id in old and theirs.job_id not in old
+        assert theirs.job_id in {one.job_id for one in other.prune(keep_last=0, dry_run=True)}
 
 
 def test_a_token_works_and_ceases_to_work_at_once(master: SecureMaster) -> None:

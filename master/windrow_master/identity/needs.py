@@ -73,6 +73,8 @@ _BY_SERVICE = {
         "SubmitJob": _SUBMIT,
         "CancelJob": _SUBMIT,
         "RetryJob": _SUBMIT,
+        "DeleteJob": _SUBMIT,
+        "PruneJobs": _SUBMIT._replace(lasts=True),
         "GetJob": _VIEW,
         "ListJobs": _VIEW,
         "WatchJob": _STREAM,

@@ -45,6 +45,11 @@ class Principal(NamedTuple):
         """Whether it sees the jobs of a project."""
         return not self.project or self.project == project
 
+    @property
+    def sees_only(self) -> str:
+        """A sentence, with the blank before it, for an answer that there is no such job; empty: it sees all jobs."""
+        return f" The token {self.name!r} sees the jobs of the project {self.project} only." if self.project else ""
+
 
 EVERYBODY = Principal()
 """Whoever reaches a master that asks for no client token."""

@@ -10,10 +10,11 @@ from windrow_master.retention.job_uses import JobUse
 
 class Rule(NamedTuple):
     """A job is chosen if it ended longer than `older_than_s` ago, and is not among the `keep_last` that ended last.
-    What is None chooses all. A rule of two Nones is nobody's."""
+    What is None chooses all. A rule of two Nones is nobody's. `project`: of its jobs alone; "" for those of all."""
 
     older_than_s: float | None
     keep_last: int | None
+    project: str = ""
 
     @property
     def chooses(self) -> bool:
@@ -23,7 +24,8 @@ class Rule(NamedTuple):
 
 def chosen(jobs: Iterable[JobUse], rule: Rule, now: float) -> Iterator[JobUse]:
     """The ended jobs that a rule chooses, the newest first: a job before those whose results it took over."""
-    ended = sorted((job for job in jobs if job.has_ended), key=lambda job: (job.end_time, job.job_key), reverse=True)
+    of_project = (job for job in jobs if job.has_ended and rule.project in ("", job.project))
+    ended = sorted(of_project, key=lambda job: (job.end_time, job.job_key), reverse=True)
     old = ended[rule.keep_last or 0 :]
     if rule.older_than_s is not None:
         old = [job for job in old if job.end_time < now - rule.older_than_s]

@@ -25,6 +25,7 @@ class JobUse(NamedTuple):
 
     job_key: JobKey
     job_id: str
+    project: str
     state: JobState
     generation: int
     seq: int
@@ -90,6 +91,7 @@ def _read(row: JobRow, steps: list[StepRow]) -> JobUse:
     return JobUse(
         job_key=row.job_key,
         job_id=row.job_id,
+        project=row.queue,
         state=JobState(row.state),
         generation=row.generation,
         seq=row.seq,

@@ -97,13 +97,13 @@ class Keeper:
         """Whether a job is being deleted right now: it cannot be retried."""
         return job_key in self._leaving
 
-    async def delete(self, job_id: str, *, forced: bool, dry: bool) -> Fate | None:
-        """Delete a job; None if there is none. `forced`: in spite of what may be overridden. `dry`: only say what would
-        happen. Raises OSError, StateError.
+    async def delete(self, job_id: str, *, forced: bool, dry: bool, project: str = "") -> Fate | None:
+        """Delete a job; None if there is none, or none in the project. `forced`: in spite of what may be overridden.
+        `dry`: only say what would happen. Raises OSError, StateError.
         """
         async with self._turn:
             jobs = await in_thread(self._uses.all)
-            job = next((one for one in jobs if one.job_id == job_id), None)
+            job = next((one for one in jobs if one.job_id == job_id and project in ("", one.project)), None)
             if job is None:
                 return None
             fate = await self._decide(job, jobs, forced=forced, dry=dry)

@@ -141,12 +141,11 @@ class MiniBatchCalls:
         found = self._jobs.find(job_id)
         by = caller()
         if found is None or not by.sees(found[0].queue):
-            only = f" The token {by.name!r} sees the jobs of the project {by.project} only." if by.project else ""
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 errors.JOB_UNKNOWN,
-                f"There is no job named {job_id!r} here. `windrow job list` names them.{only}",
+                f"There is no job named {job_id!r} here. `windrow job list` names them.{by.sees_only}",
             )
         return found
 

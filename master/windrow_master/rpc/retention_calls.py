@@ -9,6 +9,7 @@ import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 
+from windrow_master.identity.principals import caller
 from windrow_master.rpc.refusals import Context, refuse
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ class RetentionCalls:
 
     async def DeleteJob(self, request: pb.DeleteJobRequest, context: Context) -> pb.DeleteJobResponse:
         """Delete a job, or say what that would mean."""
-        fate = await self._keeper().delete(request.job_id, forced=request.force, dry=request.dry_run)
+        by = caller()
+        fate = await self._keeper().delete(
+            request.job_id, forced=request.force, dry=request.dry_run, project=by.project
+        )
         if fate is None:
             await errors.abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
                 errors.JOB_UNKNOWN,
-                f"There is no job named {request.job_id!r} here. `windrow job list` names them.",
+                f"There is no job named {request.job_id!r} here. `windrow job list` names them.{by.sees_only}",
             )
         elif not request.dry_run:
             await refuse(context, fate.refusal)
@@ -42,7 +46,7 @@ class RetentionCalls:
         from windrow_master.retention.choosing import Rule
 
         older_than_s = request.older_than_s if request.HasField("older_than_s") else None
-        rule = Rule(older_than_s, request.keep_last if request.HasField("keep_last") else None)
+        rule = Rule(older_than_s, request.keep_last if request.HasField("keep_last") else None, caller().project)
         if not rule.chooses or (older_than_s is not None and not 0 <= older_than_s <= AGE_MAX_S):
             await errors.abort(
                 context,
