@@ -107,6 +107,52 @@ def test_a_command_logs_and_its_own_path_stays(start: Start, tmp_path: Path) -> 
     assert worker.output() == "job-1/score\n"
 
 
+REAL = {
+    "azureml/__init__.py": "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n",
+    "azureml/core/__init__.py": "from azureml.core.run import Run\nWorkspace = 'the real one'\n",
+    "azureml/core/run.py": (
+        "import os\n"
+        "class Run:\n"
+        "    @classmethod\n"
+        "    def get_context(cls, allow_offline=True, used_for_context_manager=False, **more):\n"
+        "        if 'AZURES_OWN' in os.environ:\n            return 'a run of Azure ML'\n"
+        "        if not allow_offline:\n            raise RuntimeError('no run')\n"
+        "        return _OfflineRun()\n"
+        "class _OfflineRun(Run):\n    pass\n"
+    ),
+    "sitecustomize.py": "print('the site says')\n",
+}
+
+
+@pytest.mark.parametrize("command", ["", "python score.py"])
+def test_an_installed_package_gives_the_run_of_the_step_in_place_of_its_offline_run(
+    start: Start, tmp_path: Path, command: str
+) -> None:
+    for name, text in REAL.items():
+        (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / name).write_text(text)
+    alone = "from azureml.core import Run, Workspace; Run.get_context(allow_offline=False).log('p', 1)"
+    script = (
+        "import os, subprocess, sys\n"
+        f"sys.path.append({str(tmp_path / 'site')!r})\n"
+        "from azureml.core import Run, Workspace\n"
+        "run_ = Run.get_context()\n"
+        "run_.log('loss', 0.5)\n"
+        "run_.parent.log('all', 1)\n"
+        "print(Workspace, run_.id, run_.parent.id)\n"
+        f"paths = os.pathsep.join([os.environ['PYTHONPATH'], {str(tmp_path / 'site')!r}])\n"
+        f"subprocess.check_call([sys.executable, '-c', {alone!r}], env={{**os.environ, 'PYTHONPATH': paths}})\n"
+        "os.environ['AZURES_OWN'] = '1'\n"
+        "print(Run.get_context())\n"
+    ) + ECHO
+    worker, path = begin(start, tmp_path, None, folder=code_of(tmp_path, {"score.py": script}), command=command)
+    worker.run(["a"])
+    assert sorted(worker.output().splitlines()) == [
+        "a run of Azure ML", "the real one job-1/score job-1", "the site says"
+    ]  # fmt: skip
+    assert rows_of(path) == [("loss", 0.5, "value", "step"), ("all", 1, "value", "job"), ("p", 1, "value", "step")]
+
+
 @pytest.mark.parametrize("command", ["", "python score.py"])
 def test_the_real_package_wins(start: Start, tmp_path: Path, command: str) -> None:
     real = {

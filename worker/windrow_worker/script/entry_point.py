@@ -4,6 +4,7 @@ docs/reference/azure-ml/parallel-job.md#functions.
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import json
 import os
@@ -161,6 +162,7 @@ def make_importable(code_folder: str, entry: EntryPoint) -> None:
     for folder in (CHILDREN, OFFERED):
         if folder not in sys.path:
             sys.path.append(folder)
+    importlib.import_module("windrow_run_context").install()
     sys.meta_path.append(EntryFinder(entry))
 
 
