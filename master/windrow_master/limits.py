@@ -50,7 +50,9 @@ class Limits:
     )
     row_uploads: int = _limit(512, "uploads of large rows at a time, of all nodes. A node that is refused tries again")
     streams: int = _limit(10_000, "open calls that stream, of all clients and nodes")
-    streams_per_client: int = _limit(1_000, "the same of one client, without the one Work stream of each node")
+    streams_per_client: int = _limit(
+        1_000, "the same of one client, without the one Work stream of each node; and of all health checks"
+    )
     document_bytes: int = _limit(4 << 20, "size of one job document: the job file with all it includes, as submitted")
 
 

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
+from grpc_health.v1 import health_pb2_grpc
 from opened_store import open_store
+from windrow.rpc.health import Health
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
@@ -176,6 +178,7 @@ class MasterBench:
         )
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, self.server)
         agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, self.server)
+        health_pb2_grpc.add_HealthServicer_to_server(Health([], lambda: True), self.server)
         address = f"unix:{sockets}/master"
         self.server.add_insecure_port(address)
         self.channel = grpc.aio.insecure_channel(address)

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from master_bench import DEADLINE_S, JOB, MasterBench, drive, effective_job
 from windrow.rpc.errors import read_failure
 from windrow.rpc.v1 import agent_service_pb2, job_service_pb2
@@ -281,3 +282,18 @@ def test_clients_see_no_secrets_in_the_documents_of_jobs_and_the_job_keeps_them(
         assert row is not None and b"do-not-tell" in row.document
 
     drive(tmp_path, scenario)
+
+
+def test_health_checks_which_need_no_token_take_no_stream_from_clients(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        job_id = await bench.submitted()
+        checks = [health_pb2_grpc.HealthStub(bench.channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(3)]
+        ends = [check.read() for check in checks]
+        refused = await asyncio.gather(*ends, return_exceptions=True)
+        assert len([one for one in refused if isinstance(one, grpc.aio.AioRpcError)]) == 1
+        watch = bench.jobs.WatchJob(job_service_pb2.WatchJobRequest(job_id=job_id))
+        assert await watch.read()
+        for call in (*checks, watch):
+            call.cancel()
+
+    drive(tmp_path, scenario, limits=Limits(streams_per_client=2))

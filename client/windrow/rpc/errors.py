@@ -7,6 +7,7 @@ proto/windrow/rpc/v1 name the reasons; the constants below are all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
@@ -136,6 +137,12 @@ def status_details(
     return status
 
 
+@lru_cache(maxsize=256)
+def _plain_details(code: grpc.StatusCode, reason: str, message: str) -> bytes:
+    """Those of an error without metadata: a flood of refused calls gets the same ones again and again."""
+    return status_details(code, reason, message)
+
+
 async def abort(
     context: AbortableContext,
     code: grpc.StatusCode,
@@ -144,7 +151,8 @@ async def abort(
     metadata: Mapping[str, str] | None = None,
 ) -> NoReturn:
     """Ends a call of an aio servicer with an error that clients can read. `message`: what, to what, why, what to do."""
-    await context.abort(code, as_text(message), ((DETAILS_KEY, status_details(code, reason, message, metadata)),))
+    details = status_details(code, reason, message, metadata) if metadata else _plain_details(code, reason, message)
+    await context.abort(code, as_text(message), ((DETAILS_KEY, details),))
     raise AssertionError("abort raises")
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 WORK = "/windrow.rpc.v1.AgentService/Work"
 """Each node has one, and nodes are admitted: they do not count as of one client."""
+HEALTH = "/grpc.health.v1.Health/"
+HEALTH_CHECKS = "health checks"
+"""They need no token, so all of them count as of one client: whoever opens many takes no stream from others."""
 
 
 class StreamLimits(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -37,19 +40,24 @@ class StreamLimits(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
         handler = await continuation(details)
         if handler is None or not (handler.request_streaming or handler.response_streaming):
             return handler
-        return self._counted(handler, is_work=details.method == WORK)
+        return self._counted(handler, str(details.method))
 
-    def _counted(self, handler: Handler, *, is_work: bool) -> Handler:
+    def _counted(self, handler: Handler, method: str) -> Handler:
         behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream
 
+        def client_of(context: Context) -> str:
+            if method == WORK:
+                return ""
+            return HEALTH_CHECKS if method.startswith(HEALTH) else caller_of(context)
+
         async def answer(requests: Any, context: Context) -> Any:
-            client = "" if is_work else caller_of(context)
+            client = client_of(context)
             await self._refuse_too_many(client, context)
             with self._one_of(client):
                 return await behaviour(requests, context)
 
         async def answers(requests: Any, context: Context) -> AsyncIterator[Any]:
-            client = "" if is_work else caller_of(context)
+            client = client_of(context)
             await self._refuse_too_many(client, context)
             with self._one_of(client):
                 async with aclosing(behaviour(requests, context)) as responses:
