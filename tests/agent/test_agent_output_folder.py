@@ -61,7 +61,7 @@ def test_what_init_left_is_owed_until_it_is_saved(folder: OutputFolder) -> None:
 
 
 def save(folder: OutputFolder, one: Save) -> None:
-    asyncio.run(Saves().save(str(folder.root), folder.device, [one]))
+    asyncio.run(Saves().save(folder.place, folder.device, [one]))
 
 
 @pytest.mark.parametrize("link", ["the file", "its folder", "the root"])
@@ -86,6 +86,25 @@ def test_what_has_become_a_link_is_not_read(folder: OutputFolder, link: str) -> 
     status = Path("/proc/self/environ").stat()
     with pytest.raises(Changed):
         save(folder, one._replace(inode=status.st_ino, size=status.st_size, ctime_ns=status.st_ctime_ns))
+
+
+def test_nothing_is_listed_where_a_link_leads_that_is_in_place_of_the_folder(
+    folder: OutputFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets" / "made").mkdir(parents=True)
+    (tmp_path / "secrets" / "made" / "token").write_text("secret")
+    folder.root.rename(tmp_path / "aside")
+    folder.root.symlink_to(tmp_path / "secrets")
+    listing = folder.list_files()
+    assert not listing.new and f"{folder.root} is a link, and Windrow follows no link" in listing.refused
+
+
+def test_a_folder_of_the_agent_may_lie_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "agent").symlink_to("disk")
+    folder = OutputFolder(tmp_path / "agent" / "worker", [work.StoredOutput(name="made", address="s3://bucket/out")])
+    (Path(folder.places["made"]) / "a").write_text("1")
+    assert new(folder) == {"made/a": "s3://bucket/out/a"}
 
 
 def test_what_is_written_meanwhile_is_not_saved(folder: OutputFolder) -> None:

@@ -12,6 +12,7 @@ import stat
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
+from windrow.common.beneath import Folder
 from windrow.storage.errors import StorageError, explained
 from windrow.storage.stores import open_store
 from windrow.storage.urls import parse_url
@@ -92,21 +93,13 @@ async def _parts(descriptor: int, device: int, save: Save, part: int) -> AsyncIt
 
 
 def _open(folder: str, device: int, save: Save) -> int:
-    *above, last = save.name.split("/")
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in above:
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = below
-        # Non-blocking: opening a pipe must not block.
-        descriptor = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+        with Folder.open(folder) as top:
+            descriptor = top.read(save.name)
     except OSError as error:
         if error.errno in NODE_FAULTS or isinstance(error, PermissionError):
             raise
         raise Changed(f"{save.name} was there when run() returned, but is not a file now: {error.strerror}") from error
-    finally:
-        os.close(at)
     try:
         _check(descriptor, device, save)
     except BaseException:

@@ -113,7 +113,7 @@ class OutputSaver:
             if not listing.new:
                 return listing
             answer = await self._ask(
-                {"folder": str(folder.root), "device": folder.device, "saves": [list(save) for save in listing.new]}
+                {"folder": folder.place, "device": folder.device, "saves": [list(save) for save in listing.new]}
             )
             if "cause" not in answer:
                 return listing

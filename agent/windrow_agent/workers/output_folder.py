@@ -8,7 +8,7 @@ Invariants:
 
 1. Files of a failed `run()` do not go to the store, unless a later run changes them.
 2. Files of `init()` are owed until they are in the store, whatever happens to the mini-batches.
-3. Links are refused and never followed, so that nothing outside the folder is read.
+3. Links are refused and never followed, also in place of the folder itself, so that nothing outside it is read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from windrow.common.beneath import Folder, LinkRefused
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import parse_url
 
@@ -64,6 +65,9 @@ class OutputFolder:
         for name in self._outputs:
             (root / name).mkdir(parents=True)
         self.device = root.stat().st_dev
+        # No script has run here yet.
+        self.place = os.path.realpath(root)
+        """The path of the folder, in which no part is a link, or a script has laid it."""
 
     @property
     def places(self) -> dict[str, str]:
@@ -72,11 +76,18 @@ class OutputFolder:
 
     def list_files(self) -> Listing:
         """What is there now. Raises OSError."""
+        try:
+            with Folder.open(self.place) as top:
+                return self._list(top)
+        except LinkRefused as error:
+            return Listing({}, [], str(error))
+
+    def _list(self, top: Folder) -> Listing:
         stamps: dict[str, Stamp] = {}
         new: list[Save] = []
         refused = ""
         for name, output in self._outputs.items():
-            for path, status in _files_below(self.root, name):
+            for path, status in _files_below(top, name):
                 stamp = Stamp(status.st_ino, status.st_size, status.st_ctime_ns)
                 stamps[path] = stamp
                 below = path[len(name) + 1 :]
@@ -115,12 +126,12 @@ class OutputFolder:
         return output.address.rpartition("/")[2] if output.is_file else ""
 
 
-def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything that is not a folder, by its name relative to the root, in no order: also `name` itself, if it is
+def _files_below(top: Folder, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything that is not a folder, by its name relative to the top, in no order: also `name` itself, if it is
     none.
     """
     try:
-        status = (root / name).lstat()
+        status = top.status(name)
     except FileNotFoundError:
         return
     if not stat.S_ISDIR(status.st_mode):
@@ -128,18 +139,18 @@ def _files_below(root: Path, name: str) -> Iterator[tuple[str, os.stat_result]]:
         return
     folders = [name]
     while folders:
-        folder = folders.pop()
-        with os.scandir(root / folder) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                    continue
+        place = folders.pop()
+        with top.folder(place) as folder:
+            for below in folder.names():
                 try:
-                    yield path, entry.stat(follow_symlinks=False)
+                    status = folder.status(below)
                 except FileNotFoundError:
                     # A process that the script left running has removed it.
                     continue
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(f"{place}/{below}")
+                else:
+                    yield f"{place}/{below}", status
 
 
 def _why_not(name: str, status: os.stat_result) -> str:
