@@ -39,7 +39,9 @@ class Limits:
     )
     open_jobs: int = _limit(1_000, "jobs that have not ended. A further one is refused")
     uploads: int = _limit(256, "uploads of code and data at a time, of all clients")
-    uploads_per_client: int = _limit(64, "the same of one client: of one address")
+    uploads_per_client: int = _limit(
+        64, "the same of one client: of one token, or of one address where clients have none"
+    )
     upload_bytes: int = _limit(
         256 << 30, "what these uploads have announced and not sent yet, of all clients. The disk must have room for it"
     )

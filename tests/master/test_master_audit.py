@@ -53,6 +53,8 @@ def test_changes_are_written_down_and_refusals_are_not(tmp_path: Path) -> None:
                 with pytest.raises(RequestRefused):
                     ci.cordon_node("n1")
             ci.cancel(job.job_id)
+            assert [one.deleted for one in ci.prune(keep_last=0, dry_run=True)] == [False]
+            assert [one.deleted for one in ci.prune(keep_last=0)] == [True]
         agents = agent_service_pb2_grpc.AgentServiceStub(channel)
         request = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="1")
         node_secret = "5" * 64
@@ -72,6 +74,7 @@ def test_changes_are_written_down_and_refusals_are_not(tmp_path: Path) -> None:
         ("setup", "admin", "", "TokenService/CreateToken", {"name": "ci", "role": 2, "project": "vision"}, "done"),
         ("ci", "submit", "vision", "JobService/SubmitJob", lines[1]["on"], "done"),
         ("ci", "submit", "vision", "JobService/CancelJob", lines[2]["on"], "done"),
+        ("ci", "submit", "vision", "JobService/PruneJobs", {"job_id": job.job_id}, "done"),
         ("setup-join", "none", "", "AgentService/Register", {"node_id": "n1"}, "done"),
         ("setup", "admin", "", "JobService/CordonNode", {"node_id": "n1", "cordoned": True}, "done"),
         ("setup", "admin", "", "JobService/RemoveNode", {"node_id": "n1", "force": True}, "done"),

@@ -124,7 +124,7 @@ def what_of(request: Any, response: Any) -> Mapping[str, object]:
     """What a call was about: names of a job, node, asset or token, never a secret."""
     found: dict[str, object] = {}
     for message in (request, response):
-        for holder in (message, *(getattr(message, part, None) for part in ("job", "asset", "token"))):
+        for holder in (message, *(getattr(message, part, None) for part in ("job", "asset", "token", "deletion"))):
             for name in NAMES:
                 value = getattr(holder, name, None)
                 if isinstance(value, (str, bool, int)) and value and name not in found:

@@ -85,7 +85,7 @@ _BY_SERVICE = {
         "ReadRows": _STREAM,
         "ListMiniBatches": _VIEW,
         "GetMiniBatch": _VIEW,
-        "GetReplay": _VIEW,
+        "GetReplay": _ASK_TO_SUBMIT,
         "GetJobReport": _VIEW,
         "ListNodes": _VIEW,
         "GetMaster": _VIEW,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -11,12 +12,14 @@ import grpc
 from windrow_master.identity.audit import AuditLog, what_of
 from windrow_master.identity.needs import NEEDS
 from windrow_master.identity.principals import caller
-from windrow_master.rpc.authorization import like
+from windrow_master.rpc.handlers import like
 from windrow_master.rpc.refusals import Context
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
 
+PRUNE = "/windrow.rpc.v1.JobService/PruneJobs"
+"""A line for each job that it deletes."""
 DONE, UNKNOWN = "done", "unknown: the call broke off"
 
 
@@ -39,6 +42,8 @@ class Audited(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic 
         behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
 
         def note(context: Context, request: Any, response: Any, result: str) -> None:
+            if getattr(request, "dry_run", False):
+                return
             by = caller()
             self._log.note(
                 who=by.name,
@@ -63,9 +68,21 @@ class Audited(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic 
             return response
 
         async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
-            async for response in behaviour(request, context):
-                yield response
-            note(context, request, None, DONE)
+            each = method == PRUNE
+            try:
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        if each and response.deletion.deleted:
+                            note(context, request, response, DONE)
+                        yield response
+            except grpc.aio.AbortError:
+                raise
+            except BaseException:
+                if not each:
+                    note(context, request, None, UNKNOWN)
+                raise
+            if not each:
+                note(context, request, None, DONE)
 
         return like(handler, answers if inspect.isasyncgenfunction(behaviour) else answer)
 

@@ -17,6 +17,7 @@ from windrow_master.identity.principals import EVERYBODY, Principal, digest_of, 
 from windrow_master.identity.tokens import Tokens, principal_of
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED, SECRET_KEY
 from windrow_master.rpc.callers import host_of
+from windrow_master.rpc.handlers import like
 from windrow_master.rpc.refusal_log import REFUSED
 from windrow_master.rpc.refusals import Context
 from windrow_master.store.records import Role, TokenKind
@@ -184,26 +185,6 @@ class _Noted:
             self._timer.cancel()
         if self._task is not None:
             self._lasting.pop(self._task, None)
-
-
-def like(handler: Handler, behaviour: Any) -> Handler:
-    """A handler of the same kind, with another behaviour."""
-    codecs = {
-        "request_deserializer": handler.request_deserializer,
-        "response_serializer": handler.response_serializer,
-    }
-    if handler.request_streaming:
-        make: Any = (
-            grpc.stream_stream_rpc_method_handler
-            if handler.response_streaming
-            else grpc.stream_unary_rpc_method_handler
-        )
-    else:
-        make = (
-            grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-        )
-    made: Handler = make(behaviour, **codecs)
-    return made
 
 
 def _text(value: str | bytes) -> str:

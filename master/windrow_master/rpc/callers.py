@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windrow_master.identity.principals import caller
 from windrow_master.rpc.refusals import Context
 
 
@@ -11,5 +12,8 @@ def host_of(peer: str) -> str:
 
 
 def caller_of(context: Context) -> str:
-    """The client that a call comes from: the address of its machine."""
-    return host_of(context.peer())
+    """The client that a call comes from: its node or token, else the address of its machine."""
+    by = caller()
+    if by.node:
+        return f"node {by.node}"
+    return f"token {by.name}" if by.name else host_of(context.peer())

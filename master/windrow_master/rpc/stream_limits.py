@@ -13,6 +13,7 @@ from windrow.rpc import errors
 
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.rpc.callers import caller_of
+from windrow_master.rpc.handlers import like
 from windrow_master.rpc.refusals import Context
 
 if TYPE_CHECKING:
@@ -64,23 +65,8 @@ class StreamLimits(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
                     async for response in responses:
                         yield response
 
-        codecs = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        made: Handler
-        if not handler.response_streaming:
-            made = grpc.stream_unary_rpc_method_handler(answer, **codecs)
-        else:
-            # Work writes to its context on its own.
-            counted = answers if inspect.isasyncgenfunction(behaviour) else answer
-            of_kind = (
-                grpc.stream_stream_rpc_method_handler
-                if handler.request_streaming
-                else (grpc.unary_stream_rpc_method_handler)
-            )
-            made = of_kind(counted, **codecs)
-        return made
+        # Work writes to its context on its own.
+        return like(handler, answers if inspect.isasyncgenfunction(behaviour) else answer)
 
     async def _refuse_too_many(self, client: str, context: Context) -> None:
         for name, found, most, whose in (
