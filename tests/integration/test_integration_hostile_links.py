@@ -230,3 +230,34 @@ def test_rows_of_a_folder_that_is_swapped_for_a_link_all_the_time_land_nowhere_e
         assert job.state is JobState.FAILED or (place / "parallel_run_step.txt").read_bytes() == b"row\nrow\n"
         assert not list((hostile.secrets / "rows").iterdir())
         hostile.check_untouched()
+
+
+LARGE = """\
+from windrow_worker.rows import writer
+
+finish = writer.RowSink.finish
+
+
+def replaced(self, *arguments):
+    made = finish(self, *arguments)
+    path = self._path
+    os.unlink(path)
+    {deed}
+    return made
+
+
+writer.RowSink.finish = replaced
+return ["x" * 5000000]
+"""
+
+
+@pytest.mark.parametrize(
+    "deed",
+    ["os.mkfifo(path)", "os.symlink(secrets / 'join-token', path)", "os.symlink('/dev/zero', path)", "os.mkdir(path)"],
+)
+def test_large_rows_that_are_no_file_cost_the_agent_nothing(hostile: Hostile, deed: str) -> None:
+    """Only their mini-batch fails."""
+    job = hostile.run(LARGE.format(deed=deed))
+    assert job.state is JobState.COMPLETED_WITH_FAILURES
+    assert hostile.download(job, "rows", "fetched") == {"parallel_run_step.txt": b"row\n"}
+    hostile.check_untouched()

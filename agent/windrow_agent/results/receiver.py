@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
+import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 
+from windrow.common.beneath import Folder, NotAFile, Refused
 from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -142,7 +147,12 @@ class ResultReceiver:
             error_log.note_attempt(step, worker.process_number, lease, completion)
         if kept is not None:
             try:
-                Path(result.rows.decode("utf-8", "surrogateescape")).rename(kept)
+                _keep_rows(Path(os.fsdecode(result.rows)), worker.scratch, kept)
+            except Refused as error:
+                # Not this node's fault: the script has put something else in the place of its rows.
+                kept = None
+                message = f"The rows of a mini-batch are not taken: {error}"
+                completion = completions.not_saved(completion, work.CAUSE_OUTPUT_FAILED, message)
             except OSError as error:
                 kept = None
                 completion = completions.failed_here(
@@ -167,3 +177,21 @@ class ResultReceiver:
         else:
             self._outgoing.outbox.reserve(lease.lease_id, completion.rows_length)
             self._uploads.stage(lease, completion, rows)
+
+
+def _keep_rows(rows: Path, scratch: Path, kept: Path) -> None:
+    """Moves a file of large rows to `kept`, where no script writes. It comes from a process that a script has run in:
+    only a plain file of the worker's own folder is taken. Raises OSError; Refused for anything else.
+    """
+    if rows.parent != scratch:
+        raise Refused(errno.EPERM, f"{rows} is not in the folder of its worker")
+    with Folder.open(os.path.realpath(scratch.parent)) as above, above.folder(scratch.name) as folder:
+        os.rename(rows.name, kept, src_dir_fd=folder.descriptor)
+    # Looked at here, where it cannot become something else any more.
+    found = kept.lstat().st_mode
+    if not stat.S_ISREG(found):
+        if stat.S_ISDIR(found):
+            shutil.rmtree(kept, ignore_errors=True)
+        else:
+            kept.unlink()
+        raise NotAFile(str(rows))
