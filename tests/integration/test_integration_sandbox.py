@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from embedded_run import EmbeddedRun, check_words
+from embedded_run import DEADLINE_S, WINDROW, EmbeddedRun, check_words, wait_until
+from served import Served
 from windrow_agent.sandbox.confinement import kernel_abi
 from windrow_agent.sandbox.policy import STRICT_ABI
+from windrow_command import windrow
 
 pytestmark = pytest.mark.skipif(
     kernel_abi() < STRICT_ABI, reason=f"this kernel has Landlock {kernel_abi()}; a strict sandbox needs {STRICT_ABI}"
@@ -316,6 +318,58 @@ def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
     code, text = run.run("--sandbox", "hard")
     assert code == 2
     check_words(text, ["hard", "off", "auto", "strict"])
+
+
+WITHOUT_LANDLOCK = """
+import ctypes, os, struct, sys
+# A seccomp filter as a container's: system call 444 is not there.
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050026), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+header = ctypes.create_string_buffer(struct.pack("HL", len(code), ctypes.addressof(program)))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, header, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("mode", "works"), [("strict", False), ("auto", True)])
+def test_where_the_kernel_cannot(tmp_path: Path, mode: str, works: bool) -> None:
+    """Under strict no script starts, and the step says what is missing; under auto its log says so."""
+    run = EmbeddedRun(tmp_path, WHO, 1)
+    command = [sys.executable, "-c", WITHOUT_LANDLOCK, WINDROW, "run", "job.yml", "--no-progress", "--sandbox", mode]
+    done = subprocess.run(
+        command,
+        cwd=run.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (done.returncode == 0) == works, done.stderr
+    if works:
+        (log,) = run.state.glob("jobs/*/logs/score/sys/node/*/process000.txt")
+        assert "sandbox: auto (nothing)" in log.read_text()
+    else:
+        check_words(done.stdout + done.stderr, ["--sandbox strict", "no Landlock", "--sandbox auto"])
+        assert not run.output.exists()
+
+
+def test_a_node_says_how_it_confines_scripts(tmp_path: Path) -> None:
+    """In `windrow node list`, and to programs."""
+    served = Served(tmp_path)
+    try:
+        served.start_master()
+        served.start_agent("n1", sandbox="strict")
+        with served.client() as client:
+            wait_until(lambda: any(node.protection for node in client.list_nodes()), "a heartbeat")
+            (node,) = client.list_nodes()
+        assert node.protection.startswith("strict: Landlock")
+        listed = windrow("node", "list", "--master", served.address, cwd=tmp_path)
+        assert "SANDBOX" in listed.stdout
+        assert "strict" in listed.stdout
+    finally:
+        served.close()
 
 
 READS = """
