@@ -17,6 +17,32 @@ from windrow.rpc.contexts import Access
 from windrow_master.setup.__main__ import set_up
 
 DEADLINE_S = 180.0
+JOB = """
+type: pipeline
+jobs:
+  work:
+    type: parallel
+    inputs: {data: {type: uri_folder, path: %(data)s}}
+    outputs: {out: {type: uri_file}}
+    input_data: ${{inputs.data}}
+    mini_batch_size: "1"
+    task:
+      type: run_function
+      code: %(code)s
+      entry_script: entry.py
+      append_row_to: ${{outputs.out}}
+"""
+
+
+def write_job(folder: Path) -> Path:
+    """A job file for one item, with its code and data beside it."""
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "data" / "one").write_text("")
+    (folder / "code" / "entry.py").write_text("def run(mini_batch):\n    return mini_batch\n")
+    file = folder / "job.yml"
+    file.write_text(JOB % {"data": folder / "data", "code": folder / "code"})
+    return file
 
 
 class SecureMaster:

@@ -9,29 +9,13 @@ from typing import Any
 
 import grpc
 import pytest
-from served_tls import SecureMaster, joining, wait_until
+from served_tls import SecureMaster, joining, wait_until, write_job
 from windrow import Client
 from windrow.errors import RequestRefused
 from windrow.rpc.contexts import Access
 from windrow.rpc.v1 import agent_service_pb2, agent_service_pb2_grpc
 from windrow_master.identity import audit
 from windrow_master.identity.audit import AuditLog
-
-JOB = """
-type: pipeline
-jobs:
-  work:
-    type: parallel
-    inputs: {data: {type: uri_folder, path: %(data)s}}
-    outputs: {out: {type: uri_file}}
-    input_data: ${{inputs.data}}
-    mini_batch_size: "1"
-    task:
-      type: run_function
-      code: %(code)s
-      entry_script: entry.py
-      append_row_to: ${{outputs.out}}
-"""
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -40,15 +24,11 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 def test_changes_are_written_down_and_refusals_are_not(tmp_path: Path) -> None:
     master = SecureMaster(tmp_path)
-    for name in ("code", "data"):
-        (master.data / name).mkdir()
-    (master.data / "code" / "entry.py").write_text("def run(mini_batch):\n    return mini_batch\n")
-    (master.data / "data" / "one").write_text("")
-    (master.data / "job.yml").write_text(JOB % {"data": master.data / "data", "code": master.data / "code"})
+    job_file = write_job(master.data)
     with master.serving(), Client(access=master.access) as client, master.channel() as channel:
         _, secret = client.tokens.create("ci", "submit", project="vision")
         with Client(access=Access(master.address, master.ca, secret)) as ci:
-            job = ci.submit(master.data / "job.yml")
+            job = ci.submit(job_file)
             for _ in range(20):
                 with pytest.raises(RequestRefused):
                     ci.cordon_node("n1")

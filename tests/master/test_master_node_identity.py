@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from served_tls import SecureMaster, wait_until
+from served_tls import SecureMaster, wait_until, write_job
 from windrow import Client
 from windrow.rpc import errors
 from windrow.rpc.v1 import (
@@ -26,22 +26,6 @@ from windrow.rpc.v1 import (
 
 CALL_S = 90.0
 _names = (f"n{number}" for number in itertools.count())
-JOB = """
-$schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json
-type: pipeline
-jobs:
-  work:
-    type: parallel
-    inputs: {data: {type: uri_folder, path: %(data)s}}
-    outputs: {out: {type: uri_file}}
-    input_data: ${{inputs.data}}
-    mini_batch_size: "1"
-    task:
-      type: run_function
-      code: %(code)s
-      entry_script: entry.py
-      append_row_to: ${{outputs.out}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +165,7 @@ def test_the_credential_of_a_lost_node_is_good_for_nothing(peer: Peer, client: C
 
 
 def test_a_node_reaches_only_the_steps_that_it_was_offered(peer: Peer, client: Client, master: SecureMaster) -> None:
-    folder = master.data / "offered"
-    (folder / "data").mkdir(parents=True)
-    (folder / "code").mkdir()
-    (folder / "data" / "one").write_text("")
-    (folder / "code" / "entry.py").write_text("def run(mini_batch):\n    return mini_batch\n")
-    (folder / "job.yml").write_text(JOB % {"data": folder / "data", "code": folder / "code"})
-    job = client.submit(folder / "job.yml")
+    job = client.submit(write_job(master.data / "offered"))
     (step,) = client.get(job.job_id).steps
     digest = client.document(job.job_id)["steps"][0]["code_digest"]
     stranger, guessed = peer.join(next(_names)), agent_service_pb2.HeldStep(step_id=step.step_id, identity=1)

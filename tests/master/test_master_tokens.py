@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
-from served_tls import DEADLINE_S, SecureMaster, wait_until
+from served_tls import DEADLINE_S, SecureMaster, wait_until, write_job
 from windrow import Client
 from windrow.errors import NotFound, RequestRefused, WindrowError
 from windrow.rpc import errors
@@ -34,24 +34,6 @@ from windrow_master.store.records import Role
 
 CALL_S = 90.0
 ROLES = ("view", "submit", "operate", "admin")
-JOB = """
-$schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json
-type: pipeline
-inputs:
-  data: {type: uri_folder, path: %(data)s}
-jobs:
-  work:
-    type: parallel
-    inputs: {data: "${{parent.inputs.data}}"}
-    outputs: {out: {type: uri_file}}
-    input_data: ${{inputs.data}}
-    mini_batch_size: "1"
-    task:
-      type: run_function
-      code: %(code)s
-      entry_script: entry.py
-      append_row_to: ${{outputs.out}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +62,7 @@ def client_of(master: SecureMaster, token: str) -> Client:
 
 def submit(client: Client, master: SecureMaster) -> Any:
     """A job that waits for nodes, of which there are none."""
-    folder = master.data / "job"
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    (folder / "code").mkdir(exist_ok=True)
-    (folder / "data" / "one").write_text("")
-    (folder / "code" / "entry.py").write_text("def run(mini_batch):\n    return mini_batch\n")
-    file = folder / "job.yml"
-    file.write_text(JOB % {"data": folder / "data", "code": folder / "code"})
-    return client.submit(file)
+    return client.submit(write_job(master.data / "job"))
 
 
 def reason_of(master: SecureMaster, token: str, method: str) -> tuple[str, str]:
