@@ -104,9 +104,12 @@ def test_the_context_is_there_without_partitions(job: CompatibilityJob) -> None:
 
 def test_a_list_of_files_tells_its_task_id_and_the_context_its_retries(job: CompatibilityJob) -> None:
     write(job, TASK_IDS, files=5)
-    job.completed("--set", f"jobs.score.task.program_arguments={job.folder}")
+    file = job.folder / "job.yml"
+    kept = "outputs:\n      kept: {type: uri_folder, path: ./kept}"
+    file.write_text(file.read_text().replace("outputs:", kept, 1))
+    job.completed("--set", "jobs.score.task.program_arguments=${{outputs.kept}}")
     assert rows(job) == ["0 0", "0 0", "1 2", "1 2", "2 0"]
-    written = {path.name: path.read_text() for path in job.folder.glob("embeddings*")}
+    written = {path.name: path.read_text() for path in (job.folder / "kept").iterdir()}
     assert written == {"embeddings0": "f0 f1", "embeddings1": "f2 f3", "embeddings2": "f4"}
 
 
