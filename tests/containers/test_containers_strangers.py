@@ -107,7 +107,7 @@ def test_messages_that_are_too_large(cluster: Cluster) -> None:
             assert refused.message.startswith("SERVER: ")
         with nothing_changes(cluster, "a request was refused", "The job document has"):
             request = job_service_pb2.SubmitJobRequest(request_id="r", document=bytes(5 << 20))
-            assert failure_of(lambda: jobs.SubmitJob(request, timeout=CALL_S)).reason == errors.JOB_INVALID
+            assert failure_of(lambda: jobs.SubmitJob(request, timeout=CALL_S)).reason == errors.LIMIT_REACHED
         uploads = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
         with nothing_changes(cluster, "a request was refused", "A chunk of"):
             piece = artifact_service_pb2.UploadArtifactRequest(digest="1" * 64, length=2 << 20, chunk=bytes(2 << 20))
