@@ -78,7 +78,8 @@ class PowerCut:
             self._synced[status.st_ino] = place.read_bytes()
 
     def _rename(self, real: Any, source: Any, target: Any, **options: Any) -> None:
-        there, here = Path(source), Path(target)
+        there = _folder_of(options.get("src_dir_fd")) / source
+        here = _folder_of(options.get("dst_dir_fd")) / target
         before = here.read_bytes() if here.is_file() else None
         real(source, target, **options)
 
@@ -89,3 +90,7 @@ class PowerCut:
                 here.write_bytes(before)
 
         self._names.append((here.parent.stat().st_ino, take_back))
+
+
+def _folder_of(descriptor: int | None) -> Path:
+    return Path() if descriptor is None else Path(f"/proc/self/fd/{descriptor}").readlink()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from power_cut import PowerCut, PowerLost
+from windrow.common.beneath import Folder
 from windrow.common.durable import put_in_place, write_whole
 from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow_agent.environments.cache import MARK, Cache
@@ -85,7 +86,8 @@ def note_of(path: Path) -> Any:
 
 def copied(folder: Path, content: bytes) -> None:
     (folder / "source").write_bytes(content)
-    copy_list(folder / "source", folder / "target", StepId(1), before=lambda path: None)
+    with Folder.open(folder) as opened:
+        copy_list(folder / "source", opened, "target", StepId(1), before=lambda status: None)
 
 
 FAMILIES = {

@@ -42,11 +42,12 @@ def served(tmp_path: Path) -> Iterator[Served]:
     processes.close()
 
 
-# Clients bring no data to an embedded master (test_integration_uploads.py), rows go to no store (tests/storage), and
-# outputs have no names (test_integration_assets.py).
-@pytest.mark.parametrize(
-    "point", sorted(point for point in POINTS if not point.startswith(("place.", "upload.", "assets.")))
-)
+# Clients bring no data to an embedded master (test_integration_uploads.py), rows go to no store (tests/storage),
+# outputs have no names (test_integration_assets.py), and no job is deleted (test_integration_retention.py).
+ELSEWHERE = ("place.", "upload.", "assets.", "removal.")
+
+
+@pytest.mark.parametrize("point", sorted(point for point in POINTS if not point.startswith(ELSEWHERE)))
 def test_killed_at_a_named_point(served: Served, tmp_path: Path, point: str) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "entry.py").write_text(SCRIPT)

@@ -86,6 +86,7 @@ def copy_list(
             os.fsync(here.fileno())
             before(os.fstat(here.fileno()))
         folder.rename(temporary, name)
+        folder.sync()
     finally:
         folder.remove(temporary)
 
