@@ -43,8 +43,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 # Clients bring no data to an embedded master (test_integration_uploads.py), rows go to no store (tests/storage),
-# outputs have no names (test_integration_assets.py), no job is deleted (test_integration_retention.py), and the schema is
-# that of today (tests/store/test_store_migrations.py).
+# outputs have no names (test_integration_assets.py), no job is deleted (test_integration_retention.py), and nothing is
+# migrated (tests/store/test_store_migrations.py).
 ELSEWHERE = ("place.", "upload.", "assets.", "removal.", "schema.")
 
 

@@ -137,7 +137,7 @@ def agent(
             "--pass-env", metavar="NAME", help="Variable of this environment that scripts may see. Repeatable."
         ),
     ] = None,
-    sandbox: SandboxChoice = SandboxMode.OFF,
+    sandbox: SandboxChoice = None,
     allow_path: Annotated[
         list[str] | None,
         typer.Option(
@@ -194,7 +194,7 @@ def agent(
         "drain_grace_s": drain_grace,
         "on_master_lost": on_master_lost,
         "passed_environment": pass_environment or [],
-        "sandbox": sandbox.value,
+        "sandbox": (sandbox or SandboxMode.OFF).value,
         "allowed_paths": [_allowed(text) for text in allow_path or ()],
         "job_paths": [str(Path(text).absolute()) for text in job_paths or ()],
         "closed_paths": [str(join_token_file.absolute())] if join_token_file else [],

@@ -41,7 +41,6 @@ from windrow.cli.options import (
     Notify,
     OutputForm,
     SandboxChoice,
-    SandboxMode,
     Sets,
     Since,
     Strict,
@@ -210,7 +209,7 @@ def run(
         ),
     ] = None,
     environments: EnvironmentsChoice = Environments.BUILD,
-    sandbox: SandboxChoice = SandboxMode.OFF,
+    sandbox: SandboxChoice = None,
     slots: Annotated[
         int | None, typer.Option(min=1, max=4096, metavar="N", help="Number of workers [default: one per processor].")
     ] = None,
@@ -285,7 +284,7 @@ def run(
     options.state = state
     options.python = python
     options.environments = environments.value
-    options.sandbox = sandbox.value
+    options.sandbox = None if sandbox is None else sandbox.value
     options.slots = slots or workers
     options.restart, options.keep_rows, options.strict, options.no_progress = restart, keep_rows, strict, no_progress
     options.tolerate, options.notify = tolerate, notify or []

@@ -65,12 +65,12 @@ class SandboxMode(str, Enum):  # noqa: UP042  as above
 
 
 SandboxChoice = Annotated[
-    SandboxMode,
+    SandboxMode | None,
     typer.Option(
         "--sandbox",
         envvar="WINDROW_SANDBOX",
-        help="off: scripts can do whatever the agent's user can. auto: they reach only what their step was given, as "
-        "far as the kernel can confine them. strict: where it cannot, no script starts.",
+        help="What scripts can reach. off: what the agent's user can. auto: what their step was given, as far as the "
+        "kernel can confine them. strict: the same; where it cannot, no script starts. [default: off]",
     ),
 ]
 

@@ -23,7 +23,6 @@ from windrow.cli.options import (
     Output,
     OutputForm,
     SandboxChoice,
-    SandboxMode,
     Sets,
     State,
     Strict,
@@ -165,7 +164,7 @@ def run(
         str | None, typer.Option(metavar="PATH", help="Here: interpreter for the scripts, as of windrow run.")
     ] = None,
     environments: EnvironmentsChoice = Environments.BUILD,
-    sandbox: SandboxChoice = SandboxMode.OFF,
+    sandbox: SandboxChoice = None,
     slots: Annotated[
         int | None,
         typer.Option(min=1, max=4096, metavar="N", help="Here: number of workers [default: one per processor]."),
@@ -217,7 +216,7 @@ def run(
     options.sets, options.sets_folder = [*own_sets, *(sets or ())], str(Path.cwd())
     options.restart, options.strict, options.tolerate, options.notify = restart, strict, tolerate, notify or []
     options.python, options.environments, options.slots = python, environments.value, slots
-    options.sandbox = sandbox.value
+    options.sandbox = None if sandbox is None else sandbox.value
     return run_start.run(options)
 
 

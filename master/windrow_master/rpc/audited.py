@@ -41,7 +41,7 @@ class Audited(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic 
     def _watched(self, handler: Handler, method: str) -> Handler:
         behaviour: Any = handler.stream_stream or handler.stream_unary or handler.unary_stream or handler.unary_unary
 
-        def note(context: Context, request: Any, response: Any, result: str) -> None:
+        def note(peer: str, request: Any, response: Any, result: str) -> None:
             if getattr(request, "dry_run", False):
                 return
             by = caller()
@@ -49,40 +49,42 @@ class Audited(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic 
                 who=by.name,
                 role=by.role.name.lower(),
                 project=by.project,
-                peer=context.peer(),
+                peer=peer,
                 call=method.rpartition(".")[2],
                 on=what_of(request, response),
                 result=result,
             )
 
+        # The peer is asked for first: gRPC crashes where it is asked after the end of the call.
         async def answer(request: Any, context: Context) -> Any:
+            peer = context.peer()
             seen = _First(request) if handler.request_streaming else None
             try:
                 response = await behaviour(seen or request, context)
             except grpc.aio.AbortError:
                 raise
             except BaseException:
-                note(context, seen.first if seen else request, None, UNKNOWN)
+                note(peer, seen.first if seen else request, None, UNKNOWN)
                 raise
-            note(context, seen.first if seen else request, response, DONE)
+            note(peer, seen.first if seen else request, response, DONE)
             return response
 
         async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
-            each = method == PRUNE
+            peer, each = context.peer(), method == PRUNE
             try:
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         if each and response.deletion.deleted:
-                            note(context, request, response, DONE)
+                            note(peer, request, response, DONE)
                         yield response
             except grpc.aio.AbortError:
                 raise
             except BaseException:
                 if not each:
-                    note(context, request, None, UNKNOWN)
+                    note(peer, request, None, UNKNOWN)
                 raise
             if not each:
-                note(context, request, None, DONE)
+                note(peer, request, None, DONE)
 
         return like(handler, answers if inspect.isasyncgenfunction(behaviour) else answer)
 
