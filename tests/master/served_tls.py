@@ -22,13 +22,13 @@ type: pipeline
 jobs:
   work:
     type: parallel
-    inputs: {data: {type: uri_folder, path: %(data)s}}
+    inputs: {data: {type: uri_folder, path: ./data}}
     outputs: {out: {type: uri_file}}
     input_data: ${{inputs.data}}
     mini_batch_size: "1"
     task:
       type: run_function
-      code: %(code)s
+      code: ./code
       entry_script: entry.py
       append_row_to: ${{outputs.out}}
 """
@@ -41,7 +41,7 @@ def write_job(folder: Path) -> Path:
     (folder / "data" / "one").write_text("")
     (folder / "code" / "entry.py").write_text("def run(mini_batch):\n    return mini_batch\n")
     file = folder / "job.yml"
-    file.write_text(JOB % {"data": folder / "data", "code": folder / "code"})
+    file.write_text(JOB)
     return file
 
 

@@ -13,7 +13,12 @@ from served_tls import SecureMaster, joining, wait_until, write_job
 from windrow import Client
 from windrow.errors import RequestRefused
 from windrow.rpc.contexts import Access
-from windrow.rpc.v1 import agent_service_pb2, agent_service_pb2_grpc
+from windrow.rpc.v1 import (
+    agent_service_pb2,
+    agent_service_pb2_grpc,
+    artifact_service_pb2,
+    artifact_service_pb2_grpc,
+)
 from windrow_master.identity import audit
 from windrow_master.identity.audit import AuditLog
 
@@ -68,6 +73,23 @@ def test_changes_are_written_down_and_refusals_are_not(tmp_path: Path) -> None:
     refused = [json.loads(line) for line in master.log().splitlines() if '"a call was refused"' in line]
     cordons = [line for line in refused if line["method"].endswith("CordonNode")]
     assert 0 < len(cordons) <= 10 and cordons[0]["token"] == "ci" and cordons[0]["reason"] == "ROLE_MISSING"
+
+
+def test_a_master_outlives_clients_that_leave_in_the_middle_of_a_change(tmp_path: Path) -> None:
+    master = SecureMaster(tmp_path)
+    job_file = write_job(tmp_path / "elsewhere")
+    with master.serving(), Client(access=master.access) as client:
+        job = client.submit(job_file)
+        (given,) = client.document(job.job_id)["steps"][0]["inputs"].values()
+        digest = Path(given["path"]).relative_to(master.data / "uploads").parts[0]
+        with master.channel(master.token("client-token")) as channel:
+            artifacts = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
+            for _ in range(100):
+                placing = artifacts.PlaceData(artifact_service_pb2.PlaceDataRequest(digest=digest))
+                assert next(placing).path
+                placing.cancel()
+        assert client.cancel(job.job_id).state.ended
+        assert master.process.poll() is None
 
 
 async def noted(log: AuditLog, *names: str) -> None:
