@@ -97,8 +97,9 @@ BIG = {f"part{number}": bytes([number]) * (3 << 20) for number in range(4)}
 
 
 def test_an_upload_over_a_connection_that_breaks_goes_on(served: Served, tmp_path: Path) -> None:
-    laptop = Laptop(tmp_path / "laptop", BIG)
-    relay = Relay(served.address, [2 << 20, 5 << 20])
+    files = {name: content * 3 for name, content in BIG.items()}
+    laptop = Laptop(tmp_path / "laptop", files)
+    relay = Relay(served.address, [12 << 20, 14 << 20])
     moments: list[UploadMoment] = []
     try:
         with windrow.Client(relay.address, patience_s=DEADLINE_S) as client:
@@ -106,9 +107,11 @@ def test_an_upload_over_a_connection_that_breaks_goes_on(served: Served, tmp_pat
     finally:
         relay.close()
     assert relay.breaks == 2
-    total = sum(map(len, BIG.values()))
+    total = sum(map(len, files.values()))
     (data,) = (moment for moment in moments if moment.key == "inputs.data" and moment.phase == PLACED)
-    assert total <= data.done < 1.7 * total
+    # What was on its way at a break is sent again: some megabytes, as the kernel buffers them. An upload that begins
+    # anew twice sends 26 more.
+    assert total <= data.done < total + (20 << 20)
     served.start_agent("one")
     assert finished(served, "broken") == laptop.embedded_output()
 
