@@ -212,11 +212,9 @@ def test_another_notebook_finds_what_one_has_registered(notebook: Path) -> None:
         steps = client.jobs.load(made).job.steps
         assert [step.environment.requirements for step in steps if step.environment is not None] == [("pip",)] * 3
         (notebook / "job.yml").write_text(JOB)
-        for submitted in (
-            client.jobs.create_or_update(made),
-            client.jobs.create_or_update(load_job("job.yml")),
-        ):
-            client.windrow.wait(submitted.name)
+        for wanted in (made, load_job("job.yml")):
+            # One after the other: both write the same file.
+            client.windrow.wait(client.jobs.create_or_update(wanted).name)
             assert sorted((notebook / "rows.txt").read_text().split()) == ["A", "B", "C"]
             (notebook / "rows.txt").unlink()
     finally:
