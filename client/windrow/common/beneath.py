@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,14 +175,6 @@ class Folder:
         """Remove a file or link, if it exists."""
         with contextlib.suppress(FileNotFoundError), self._holder(name) as (holder, last):
             os.unlink(last, dir_fd=holder)
-
-    def remove_tree(self, name: str) -> None:
-        """Remove what is at a name, with all below it, as far as that is possible. Links are removed, not followed."""
-        with contextlib.suppress(OSError), self._holder(name) as (holder, last):
-            if stat.S_ISDIR(os.stat(last, dir_fd=holder, follow_symlinks=False).st_mode):
-                shutil.rmtree(last, ignore_errors=True, dir_fd=holder)
-            else:
-                os.unlink(last, dir_fd=holder)
 
     def sync(self) -> None:
         """Bring the names in the folder to the disk, if its file system has a way to do it."""
