@@ -84,7 +84,7 @@ class Sandbox:
         """What protects this node from scripts, in one line."""
         return protection(self.mode, self.abi)
 
-    def policy(self, given: Given, code: Path, variables: Mapping[str, str], python: str | None) -> dict[str, object]:
+    def policy(self, given: Given, variables: Mapping[str, str], python: str | None) -> dict[str, object]:
         """The document for `launch.py`. `variables`: what to set when the process is confined. `python`: the
         interpreter to start then with these variables alone; None: the one that runs goes on.
         """
@@ -98,7 +98,6 @@ class Sandbox:
             "list": ["/dev"],
             "variables": dict(variables),
             "python": python or "",
-            "code_folder": str(code),
         }
 
     def of_step(self, step: Step) -> Given:

@@ -119,7 +119,7 @@ class WorkerSandbox:
         if python is not None:
             variables, start = private | variables, start_variables(private)
         policy = worker.scratch.with_name(f"{worker.scratch.name}.policy")
-        document = self._sandbox.policy(given, worker.code, variables, python)
+        document = self._sandbox.policy(given, variables, python)
         policy.write_text(json.dumps(document))
         # Isolated, so that nothing in a folder of the job is imported before the process is confined.
         words = [first, *(["-I"] if python is not None else []), *command[1:], str(policy)]
