@@ -24,6 +24,14 @@ def test_a_drained_agent_leaves_and_costs_nothing(fleet: Fleet) -> None:
     assert fleet.node("two")["state"] == "ready"
 
 
+def test_a_node_is_known_by_the_secret_in_the_folder_of_its_agent(fleet: Fleet) -> None:
+    fleet.start_agent("one")
+    assert (fleet.folder / "folder-one" / "secret").is_file()
+    # The same name from another folder.
+    fleet.start("other", "agent", "--folder", "folder-two", "--node-id", "one", "--join-token-file", "right.token")
+    wait_until(lambda: "does not have its secret" in fleet.said("other"), "the name is refused")
+
+
 def test_a_killed_agent_and_a_restarted_master_cost_no_outcome(fleet: Fleet) -> None:
     fleet.start_agent("one")
     fleet.start_agent("two")

@@ -8,8 +8,10 @@ import os
 import re
 import secrets
 import time
+from functools import cached_property
 from pathlib import Path
 
+from windrow.common.durable import put_in_place
 from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, write_note
 
@@ -27,7 +29,6 @@ class Identity:
     """Holds the lock of the agent's folder for the lifetime of the process.
 
     `replaced_incarnation`: the one that had the folder before, and is certainly dead; empty if there is none.
-    `secret`: what the node proves itself by to its master. It is made at the first start, and stays with the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,10 +54,17 @@ class Identity:
         if self.replaced_incarnation or damaged:
             # Without the note, only processes in a recorded process group are found.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
-        self.secret = _secret(folder / "secret")
+        self._secret_file = folder / "secret"
         self.node_incarnation = secrets.token_hex(16)
         # Written before the first worker starts, so that marked processes can be found whatever happens.
         write_note(record, {"node_incarnation": self.node_incarnation, "pid": os.getpid()})
+
+    @cached_property
+    def secret(self) -> str:
+        """What the node proves itself by to its master. It is made when it is first asked for, and stays with the
+        folder. Raises OSError.
+        """
+        return _secret(self._secret_file)
 
     def release(self) -> None:
         """Releases the folder; the end of the process does that too."""
@@ -95,7 +103,5 @@ def _secret(file: Path) -> str:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as out:
         out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
+    put_in_place(partial, file)
     return text
