@@ -32,11 +32,15 @@ $(VENV)/.ready: pyproject.toml
 	@for site in $(VENV)/lib/python3*/site-packages; do printf '../../../../%s\n' client master agent worker >$$site/_windrow.pth; done
 	@touch $@
 
-# Bytecode is written here, because Python writes none if PYTHONDONTWRITEBYTECODE is set. Without it, each start of `windrow`
-# compiles all that it imports, and `windrow run` takes half as long again until the first run().
+# Bytecode is written here: uv writes none, nor does Python if PYTHONDONTWRITEBYTECODE is set. Without it, each process compiles
+# all that it imports, and a command that asks takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+# What Windrow's own processes import, and most scripts.
+COMPILED := grpc google typing_extensions.py yaml structlog psutil typer click rich numpy pandas pyarrow
 .PHONY: setup
 setup: $(VENV)/.ready ## Set up .venv
-	@$(BIN)/python -m compileall -q client master agent worker || echo "Windrow starts slowly: no bytecode can be written beside its modules" >&2
+	@$(BIN)/python -m compileall -q -j 2 client master agent worker $(foreach part,$(COMPILED),$(wildcard $(VENV)/lib/python3*/site-packages/$(part))) \
+	  || echo "Windrow starts slowly: no bytecode can be written beside its modules" >&2
 
 .PHONY: demo
 demo: setup ## Run an example end to end and show the first lines of its output
@@ -69,6 +73,14 @@ bench: setup ## Measure everything beside multiprocessing.Pool and concurrent.fu
 damage-trials: setup ## Damage the state of interrupted runs at random, and check how they go on (TRIALS=2000 SEED=n)
 	$(BIN)/python tests/damage/damage_trials.py --trials $(or $(TRIALS),2000) $(if $(SEED),--seed $(SEED))
 
+.PHONY: fuzz
+fuzz: setup ## Send a master whatever nobody should, and check what it makes of it (MESSAGES=100000)
+	PYTHONPATH=tests $(BIN)/python tests/hostile/fuzzing.py --messages $(or $(MESSAGES),100000)
+
+.PHONY: power-trials
+power-trials: setup ## Cut the power of a machine at any write of a master and an agent, and start both again (TRIALS=500 SEED=n)
+	$(BIN)/python tests/integration/power_trials.py --trials $(or $(TRIALS),500) $(if $(SEED),--seed $(SEED))
+
 # $(call generate-stubs,FOLDER)
 generate-stubs = $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(1) --grpc_python_out=$(1) \
   --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
@@ -89,6 +101,18 @@ docs-site: setup ## Build the documentation site in build/site
 .PHONY: docs-serve
 docs-serve: setup ## Show the documentation site while you write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+.PHONY: lock
+lock: setup ## Lock what the images install (UPGRADE=all, or names: take the newest of these)
+	@$(BIN)/python docker/supply lock $(UPGRADE)
+
+.PHONY: audit
+audit: setup ## Fail where a locked package has a known vulnerability (DATABASE=all.zip: ask no network)
+	@$(BIN)/python docker/supply audit $(DATABASE)
+
+.PHONY: licences
+licences: setup ## List the licences of what is locked; fail where one is not allowed
+	@$(BIN)/python docker/supply licences
 
 .PHONY: check-stubs
 check-stubs: setup ## Fail when the committed stubs are not what proto/ generates

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +30,8 @@ class Timeline:
     exit_code: int | None
     """None: it did not end in time, and was killed."""
     errors: str
+    processor: float | None = None
+    """Seconds of processor time, of all its processes that were waited for. None: not measured."""
 
     @property
     def after_start(self) -> float | None:
@@ -42,11 +46,20 @@ def missing_module(name: str) -> str | None:
     return None if found else name
 
 
-def run_program(command: list[str], *, stamps: Path, output: Path, cwd: Path, timeout_s: float = 600) -> Timeline:
+def run_program(
+    command: list[str],
+    *,
+    stamps: Path,
+    output: Path,
+    cwd: Path,
+    timeout_s: float = 600,
+    variables: Mapping[str, str] | None = None,
+) -> Timeline:
     """Run a command to its end, or kill its whole session after `timeout_s`."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | dict(variables or {})
     stderr = cwd / "stderr.txt"
     with stderr.open("wb") as errors:
+        before_s = _processor_s()
         start_ns = time.time_ns()
         process = subprocess.Popen(
             command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
@@ -59,7 +72,14 @@ def run_program(command: list[str], *, stamps: Path, output: Path, cwd: Path, ti
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         end_ns = time.time_ns()
-    return timeline(start_ns, end_ns, exit_code, stamps, output, stderr.read_text(errors="replace"))
+    times = timeline(start_ns, end_ns, exit_code, stamps, output, stderr.read_text(errors="replace"))
+    return replace(times, processor=_processor_s() - before_s)
+
+
+def _processor_s() -> float:
+    """Processor time of this process's children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def timeline(start_ns: int, end_ns: int, exit_code: int | None, stamps: Path, output: Path, errors: str) -> Timeline:

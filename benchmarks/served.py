@@ -70,7 +70,9 @@ class Link:
 class Served:
     """A master in `folder` for the data in `data`, with agents. Its context leaves no process behind."""
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    def __init__(self, folder: Path, data: Path, *options: str) -> None:
+        """`options`: more of `windrow master`."""
+        self._options = options
         self._folder = folder
         self._data = data
         self._processes: list[psutil.Popen] = []
@@ -78,8 +80,8 @@ class Served:
 
     def __enter__(self) -> Served:
         command = ["master", "--state", str(self._folder / "state"), "--listen", "127.0.0.1:0"]
-        command += ["--datastore", f"data={self._data}"]
-        master = self._start("master", command, stdout=subprocess.PIPE)
+        command += ["--datastore", f"data={self._data}", *self._options]
+        self.master = master = self._start("master", command, stdout=subprocess.PIPE)
         readable, _, _ = select.select([master.stdout], [], [], 60)
         if not readable:
             raise RuntimeError("the master did not say within 60 s that it is ready")

@@ -83,9 +83,16 @@ class Job:
         rows = (line.split(maxsplit=2) for line in log.read_text().splitlines())
         return [(int(at), int(pid), name) for at, pid, name in rows]
 
-    def run(self, timeout_s: float = 600) -> Timeline:
+    def run(self, timeout_s: float = 600, **variables: str) -> Timeline:
         """Run the job to its end. Raises RuntimeError with the output of the command if it fails."""
-        times = run_program(self.command, stamps=self.stamps, output=self.output, cwd=self.folder, timeout_s=timeout_s)
+        times = run_program(
+            self.command,
+            stamps=self.stamps,
+            output=self.output,
+            cwd=self.folder,
+            timeout_s=timeout_s,
+            variables=variables,
+        )
         if times.exit_code != 0:
             raise RuntimeError(f"windrow run ended with {times.exit_code}:\n{times.errors}")
         return times

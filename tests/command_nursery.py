@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 MESSAGE_BYTES_MAX = 1 << 20
-IMPORTED = ("windrow.cli.app", "windrow.sdk.client", "rich.console", "rich.table", "typer._adapters")
+IMPORTED = ("windrow.cli.lines.app", "windrow.sdk.client", "rich.console", "rich.table", "typer._adapters")
 
 
 def born() -> dict[str, Any] | None:

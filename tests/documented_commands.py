@@ -115,6 +115,7 @@ CLUSTER = "docs/how-to/run-a-cluster.md"
 CONFINE = "docs/how-to/confine-scripts.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
 DISK = "docs/how-to/free-disk-space.md"
+IMAGES = "docs/how-to/check-the-images.md"
 
 BACK_UP = "docker compose run --rm -T backup > backup.unfinished && mv backup.unfinished windrow-backup.tar"
 IN_A_CLUSTER = [
@@ -128,6 +129,8 @@ IN_A_CLUSTER = [
     (BACKUP, "docker compose down"),
     (UPGRADE, "git pull && docker compose build && docker compose up -d"),
     (UPGRADE, "docker compose up -d --no-deps master"),
+    (IMAGES, "docker compose build"),
+    (IMAGES, "docker image inspect --format '{{.Id}}' windrow-master windrow-agent"),
 ]
 """Run in a clone, with the job of the README: tests/containers/test_containers_documentation.py."""
 
@@ -257,6 +260,13 @@ ELSEWHERE = {
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
     ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",
+    (CONFINE, "windrow agent --master 10.0.0.5:8470 --folder /var/lib/windrow"): (
+        f"{_OTHER_MACHINES}, and a folder of this machine's; tests/integration/test_integration_two_jobs.py has one"
+    ),
+    (
+        CONFINE,
+        "environment_variables: {WINDROW_ALLOW_PATH: /data/shared/models/resnet /data/shared/cache:rw}",
+    ): "a variable of a step; tests/integration/test_integration_sandbox.py has the same",
     (CONFINE, "windrow agent --master 10.0.0.5:8470 --sandbox strict"): (
         f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options"
     ),
@@ -271,9 +281,28 @@ ELSEWHERE = {
     (CONFINE, "windrow agent --master 10.0.0.5:8470 --sandbox strict --job-paths /data/shared"): (
         f"{_OTHER_MACHINES}; tests/integration/test_integration_sandbox.py has the same options"
     ),
+    (
+        CONFINE,
+        "windrow agent --master 10.0.0.5:8470 --folder /var/lib/windrow --job-users 200000-204095",
+    ): f"{_OTHER_MACHINES}; tests/agent/test_agent_job_users.py has the same settings",
+    (
+        CONFINE,
+        "windrow agent --master 10.0.0.5:8470 --control-groups required --worker-processes 500 --worker-memory 8GB",
+    ): f"{_OTHER_MACHINES}; tests/agent/test_agent_control_groups.py has the same settings",
     (TLS, "windrow setup --folder /etc/windrow --name gpu1.example"): (
         f"{_OTHER_MACHINES}; tests/master has the same commands over loopback"
     ),
+    (IMAGES, "docker pull python:3.11-slim-bookworm"): "needs a registry",
+    (
+        IMAGES,
+        "make audit",
+    ): "needs an index that knows advisories; tests/packaging/test_packaging_locks.py has no network",
+    (
+        IMAGES,
+        "make audit DATABASE=all.zip",
+    ): "tests/packaging/test_packaging_locks.py runs the same over small databases",
+    (IMAGES, "make lock"): "the same page's tests lock again, and compare",
+    (IMAGES, 'make lock UPGRADE="grpcio protobuf"'): "would take what was published today",
     ("benchmarks/README.md", "make bench"): "takes half an hour",
     ("examples/README.md", "pip install -e '.[dev]'"): "`make setup` does the same for these tests",
     (
@@ -287,8 +316,9 @@ ELSEWHERE = {
 
 SINGLE_ELSEWHERE = {
     "docker compose": "names the program",
-    "docker compose build --build-arg BASE_IMAGE=registry.example/python:3.11-slim-bookworm": "needs a registry",
     "sudo docker/base-image": "makes the base image that all container tests stand on",
+    "docker rmi python:3.11-slim-bookworm": "removes the image that all container tests stand on",
+    "docker compose build --no-cache": "takes minutes; tests build with the cache",
     "docker volume prune": "told as what deletes a cluster",
     "docker system prune --volumes": "told as what deletes a cluster",
     "docker volume rm": "told as what deletes a cluster",

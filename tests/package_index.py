@@ -6,11 +6,13 @@ import base64
 import hashlib
 import io
 import re
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from textwrap import indent
 
 
 def wheel(name: str, version: str, text: str, suffix: str) -> bytes:
@@ -72,6 +74,24 @@ class PackageIndex:
     def add(self, name: str, version: str, text: str = "", suffix: str = ".py") -> None:
         """A package of one module, or of one file with another suffix."""
         self._files[f"{name}-{version}-py3-none-any.whl"] = wheel(name, version, text, suffix)
+
+    def add_source(self, name: str, build: str) -> None:
+        """A package that is built from its source: `build` is what runs then."""
+        backend = f"def build_wheel(folder, config_settings=None, metadata_directory=None):\n{indent(build, '    ')}\n"
+        project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        stem = f"{name}-1.0"
+        files = {
+            "pyproject.toml": project,
+            "backend.py": backend,
+            "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        }
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w:gz") as archive:
+            for path, text in files.items():
+                member = tarfile.TarInfo(f"{stem}/{path}")
+                member.size = len(text.encode())
+                archive.addfile(member, io.BytesIO(text.encode()))
+        self._files[f"{stem}.tar.gz"] = made.getvalue()
 
     def add_to_start(self, name: str, line: str) -> None:
         """A package that runs a line whenever Python starts. (Not as `sitecustomize`: Debian's Python has its own.)"""

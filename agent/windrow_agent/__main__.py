@@ -67,7 +67,7 @@ def _serve(config: AgentConfig) -> int:
 
     try:
         return asyncio.run(run())
-    except NotAdmitted as error:
+    except (NotAdmitted, BadConfig) as error:
         print(f"windrow agent: {error}", file=sys.stderr)
         return 2
     except Exception as error:
@@ -77,4 +77,8 @@ def _serve(config: AgentConfig) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_code = main(sys.argv[1:])
+    # Only now: nobody waits for it before.
+    from windrow.common.process_end import end_process
+
+    end_process(exit_code)

@@ -18,17 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from windrow.common.health_file import HealthFile
 from windrow.common.journal import Condition, say
+from windrow.common.removal import discard_tree
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import artifact_service_pb2
@@ -51,9 +52,12 @@ from windrow_agent.supervision.workforce import NodeFacts, Workforce
 
 if TYPE_CHECKING:
     from windrow_agent.environments.provider import Environments
+    from windrow_agent.sandbox.job_users import JobUsers
 
 _SETTLE_S = 0.01
 _LONGEST_PAUSE_S = 60.0
+LEFT_USERS_S = 60.0
+COLLECT_EVERY_S = 6 * 3600.0
 _LAST_LOGS_S = 2.0
 
 
@@ -81,6 +85,7 @@ class Agent:
             folder,
             self.code.unpack,
             self.uploads,
+            self._link,
             config.fetched_bytes_max,
             self._make_environments if builds else None,
         )
@@ -98,6 +103,8 @@ class Agent:
             self.session.health = HealthFile(folder)
         self._drain = asyncio.Event()
         self._now = asyncio.Event()
+        self._removing: threading.Thread | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Serves until the agent is asked to leave; returns the exit code."""
@@ -109,6 +116,7 @@ class Agent:
             asyncio.create_task(self.session.run()),
             asyncio.create_task(self._tick()),
             asyncio.create_task(self.logs.run()),
+            asyncio.create_task(self._collect_environments()),
             asyncio.create_task(
                 ResourceMonitor(self.controller.steps.values, self.config.folder, self.controller.at_work.wait).run()
             ),
@@ -125,6 +133,8 @@ class Agent:
         finally:
             for task in (*tasks, ending, at_once):
                 task.cancel()
+            if self._tidying is not None:
+                self._tidying.cancel()
             self.uploads.cancel()
             await asyncio.gather(*tasks, ending, at_once, return_exceptions=True)
             self.controller.kill_all()
@@ -177,6 +187,7 @@ class Agent:
             not self.controller.workers_alive
             and not len(self.outbox)
             and not len(self.outgoing.metrics_first)
+            and not len(self.outgoing.files_first)
             and not self.uploads.pending
             and not self.controller.saving
             and not self.controller.ledger.unfinished
@@ -237,20 +248,58 @@ class Agent:
         self.workforce.inline_rows_bytes_max = response.inline_rows_bytes_max or self.workforce.inline_rows_bytes_max
         if self._retired_steps is not None:
             # Not earlier: deleting an earlier agent's files must not delay the start.
-            threading.Thread(target=shutil.rmtree, args=(self._retired_steps, True), daemon=True).start()
+            self._removing = threading.Thread(target=discard_tree, args=(self._retired_steps,), daemon=True)
+            self._removing.start()
             self._retired_steps = None
+        if self.workforce.users is not None and self._tidying is None:
+            self._tidying = asyncio.create_task(self._tidy_users(self.workforce.users))
+
+    async def _tidy_users(self, users: JobUsers) -> None:
+        """Frees the users of jobs that an earlier agent had here, once its files are gone. A job that still runs is
+        offered soon, and keeps its user.
+        """
+        await asyncio.sleep(LEFT_USERS_S)
+        if self._removing is not None:
+            await asyncio.to_thread(self._removing.join)
+        await asyncio.to_thread(users.tidy)
+
+    async def _collect_environments(self) -> None:
+        """Removes environments that nobody uses, and builds that broke off, now and then. Agents of one run end before
+        the first time; a build looks too."""
+        while True:
+            await asyncio.sleep(COLLECT_EVERY_S)
+            from windrow_agent.environments.cache import Cache, user_cache
+
+            own = self.config.folder / "environments"
+            for folder in (self.config.environments_folder or user_cache(os.environ), own):
+                if folder is not None:
+                    for digest in await asyncio.to_thread(Cache(folder).prune):
+                        say(logging.INFO, "environment removed", digest=digest)
 
     def _make_environments(self) -> Environments:
         """Makes the object that provides environments, when the first step asks for one; most steps ask for none."""
         from windrow_agent.environments.provider import Environments, folder_of
 
         config = self.config
-        return Environments(
-            lambda: folder_of(config.environments_folder, config.folder, os.environ),
-            config.python,
-            os.environ,
-            config.folder,
-        )
+        users = self.workforce.users
+        environment: Mapping[str, str] = os.environ
+        confined: dict[str, Any] = {}
+        if users is not None:
+            from windrow_agent.sandbox.builders import variables_of_builders
+
+            environment = variables_of_builders(config.folder, os.environ, users.builder)
+            confined |= {"give": users.give_to_builder, "take_back": users.take_from_builder}
+        if config.sandbox != "off" or users is not None:
+            from windrow_agent.sandbox.builders import BuilderSandbox
+
+            user = None if users is None else users.builder
+            confined["start"] = BuilderSandbox(config, environment, user).start
+
+        def folder() -> Path:
+            own = config.folder / "environments" if users is not None else None
+            return folder_of(config.environments_folder or own, config.folder, environment)
+
+        return Environments(folder, config.python, environment, config.folder, groups=self.workforce.groups, **confined)
 
     def _link(self) -> asyncio.Future[Link]:
         """The current connection. (The session is created after the objects that use it.)"""

@@ -15,7 +15,16 @@ from windrow.rpc.address import stays_here
 NODE_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
-SANDBOX_MODES = ("off", "auto", "strict")
+SANDBOX_MODES = ("off", "auto", "given", "strict")
+CONTROL_GROUP_MODES = ("off", "auto", "required")
+AUTO_JOB_USERS = range(2_100_000_000, 2_100_065_536)
+"""Where `auto` looks for users of jobs: numbers that no system gives to anybody, and that containers do not have."""
+JOB_USERS_BLOCK = 1024
+"""How many users an agent takes with `auto`: one is of the builders of environments."""
+_JOB_USER_MIN, _JOB_USER_MAX = 1000, (1 << 31) - 1
+WORKER_PROCESSES_MIN = 16
+WORKER_MEMORY_MIN = 32 << 20
+"""With less, no Python with a worker's modules starts."""
 
 
 class BadConfig(ValueError):
@@ -26,6 +35,20 @@ def default_node_id() -> str:
     """The host's name, made to fit the rule for names."""
     name = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII).lstrip("._-")[:64]
     return name or "node"
+
+
+def users_of(text: str) -> range:
+    """The numbers of `FIRST-LAST`. Raises BadConfig."""
+    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
+    if found is None:
+        raise BadConfig(f"job_users is {text!r}; allowed: off, auto, or a range of numbers such as 200000-204095")
+    first, last = int(found[1]), int(found[2])
+    if not _JOB_USER_MIN <= first < last <= _JOB_USER_MAX:
+        raise BadConfig(
+            f"job_users is {text}; a range has at least two numbers, from {_JOB_USER_MIN} to {_JOB_USER_MAX}, the "
+            "lower one first: one is for builders of environments, and one for each job"
+        )
+    return range(first, last + 1)
 
 
 def path_and_access(text: str) -> tuple[str, bool]:
@@ -60,10 +83,20 @@ class AgentConfig:
     - `memory_rows_bytes_max`: unacknowledged inline rows kept in memory; the rest goes to disk.
     - `held_rows_bytes_max`: all unacknowledged rows, staged ones included; beyond this, nothing new is started.
     - `fetched_bytes_max`: data fetched from remote storage ahead of the workers.
-    - `sandbox`: whether workers are confined to what their step was given: `off`, `auto` (as far as the kernel can) or
-      `strict` (a worker that cannot be confined does not start).
-    - `allowed_paths`: paths that all jobs may read on this node; with `:rw` at the end, also write.
-    - `job_paths`: folders below which a job may ask for paths (`--allow_path`).
+    - `sandbox`: `off`; `auto`: keep workers out of Windrow's own files and of other processes; `given`: confine them to
+      what their step was given, both as far as the kernel can; `strict`: as `given`, and a worker that cannot be
+      confined does not start.
+    - `allowed_paths`: with `given` and `strict`, paths that all jobs may read on this node; with `:rw` at the end, also
+      write.
+    - `job_paths`: with `given` and `strict`, folders below which a job may ask for paths (`--allow_path`).
+    - `control_groups`: `off`; `auto`: a control group for each worker where that is possible; `required`: where it is
+      not, the agent does not start.
+    - `worker_processes_max`: processes and threads that a worker may have at a time, with control groups; by default
+      4,096, on large machines 64 for each processor, on small ones what leaves enough to the agent.
+    - `worker_memory_bytes_max`: memory that a worker may use, with control groups; by default only that of all workers
+      together has a bound, which leaves some to the agent.
+    - `job_users`: `off`; a range of user numbers, `FIRST-LAST`: each job runs as a user of its own, where that is not
+      possible, the agent does not start; `auto`: the same with numbers that Windrow finds, where it is possible.
     - `closed_paths`: files and folders of Windrow's, besides `folder`, that no script may reach: the state of a master
       on this machine, the file of the join token.
     """
@@ -90,10 +123,14 @@ class AgentConfig:
     memory_rows_bytes_max: int = 64 << 20
     held_rows_bytes_max: int = 4 << 30
     fetched_bytes_max: int = 8 << 30
-    sandbox: str = "off"
+    sandbox: str = "auto"
     allowed_paths: tuple[str, ...] = ()
     job_paths: tuple[str, ...] = ()
     closed_paths: tuple[str, ...] = ()
+    control_groups: str = "auto"
+    worker_processes_max: int | None = None
+    worker_memory_bytes_max: int | None = None
+    job_users: str = "off"
 
     @classmethod
     def parse(cls, text: str | bytes) -> AgentConfig:
@@ -119,11 +156,13 @@ class AgentConfig:
         for name in ("master_addresses", "passed_environment", "allowed_paths", "job_paths", "closed_paths"):
             if name in values:
                 values[name] = tuple(_typed(name, item, str) for item in _typed(name, values[name], list))
-        for name in ("node_id", "python", "on_master_lost", "log_level", "join_token", "sandbox"):
+        words = ("node_id", "python", "on_master_lost", "log_level", "join_token")
+        for name in (*words, "sandbox", "control_groups", "job_users"):
             if name in values:
                 _typed(name, values[name], str)
         bounds = ("memory_rows_bytes_max", "held_rows_bytes_max", "fetched_bytes_max")
-        for name in ("slots", "gpu_count", "node_rank", *bounds):
+        worker_bounds = ("worker_processes_max", "worker_memory_bytes_max")
+        for name in ("slots", "gpu_count", "node_rank", *bounds, *worker_bounds):
             if name in values and _typed(name, values[name], int) < 0:
                 raise BadConfig(f"{name} is {values[name]}; it cannot be negative")
         for name in ("served", "insecure"):
@@ -165,6 +204,19 @@ class AgentConfig:
             raise BadConfig(f"on_master_lost is {self.on_master_lost!r}; allowed: finish, stop")
         if self.sandbox not in SANDBOX_MODES:
             raise BadConfig(f"sandbox is {self.sandbox!r}; allowed: {', '.join(SANDBOX_MODES)}")
+        if self.control_groups not in CONTROL_GROUP_MODES:
+            raise BadConfig(f"control_groups is {self.control_groups!r}; allowed: {', '.join(CONTROL_GROUP_MODES)}")
+        if self.job_users not in ("off", "auto"):
+            users_of(self.job_users)
+        for name, least in (
+            ("worker_processes_max", WORKER_PROCESSES_MIN),
+            ("worker_memory_bytes_max", WORKER_MEMORY_MIN),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise BadConfig(f"{name} is {value:,}; a worker needs at least {least:,}")
+            if value is not None and self.control_groups == "off":
+                raise BadConfig(f"{name} needs control groups, and control_groups is off")
         for name in ("allowed_paths", "job_paths", "closed_paths"):
             for text in getattr(self, name):
                 if not text.startswith("/"):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
+from windrow.rpc import session_key
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import agent_service_pb2_grpc, artifact_service_pb2_grpc
 
 if TYPE_CHECKING:
+    from windrow.rpc.errors import Failure
     from windrow.rpc.v1.agent_service_pb2_grpc import AgentServiceAsyncStub
     from windrow.rpc.v1.artifact_service_pb2_grpc import ArtifactServiceAsyncStub
 
@@ -36,7 +38,24 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 
+_PASSING = frozenset(
+    (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    )
+)
+ANSWERED_EARLY = "Internal error from Core"
+"""What gRPC may say, in place of the answer, of a call that was answered while it still sent."""
 WorkCall = grpc.aio.StreamStreamCall[bytes, rpc.WorkResponse]
+
+
+def is_passing(failure: Failure) -> bool:
+    """Whether a failure says nothing about what was asked, so that it is asked again."""
+    return failure.code in _PASSING or failure.message == ANSWERED_EARLY
 
 
 def socket_missing(address: str) -> bool:
@@ -58,6 +77,8 @@ class Link:
         """Raises OSError when the file of certificates cannot be read."""
         self.address = address
         self.credential = credential
+        self.key = session_key.read(address)
+        """The key of a private master; "" for others."""
         self.takes_rows_files = False
         """The master can read large rows from a file on this machine."""
         if tls_ca_file is not None and not address.startswith("unix:"):
@@ -71,7 +92,8 @@ class Link:
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The metadata of every call but Register."""
-        return (("windrow-credential", self.credential),)
+        credential = ("windrow-credential", self.credential)
+        return (credential, ("authorization", f"Bearer {self.key}")) if self.key else (credential,)
 
     def open_work(self) -> WorkCall:
         """Opens the Work stream. Messages to the master are already encoded."""

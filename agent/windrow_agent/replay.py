@@ -269,6 +269,7 @@ def _become(
     work_near.send(frames.shutdown_packet())
     document = {
         **hosting(step, 0, step.node_id, 0, scratch, logs, metrics),
+        "requests_path": "",
         "code_folder": str(code),
         "work_fd": work_far.fileno(),
         "result_fd": result_far.fileno(),

@@ -12,6 +12,7 @@ from benchmarks.rows import (
     cold_start,
     csv_table,
     efficiency,
+    flood,
     million_files,
     million_mini_batches,
     noop,
@@ -19,6 +20,7 @@ from benchmarks.rows import (
     pipeline_steps,
     restart,
     role_killed,
+    sandbox,
     small_files,
     worker_killed,
 )
@@ -28,6 +30,7 @@ ROWS: list[Row] = [
     for module in (
         noop,
         cold_start,
+        sandbox,
         pipeline_steps,
         small_files,
         csv_table,
@@ -42,5 +45,6 @@ ROWS: list[Row] = [
         million_mini_batches,
         restart,
         backup,
+        flood,
     )
 ]

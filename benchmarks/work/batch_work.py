@@ -63,6 +63,12 @@ def spin(paths: list[str]) -> list[str]:
     return [os.path.basename(path) for path in paths]
 
 
+def rest(paths: list[str]) -> list[str]:
+    """Take 50 ms, and no processor time."""
+    time.sleep(SPIN_S)
+    return [os.path.basename(path) for path in paths]
+
+
 def logged_spin(paths: list[str]) -> list[str]:
     """Like `spin`, and record each execution."""
     _log_execution(paths)
@@ -80,4 +86,6 @@ def spin_and_die_once(paths: list[str]) -> list[str]:
     return spin(paths)
 
 
-WORK: dict[str, BatchWork] = {work.__name__: work for work in (noop, read_files, spin, logged_spin, spin_and_die_once)}
+WORK: dict[str, BatchWork] = {
+    work.__name__: work for work in (noop, read_files, spin, rest, logged_spin, spin_and_die_once)
+}

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 from markdown import escaped, head, joined, listed, sentence
-from windrow.cli.app import app
+from windrow.cli.lines.app import app
 from windrow_master import config as master
 from windrow_master.setup import __main__ as setup
 

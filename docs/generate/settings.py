@@ -8,7 +8,7 @@ import re
 import typer
 from commands import options_of, shown_default, walk
 from markdown import escaped, head, joined, listed, sentence
-from windrow.cli.app import app
+from windrow.cli.lines.app import app
 from windrow_agent.config import AgentConfig
 from windrow_agent.workers.variables import PASSED
 from windrow_master.limits import Limits

@@ -71,4 +71,8 @@ def _make(state: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    # Only now: nobody waits for it before.
+    from windrow.common.process_end import end_process
+
+    end_process(exit_code)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ TYPES = {
     **dict.fromkeys(ARCHIVED, ("",)),
 }
 TEXT_MAX = 64 << 10
+_PAGE = 200
 _ANOTHER = "Give another version, or leave it out to get the next number."
 
 
@@ -75,33 +76,9 @@ class Assets:
 
     def create(self, wanted: pb.Asset) -> AssetRow:
         """Register an asset for a client. Raises AssetRefused."""
-        what = WORDS.get(wanted.kind)
-        if what is None:
-            raise AssetRefused("ASSET_INVALID", f"The asset has no kind: one of {', '.join(COMMANDS.values())}.")
-        if not ASSET_NAME.fullmatch(wanted.name):
-            raise AssetRefused(
-                "ASSET_INVALID",
-                f"{wanted.name[:80]!r} is not a valid name of a {what}: use at most 255 ASCII letters, digits "
-                "and _ . -, beginning with a letter or digit.",
-            )
-        if wanted.version and not is_asset_version(wanted.version):
-            raise AssetRefused(
-                "ASSET_INVALID",
-                f"{wanted.version[:80]!r} is not a valid version of a {what}: use at most 50 ASCII letters, "
-                "digits and _ . -, but not the word latest. Without a version, it gets the next number.",
-            )
-        types = TYPES[wanted.kind]
-        if wanted.type not in types:
-            raise AssetRefused(
-                "ASSET_INVALID", f"{wanted.type!r} is not a type of a {what}: use one of {', '.join(types)}."
-            )
+        what, tags = _checked(wanted)
         is_archived = wanted.kind in ARCHIVED
         path, is_file = self._archive(wanted.path, what) if is_archived else self._place(wanted, what)
-        tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
-        if len(tags) + len(wanted.description) > TEXT_MAX:
-            raise AssetRefused(
-                "ASSET_INVALID", (f"The description and the tags together are longer than {TEXT_MAX >> 10} KiB.")
-            )
         row = AssetRow(
             wanted.kind,
             wanted.name,
@@ -134,6 +111,18 @@ class Assets:
         """Return a page of assets, newest first, as `StoreReader.assets` does."""
         return self._reader.assets(kind, name, size, before)
 
+    def models_of(self, job_id: str) -> list[AssetRow]:
+        """The versions of models that scripts of a job have registered. Raises StateError."""
+        kind = pb.ASSET_KIND_MODEL
+        every = (row for newest in self._pages(kind, "") for row in self._pages(kind, newest.name))
+        return [row for row in every if row.job_id == job_id]
+
+    def _pages(self, kind: int, name: str) -> Iterator[AssetRow]:
+        before: int | None = None
+        while page := self._reader.assets(kind, name, _PAGE, before):
+            yield from (row for _, row in page)
+            before = page[-1][0]
+
     def refuse_taken(self, steps: Iterable[EffectiveStep]) -> None:
         """Raise AssetRefused if an output is to be registered as a version that exists. Called before any work is
         done for the output.
@@ -152,6 +141,35 @@ class Assets:
                         f"Step {step.name!r}, output {name!r}: {why} {_ANOTHER}",
                     )
                 wanted.add(key)
+
+    def check_model(self, model: pb.Asset) -> bytes:
+        """The tags of a model that a step hands in. Raises AssetRefused if it cannot be registered as that."""
+        if model.kind != pb.ASSET_KIND_MODEL or model.version:
+            raise AssetRefused(
+                "ASSET_INVALID", "A script registers models, and each gets the next number as its version."
+            )
+        return _checked(model)[1]
+
+    def register_model(self, model: pb.Asset, step_id: StepId, job_id: str, step_name: str, key: str) -> AssetRow:
+        """Register a model that a step has handed in, once for each `key`. Raises AssetRefused."""
+        tags = self.check_model(model)
+        return self._record(
+            AssetRow(
+                model.kind,
+                model.name,
+                "",
+                model.type,
+                model.path,
+                model.is_file,
+                model.description,
+                tags,
+                time.time(),
+                step_id,
+                job_id,
+                step_name,
+                key,
+            )
+        )
 
     def register(self, row: AssetRow) -> str:
         """Register what a step has written, once however often this is called. Returns a message about it, if there
@@ -246,10 +264,41 @@ def message_of(row: AssetRow) -> pb.Asset:
         tags={str(key): str(value) for key, value in tags.items()},
         job_id=row.job_id,
         step_name=row.step_name,
-        output_name=row.output_name,
+        # Of a model that a script registered, there is a key in its place.
+        output_name=row.output_name if row.kind != pb.ASSET_KIND_MODEL else "",
     )
     message.create_time.FromNanoseconds(int(row.create_time * 1e9))
     return message
+
+
+def _checked(wanted: pb.Asset) -> tuple[str, bytes]:
+    """What an asset is in words, and its tags. Raises AssetRefused for words that cannot be registered."""
+    what = WORDS.get(wanted.kind)
+    if what is None:
+        raise AssetRefused("ASSET_INVALID", f"The asset has no kind: one of {', '.join(COMMANDS.values())}.")
+    if not ASSET_NAME.fullmatch(wanted.name):
+        raise AssetRefused(
+            "ASSET_INVALID",
+            f"{wanted.name[:80]!r} is not a valid name of a {what}: use at most 255 ASCII letters, digits "
+            "and _ . -, beginning with a letter or digit.",
+        )
+    if wanted.version and not is_asset_version(wanted.version):
+        raise AssetRefused(
+            "ASSET_INVALID",
+            f"{wanted.version[:80]!r} is not a valid version of a {what}: use at most 50 ASCII letters, "
+            "digits and _ . -, but not the word latest. Without a version, it gets the next number.",
+        )
+    types = TYPES[wanted.kind]
+    if wanted.type not in types:
+        raise AssetRefused(
+            "ASSET_INVALID", f"{wanted.type!r} is not a type of a {what}: use one of {', '.join(types)}."
+        )
+    tags = json.dumps(dict(wanted.tags), sort_keys=True).encode()
+    if len(tags) + len(wanted.description) > TEXT_MAX:
+        raise AssetRefused(
+            "ASSET_INVALID", (f"The description and the tags together are longer than {TEXT_MAX >> 10} KiB.")
+        )
+    return what, tags
 
 
 def _exists(found: AssetRow) -> str:

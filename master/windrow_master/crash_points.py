@@ -56,6 +56,9 @@ POINTS = frozenset(
         "place.unpacked",
         "place.synced",
         "place.renamed",
+        # What a script hands in, in this order.
+        "script_files.written",
+        "script_files.content",
     )
 )
 

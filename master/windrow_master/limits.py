@@ -13,6 +13,8 @@ LARGEST = 2**31 - 1
 """Of any limit that counts things: mini-batches have 32-bit numbers."""
 LARGEST_BYTES = 2**62
 OPTION = "--limit"
+LISTED_TWICE = 2
+"""Leases that one message may list, for each that a node is handed: those of results under way come on top."""
 
 
 class BadLimit(Exception):
@@ -37,7 +39,8 @@ class Limits:
         "mini-batches that are ready to run, of all steps. While so many wait, inputs are not divided further; a step "
         "of which few wait is divided on",
     )
-    open_jobs: int = _limit(1_000, "jobs that have not ended. A further one is refused")
+    open_jobs: int = _limit(2_000, "jobs that have not ended. A further one is refused")
+    open_jobs_per_project: int = _limit(1_000, "the same of one project")
     uploads: int = _limit(256, "uploads of code and data at a time, of all clients")
     uploads_per_client: int = _limit(
         64, "the same of one client: of one token, or of one address where clients have none"
@@ -50,7 +53,44 @@ class Limits:
         64,
         "uploads that broke off and may be continued. Beyond that, or if their room is needed, the oldest are removed",
     )
+    nodes: int = _limit(
+        10_000,
+        "nodes that are registered at a time. One of a further name is refused, and its agent tries again; those that "
+        "are registered may come back",
+    )
+    workers_per_node: int = _limit(
+        1_024, "workers of one step on one node that count. One that names more gets work for so many"
+    )
+    leases_per_node: int = _limit(
+        20_000, "mini-batches that one node is handed at a time, of all steps. One that asks for more gets so many"
+    )
+    message_parts: int = _limit(
+        50_000,
+        "entries of the lists in one message of a client or node, such as results and leases held. At least twice "
+        "leases_per_node: an agent lists all that it holds",
+    )
     row_uploads: int = _limit(512, "uploads of large rows at a time, of all nodes. A node that is refused tries again")
+    script_files: int = _limit(
+        64, "uploads of scripts' files and models at a time, of all nodes. A node that is refused tries again"
+    )
+    script_bytes_per_call: int = _limit(
+        64 << 30,
+        "what scripts hand in by one call, files or a model. A call that brings more is an error",
+    )
+    script_bytes_per_job: int = _limit(
+        256 << 30,
+        "what scripts of one job hand in: files of its runs, and content of models that nobody had",
+    )
+    script_files_per_job: int = _limit(
+        100_000, "files that scripts of one job hand in: of its runs, and of the models that they register"
+    )
+    script_models_per_job: int = _limit(
+        20_000, "versions of models that scripts of one job register. They stay when the job is deleted"
+    )
+    script_words_bytes_per_job: int = _limit(32 << 20, "descriptions and tags of these models")
+    planner_memory_bytes: int = _limit(
+        8 << 30, "memory of one process that divides an input. A step whose input takes more to divide fails"
+    )
     streams: int = _limit(10_000, "open calls that stream, of all clients and nodes")
     streams_per_client: int = _limit(
         1_000, "the same of one client, without the one Work stream of each node; and of all health checks"
@@ -66,14 +106,21 @@ def read_limits(given: Iterable[str]) -> Limits:
         name, _, number = item.partition("=")
         if name not in names:
             raise BadLimit(f"{OPTION} {item}: there is no limit of this name. There are: {', '.join(names)}")
-        largest = LARGEST_BYTES if name.endswith("_bytes") else LARGEST
+        largest = LARGEST_BYTES if "_bytes" in name else LARGEST
         try:
             found[name] = int(number)
         except ValueError:
             found[name] = 0
         if not 1 <= found[name] <= largest:
             raise BadLimit(f"{OPTION} {item}: write NAME=NUMBER, with a whole number from 1 to {largest}")
-    return Limits(**found)
+    limits = Limits(**found)
+    if limits.message_parts < LISTED_TWICE * limits.leases_per_node:
+        raise BadLimit(
+            f"{OPTION} message_parts must be at least {LISTED_TWICE} times leases_per_node, which is "
+            f"{limits.leases_per_node}, and is {limits.message_parts}: an agent lists the leases that it holds, with "
+            f"those whose results were not acknowledged, in one message"
+        )
+    return limits
 
 
 def how_to_raise(name: str, wanted: int | None = None) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from windrow.common.beneath import Folder, Refused
 from windrow.storage.urls import is_remote
 
+from windrow_master.kept_folders import KeptFolders
 from windrow_master.roots import Roots
 from windrow_master.step_paths import StepPaths
 
@@ -37,14 +38,24 @@ class OutsideRoots(Refused):
 class OutputPlaces:
     """Opens folders of outputs. Methods block on the disk; any thread may call them."""
 
-    def __init__(self, default: Path, datastores: Iterable[str], roots: Roots | None) -> None:
+    def __init__(
+        self, default: Path, datastores: Iterable[str], roots: Roots | None, kept: KeptFolders | None = None
+    ) -> None:
         """`default`: the folder of outputs without a path. `datastores`: their places. `roots`: where outputs must be;
-        anywhere if None.
+        anywhere if None. `kept`: where none is.
         """
         self.default = default
+        self.kept = kept or KeptFolders(())
         self._roots = roots
+        datastores = list(datastores)
+        self.confining = [] if roots is None else [path for path in (str(default), *datastores) if not is_remote(path)]
+        """The folders that inputs and outputs of confined scripts are in, as nodes see them; none: anywhere."""
         folders = [os.path.normpath(place) for place in (str(default), *datastores) if not is_remote(place)]
         self._anchors = {folder: os.path.realpath(folder) for folder in sorted(folders, key=len, reverse=True)}
+
+    def refuse_kept(self, path: str, paths: StepPaths) -> str:
+        """Why an output of a step is in a folder that the master keeps for all jobs, or holds one; "" if neither."""
+        return self.kept.refuse(self._real(path, paths))
 
     def make(self, path: Path, paths: StepPaths) -> Folder:
         """Make a folder for an output, and its parents, durably; return it, open. Raises as `folder`."""

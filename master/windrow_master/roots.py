@@ -33,7 +33,10 @@ class Roots:
                 url.root == store.root and (not store.key or f"{url.key}/".startswith(f"{store.key}/"))
                 for store in self._stores
             )
-        return self.hold_real(os.path.realpath(text))
+        try:
+            return self.hold_real(os.path.realpath(text))
+        except OSError:
+            return False  # somebody is changing the links of this path just now
 
     def hold_real(self, path: str) -> bool:
         """Whether a path that leads through no link, as the kernel names an open folder, is in one of the folders."""

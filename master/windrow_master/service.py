@@ -17,6 +17,7 @@ import grpc
 from windrow.common import garbage_collector
 from windrow.common.health_file import TOLD_EVERY_S, HealthFile
 from windrow.common.journal import say
+from windrow.rpc import session_key
 from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
@@ -31,6 +32,7 @@ from windrow_master.core.state import ENDED_JOBS
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.jobs import Jobs
+from windrow_master.kept_folders import KeptFolders
 from windrow_master.output.segments import SegmentWriter
 from windrow_master.output_places import OutputPlaces
 from windrow_master.reports.worker_logs import WorkerLogs
@@ -40,8 +42,12 @@ from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.damaged_state import DamagedStateHandler, DamageInterceptor
 from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.session_guard import SessionGuard
 from windrow_master.rpc.tls import server_credentials
+from windrow_master.run_values import RunValues
+from windrow_master.script_files import MODELS, ScriptFiles
 from windrow_master.shell.carrier import Carrier
+from windrow_master.shell.clock_watch import ClockWatch
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.earlier import EarlierJobs
 from windrow_master.shell.finishing import Finisher
@@ -49,7 +55,7 @@ from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.reusing import Reuse
-from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.sorted_rows import PARTITIONS, SortedRows
 from windrow_master.shell.starting import Starter
 from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer, moment
@@ -144,18 +150,26 @@ class MasterService:
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
         artifacts = ArtifactFolder(files.artifacts)
         assets = Assets(store.reader(), store.record_asset, places, readable, artifacts)
-        outputs = OutputPlaces(config.outputs, places.places.values(), readable)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation, outputs, assets.register)
         default = config.datastores.get("default")
+        shared = [] if default is None else [default / UPLOADS, default / PARTITIONS]
+        kept = KeptFolders([(default or config.outputs) / MODELS, *shared])
+        outputs = OutputPlaces(config.outputs, places.places.values(), readable, kept)
+        finisher = Finisher(store.reader(), store.record_output, store.incarnation, outputs, assets.register)
         reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
         data = UploadedData(artifacts, default, files.uploads)
         earlier = EarlierJobs(store.reader(), files, data)
         reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
         open_jobs = OpenJobs(core, files, places, readable)
         sorted_rows = SortedRows(files, default, embedded=config.embedded)
-        starter = Starter(open_jobs, outputs, finisher, earlier, reuse, sorted_rows, artifacts)
+        starter = Starter(open_jobs, outputs, finisher, earlier, reuse, sorted_rows, artifacts, config.limits)
         carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
-        writer = Writer(core, Committer(store, segments, folder.reserve), carrier.carry_out, on_fatal=self._die)
+        writer = Writer(
+            core,
+            Committer(store, segments, folder.reserve),
+            carrier.carry_out,
+            on_fatal=self._die,
+            clock=ClockWatch(files.clock),
+        )
         carrier.attach(writer.submit, self._die)
         jobs = Jobs(store.reader())
         uploads = ArtifactService(artifacts, data, datastores, open_jobs.is_code_for, config.limits)
@@ -165,10 +179,11 @@ class MasterService:
             config.outputs,
             places,
             None if config.embedded else datastores,
-            None if default is None else default / UPLOADS,
+            kept,
             assets,
             earlier,
             config.limits,
+            sorts_rows=default is not None,
         )
         retries = Retries(jobs, store, writer, submissions, sorted_rows, outputs)
         left = any(True for _ in files.removed_found())
@@ -186,12 +201,16 @@ class MasterService:
 
         certificates = self._certificates()
         named: list[str] = []
+        run_values = RunValues(store.reader())
         agents = AgentService(
             writer,
             carrier,
             WorkerLogs(carrier.logs_of, config.job_logs_max),
+            ScriptFiles(default or config.outputs, assets, places, config.limits),
+            run_values,
             named,
             embedded=config.embedded,
+            attempts_with=store.reader().attempts_with,
             limits=config.limits,
         )
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [DamageInterceptor()]
@@ -202,6 +221,8 @@ class MasterService:
             identity = await Identity.open(config, store, agents.node_of)
             guards = [*identity.guards, *guards, identity.recorder]
             agents.admission = identity.tokens.admit
+        elif key := session_key.make(config.listen):
+            guards = [SessionGuard(key), *guards]
         server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=guards)
         address = self._bind(server)
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
@@ -222,6 +243,7 @@ class MasterService:
                 outputs,
                 embedded=config.embedded,
                 datastores=places.places,
+                run_values=run_values,
                 keeper=keeper,
                 reporter=reporter,
                 certificates=certificates,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from windrow.common.archives import DATA_LIMITS, ArchiveError, OtherKind, data_preamble, unpack
 from windrow.common.durable import put_in_place, sync_folder
+from windrow.common.removal import discard_tree
 from windrow.rpc import errors
 
 from windrow_master.crash_points import reach
@@ -195,10 +196,7 @@ class UploadedData:
 
 def _remove(folder: Path) -> None:
     """Remove a folder and all below it, if it exists."""
-    # Costs 2 ms, which a master that gets no data does not spend.
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
+    discard_tree(folder)
 
 
 @contextlib.contextmanager

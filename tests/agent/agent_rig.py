@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from scripted_master import DEADLINE_S, ScriptedMaster
+from windrow.common.removal import discard_tree
 
 ECHO = "def run(mini_batch):\n    return [f'row of {name}' for name in mini_batch]\n"
 
@@ -23,7 +23,10 @@ ECHO = "def run(mini_batch):\n    return [f'row of {name}' for name in mini_batc
 class AgentProcess:
     """The real agent, as a process of its own."""
 
-    def __init__(self, master: ScriptedMaster, folder: Path, **config: Any) -> None:
+    def __init__(self, master: ScriptedMaster, folder: Path, before: Sequence[str] = (), **config: Any) -> None:
+        """`before`: words before its command, of a command that becomes it."""
+        self.before = before
+        self.errors_path = folder.parent / f"{folder.name}.stderr"
         self.folder = folder
         self.config = {
             "folder": str(folder),
@@ -37,9 +40,9 @@ class AgentProcess:
     async def start(self, **environment: str) -> None:
         """Runs it."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        errors_path = self.folder.parent / f"{self.folder.name}.stderr"
-        with errors_path.open("ab") as stderr:
+        with self.errors_path.open("ab") as stderr:
             self.process = await asyncio.create_subprocess_exec(
+                *self.before,
                 sys.executable,
                 "-m",
                 "windrow_agent",
@@ -121,7 +124,7 @@ async def rig() -> AsyncIterator[Rig]:
         for agent in made.agents:
             await agent.kill()
         await made.master.stop()
-        shutil.rmtree(root, ignore_errors=True)
+        discard_tree(root)
 
 
 def scenario(test: Callable[[Rig], Awaitable[None]]) -> Callable[[], None]:

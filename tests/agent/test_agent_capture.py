@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from windrow_agent.workers.capture import CapturedFile
 
 LIMIT = 256 << 10
@@ -181,3 +182,20 @@ def test_a_table_that_was_cut_still_gets_its_end(tmp_path: Path) -> None:
     assert copy.startswith(b"000000,loss,0.1\n000001,loss,0.1\n")
     assert copy.endswith(b"\n039999,loss,0.1\n")
     assert b"bytes of output are left out here" in copy
+
+
+def test_what_a_script_puts_in_the_place_of_its_output_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("TOPSECRET" * (LIMIT // 4))
+    for lay in (lambda place: place.symlink_to(tmp_path / "secret"), os.mkfifo):
+        file = CapturedFile(tmp_path / "out.txt", LIMIT)
+        os.close(file.open_for_writing())
+        file.path.unlink()
+        lay(file.path)
+        file.bound()
+        assert file.tail(100) == b"" and file.increment(100) == b"" and file.written == 0
+        with pytest.raises(OSError, match=r"symbolic links|not a plain file|No such device"):
+            file.write(b"more")
+        file.end()
+        assert file.settled, "nothing waits for it"
+        file.path.unlink()
+    assert (tmp_path / "secret").stat().st_size == 9 * (LIMIT // 4)

@@ -106,6 +106,27 @@ async def test_lines_for_pip_are_installed_into_it(rig: Rig) -> None:
         assert (await row(rig)).startswith("R says -e 1 grey ")
 
 
+@pytest.mark.parametrize("pip", [[], ["gravel"]], ids=["conda", "conda-and-pip"])
+def test_what_scripts_import_is_compiled_once_when_it_is_built(pip: list[str]) -> None:
+    """Workers cannot write there: each would compile it. A file that is no Python, as templates are, is left alone."""
+
+    @scenario
+    async def compiled(rig: Rig) -> None:
+        with package_index() as index:
+            index.add("gravel", "1.0")
+            channel = CondaChannel(rig.root / "channel")
+            modules = {"site-packages/pebble.py": "colour = 'pink'\n", "site-packages/template.py": "class {name}:\n"}
+            channel.add("pebble", "1.0", modules, depends=["python"], noarch=True)
+            rig.master.step(rig.script(SCRIPT), environment=wanted(channel.url, "r-base", "pebble", pip=pip))
+            await rig.master.start()
+            await start(rig, index)
+            await row(rig)
+            (folder,) = whole(rig)
+            assert {"pebble", *pip} <= {file.name.split(".")[0] for file in folder.rglob("__pycache__/*.pyc")}
+
+    compiled()
+
+
 @scenario
 async def test_without_the_builder_pypi_s_packages_are_taken_with_a_warning(rig: Rig) -> None:
     """Once a node has the builder, the list is built again."""

@@ -320,6 +320,23 @@ async def test_a_python_that_is_nowhere_is_told(rig: Rig) -> None:
 
 
 @scenario
+async def test_a_python_with_another_last_number_serves_and_is_told_once(rig: Rig) -> None:
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with package_index() as index:
+        rig.master.step(rig.script(ECHO), environment=wanted("pebble", python=f"{minor}.999"))
+        await rig.master.start()
+        await start(rig, index)
+        await until_served(rig)
+        leases = rig.master.assign(2)
+        await rig.master.until(lambda: rig.master.done(leases))
+        (folder,) = whole(rig)
+        assert (folder / "lib" / f"python{minor}").is_dir()
+        said = f"asks for Python {minor}.999, which is not on this node"
+        await rig.master.until(lambda: said in log_of(rig) and f"Another Python {minor} that is here" in log_of(rig))
+        assert len(lines_about(rig, said)) == 1
+
+
+@scenario
 async def test_a_table_without_pandas_there_is_told_before_a_worker_starts(rig: Rig) -> None:
     with package_index() as index:
         reader = b'{"kind": "table", "format": "parquet"}'

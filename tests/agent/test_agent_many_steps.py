@@ -51,8 +51,9 @@ async def main():
     node = NodeFacts("node-1", "1", 2, boot_path(), 256)
     workforce = Workforce(config, node, GpuIndices(()), os.environ)
     outgoing = OutgoingQueue(Outbox(FOLDER, memory_max=1 << 20, held_max=1 << 20))
-    uploads = RowUploads(asyncio.get_running_loop().create_future, outgoing.complete)
-    controller = Controller(workforce, outgoing, FOLDER, unpack, uploads, 1 << 20)
+    link = asyncio.get_running_loop().create_future
+    uploads = RowUploads(link, outgoing.complete)
+    controller = Controller(workforce, outgoing, FOLDER, unpack, uploads, link, 1 << 20)
     controller.take(rpc.WorkResponse(steps=[spec(number) for number in range(1, 61)]))
     while any(step.state is not StepState.SERVING for step in controller.steps.values()):
         await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from windrow_agent.outgoing import completions
 from windrow_agent.workers import frames
 from windrow_agent.workers.frames import BadFrame, FrameReader
-from windrow_agent.workers.page import NOTHING, Page, Phase
+from windrow_agent.workers.page import SPOILT, Page, Phase
 
 
 @lru_cache
@@ -98,7 +99,8 @@ def test_what_came_before_junk_still_counts() -> None:
         b'{"misfits": [["a", "many", ""]]}',
         b'{"misfits": [["a", 1, ""], ["a", -1, ""]]}',
         b'{"misfits": [["a", 1e999, ""]]}',
-        b'{"misfits": [["\\ud800", 1, ""]]}',
+        b'{"misfits": [["a", 18446744073709551615, ""]]}',
+        b'{"misfits": {"a": 1}}',
         b'{"cause": {}, "message": [], "detail": "\\ud800"}',
     ],
 )
@@ -133,9 +135,24 @@ def test_the_page_shows_what_the_worker_writes(tmp_path: Path) -> None:
     assert not page.path.exists()
 
 
-def test_a_page_written_over_by_the_script_says_nothing(tmp_path: Path) -> None:
+def test_a_page_written_over_or_cut_by_the_script_says_so(tmp_path: Path) -> None:
     page = Page(tmp_path / "page")
     with open(page.path, "r+b") as file:
         file.write(b"\xfe" * 100)
-    assert page.look() == NOTHING
+    assert page.look() == SPOILT
+    os.truncate(page.path, 0)
+    assert page.look() == SPOILT
     page.close()
+
+
+def test_the_worker_writes_no_longer_lists_than_the_agent_reads() -> None:
+    failures = worker_module("failures")
+    items = worker_module("splitting").FailedItems
+    many = failures.encode_done([], [items(i, 1, "marked", "") for i in range(60_000)])
+    long = failures.encode_done(
+        [("\x00" * 900, 1, "€" * 240)] * 20_000, [items(i, 1, "x", "€" * 240) for i in range(20_000)]
+    )
+    for side in (many, long):
+        assert len(side) <= frames.SIDE_BYTES_MAX
+        (result,) = FrameReader().feed(frame(3, 7, b"", side=side))
+        assert len(completions.from_result(result, 1).failed_items) == len(completions.side_of(result)["failed"]) > 3000

@@ -14,6 +14,9 @@ from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2 as node
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.leases.lease import Lease
+from windrow_agent.supervision.distributor import packet_of
+from windrow_agent.workers.process import PACKET_RECIPE_MAX
 
 IDLE = node.WORKER_PHASE_IDLE
 
@@ -162,6 +165,27 @@ async def test_unread_work_moves_to_an_idle_worker(rig: Rig) -> None:
     assert not rig.master.done(slow)
     gate.touch()
     await rig.master.until(lambda: rig.master.done(slow))
+
+
+@scenario
+async def test_what_stands_first_begins_first_in_each_idle_worker(rig: Rig) -> None:
+    """The longest mini-batches are assigned first: none of them waits behind another while a worker runs short ones."""
+    gate, order = rig.root / "gate", rig.root / "order"
+    await rig.serve(
+        "import os, time\n"
+        "def run(mini_batch):\n"
+        f"    with open({str(order)!r}, 'a') as file: file.write(mini_batch[0] + '\\n')\n"
+        f"    while int(mini_batch[0]) in (201, 202) and not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+        "    return mini_batch\n"
+    )
+    await rig.master.until(lambda: rig.master.capacities.get(STEP))
+    warm = rig.master.assign(200, recipe=b"%d")
+    await rig.master.until(lambda: rig.master.done(warm))
+    ids = rig.master.assign(40, recipe=b"%d")
+    await rig.master.until(lambda: len(order.read_text().split()) >= 202)
+    assert sorted(order.read_text().split()[200:]) == ["201", "202"]
+    gate.touch()
+    await rig.master.until(lambda: rig.master.done(ids))
 
 
 @scenario
@@ -358,3 +382,16 @@ async def test_output_and_tracebacks_reach_the_master_as_logs(rig: Rig) -> None:
     await rig.master.until(lambda: b"no good" in logs[rpc.LOG_KIND_ERROR, 0])
     (path,) = (rig.root / "agent").glob("steps/*/logs/user/stdout/node-1/process000.stdout.txt")
     assert re.search("to stdout fine\nto stdout bad\n", path.read_text())
+
+
+def test_a_long_recipe_is_written_through_no_link_of_a_script(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("untouched")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    lease = Lease(7, 1, 1, 0, 0, 1, b"x" * (PACKET_RECIPE_MAX + 1), 1)
+    place = scratch / "recipe-0000000000000007"
+    place.symlink_to(secret)
+    packet_of(lease, scratch)
+    assert secret.read_text() == "untouched"
+    assert place.read_bytes() == lease.recipe and not place.is_symlink()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from client_workspace import Workspace, wait_until
-from windrow.cli import asking
+from windrow.cli.lines import asking
 from windrow.embedded import early_session
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from client_workspace import Workspace
-from windrow.cli.bundles import open_bundle
+from windrow.cli.mini_batches.bundles import open_bundle
 from windrow.errors import UsageError
 from windrow.storage.recipe_files import below, local_files, only
 

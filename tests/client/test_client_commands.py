@@ -11,12 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-import typer
 import windrow
 from client_workspace import Workspace, end, served_fleet, wait_until
-from windrow.cli.completion import node_names
-from windrow.cli.explain import explain
-from windrow.cli.options import OutputForm
+from windrow.cli.jobs.explain import explain
+from windrow.cli.options.completion import node_names
+from windrow.cli.options.shared import OutputForm
 from windrow.errors import JobFailed, NotFound, RequestRefused
 
 CONTENTS = ["a", "b", "raise", "c"]
@@ -272,6 +271,9 @@ def test_the_doctor_looks_at_a_served_master_and_its_nodes(fleet: Fleet) -> None
     done = command(fleet, "doctor", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {f["name"]: f for f in json.loads(done.stdout)["findings"] if f["area"] == "Master"}
+    of_node = [found.pop(name) for name in list(found) if name.startswith("node ")]
+    # Its folder is in one where scripts make files; or its kernel cannot confine them.
+    assert all(f["level"] == "warn" and f["seen"].startswith("sandbox auto (") for f in of_node)
     assert {name: f["level"] for name, f in found.items()} == dict.fromkeys(
         ("address", "TLS", "token", "version", "disk", "datastores", "nodes"), "ok"
     )
@@ -314,8 +316,7 @@ def test_explain_says_what_the_time_went_into(
     fleet: Fleet, job_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def explained(form: OutputForm = OutputForm.TEXT) -> str:
-        with pytest.raises(typer.Exit):
-            explain(job_id, fleet.address, output=form)
+        assert explain(job_id, fleet.address, output=form) == 0
         return capsys.readouterr().out
 
     assert "workers' time" not in explained(), "a job of a few seconds says little about the next one"

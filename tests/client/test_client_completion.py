@@ -10,7 +10,7 @@ import pytest
 from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
-from windrow.cli.bash_words import COLON, join
+from windrow.cli.lines.bash_words import COLON, join
 from windrow_command import WINDROW
 
 SCRIPT = """\

@@ -16,7 +16,7 @@ import pytest
 import windrow
 import windrow_command
 from client_workspace import Workspace, served_master
-from windrow.cli.master_choice import master_options
+from windrow.cli.options.master_choice import master_options
 from windrow.errors import UsageError
 from windrow.rpc.contexts import Access, Contexts, access_from_json, find_access
 from windrow_master.setup.authority import Authority
@@ -204,6 +204,25 @@ def test_an_agent_is_not_started_with_certificates_that_are_none(workspace: Work
     done = command(workspace, "agent", "--master", "127.0.0.1:1", "--ca-file", "ca.pem")
     assert done.returncode == 2
     assert "The content of ca.pem is not a certificate" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--worker-memory", "4"], "--worker-memory 4: expected a size such as 4GB"),
+        (["--worker-memory", "1MB"], "a worker needs at least 33.6 MB"),
+        (["--control-groups", "off", "--worker-processes", "100"], "--worker-processes needs control groups"),
+        (["--control-groups", "off", "--worker-memory", "4GB"], "--worker-memory needs control groups"),
+        (["--job-users", "some"], "--job-users some: expected off, auto, or a range of user numbers"),
+        (["--job-users", "200000-200009", "--user", "nobody"], "needs an agent that stays root, and --user nobody"),
+    ],
+)
+def test_an_agent_is_not_started_with_limits_that_would_have_no_effect(
+    workspace: Workspace, options: list[str], words: str
+) -> None:
+    done = command(workspace, "agent", "--master", "127.0.0.1:1", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

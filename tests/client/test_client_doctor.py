@@ -48,8 +48,39 @@ def test_this_machine_is_fit_and_nothing_is_left_behind(workspace: Workspace) ->
     assert str(len(os.sched_getaffinity(0))) in found["Machine", "processors"]["seen"]
     assert found["Windrow", "conda"]["seen"].startswith("rattler 0.")
     assert "pidfd_open" in found["Machine", "kernel"]["seen"]
+    groups = found["Machine", "control groups"]
+    assert groups["seen"].startswith("agents that start here can limit each worker: processes") or (
+        "none for agents that start here, since " in groups["seen"] and "confine-scripts.md" in groups["advice"]
+    )
+    users = found["Machine", "users of jobs"]
+    assert "can give each job a user of its own" in users["seen"] or "none for agents that start here" in users["seen"]
     text = workspace.run("doctor")
     assert text.returncode == 0 and "Nothing fails: this machine is fit." in text.stdout
+
+
+def test_a_python_that_compiles_anew_at_each_start_is_told_of(workspace: Workspace, tmp_path: Path) -> None:
+    empty = str(tmp_path / "bytecode")
+    finding = examined(workspace, PYTHONPYCACHEPREFIX=empty, PYTHONDONTWRITEBYTECODE="1")["Windrow", "bytecode"]
+    assert finding["level"] == WARN
+    assert "none for windrow, grpc, google.protobuf" in finding["seen"]
+    assert "PYTHONDONTWRITEBYTECODE is set" in finding["seen"]
+    # The advice helps.
+    command = finding["advice"].partition(": ")[2]
+    subprocess.run(command, shell=True, check=True, env={**os.environ, "PYTHONPYCACHEPREFIX": empty})
+    finding = examined(workspace, PYTHONPYCACHEPREFIX=empty, PYTHONDONTWRITEBYTECODE="1")["Windrow", "bytecode"]
+    assert (finding["level"], finding["advice"]) == (OK, "")
+
+
+def test_what_environments_take_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "windrow" / "environments"
+    for digest, mark in (("a" * 64, '{"bytes": 3000000000}'), ("b" * 64, '{"bytes": 21}'), ("c" * 64, "")):
+        (folder / digest).mkdir(parents=True)
+        if mark:
+            (folder / digest / "windrow.json").write_text(mark)
+    found = examined(workspace, XDG_CACHE_HOME=str(tmp_path / "cache"))["Machine", "environments"]
+    assert found["level"] == OK
+    assert found["seen"] == f"3.0 GB: 2 environments in {folder}, and 1 build under way or broken off"
+    assert "20 used last" in found["advice"] and "60 days" in found["advice"]
 
 
 def test_a_state_folder_that_cannot_be_one_fails_with_what_to_do(workspace: Workspace) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import windrow
-from client_workspace import Workspace, wait_until
-from windrow.cli.options import open_client
+from client_workspace import DEADLINE_S, Workspace, wait_until
+from windrow.cli.options.shared import open_client
 from windrow.embedded.session import OwnerGone, open_session
 from windrow.embedded.state_folder import claim, is_owned, prepare, read_endpoint
 from windrow.errors import JobFailed, RunChanged, StateFolderError, UsageError
@@ -117,6 +117,20 @@ def test_what_nobody_runs_is_not_waited_for(workspace: Workspace) -> None:
         assert "StateFolderError: Another process" in second.stderr and "runs nothing there" in second.stderr
         client.cancel(job.job_id)
         assert client.wait(job.job_id, check=False).state is windrow.JobState.CANCELLED
+
+
+def test_a_run_says_that_it_waits_for_another_process(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    windrow.run(workspace.job_file, state=workspace.state)
+    with windrow.Client(state=workspace.state) as client:
+        list(client.list_jobs())
+        run = workspace.start("run", "job.yml")
+        assert run.stderr is not None
+        told = run.stderr.readline()
+        assert f"Waiting for at most 30 s: another windrow process ({os.getpid()})" in told
+        assert "Close or end it" in told
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == 0
 
 
 def test_another_master_over_the_folder_is_not_taken_for_the_one_that_has_gone(workspace: Workspace) -> None:
@@ -226,7 +240,7 @@ def test_importing_windrow_is_cheap() -> None:
 def test_what_runs_before_the_start_of_master_and_agent_is_cheap() -> None:
     """The cold start hangs on it: no module of this list may come back before both processes are on their way."""
     program = (
-        "import sys, windrow.cli.run_start, windrow.embedded.session; "
+        "import sys, windrow.cli.running.run_start, windrow.embedded.session; "
         "print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
     )
     heavy = [

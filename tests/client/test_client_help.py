@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import typer
-from windrow.cli.app import app
+from windrow.cli.lines.app import app
 
 ROLES = {"master": "windrow_master", "setup": "windrow_master.setup"}
 """Commands with help of their own."""

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from client_workspace import Workspace
-from windrow.cli import job_list
-from windrow.cli.job_stream import INTERRUPTED
+from windrow.cli.jobs import listing as job_list
+from windrow.cli.jobs.stream import INTERRUPTED
 from windrow.common.quantities import brief_duration
 from windrow.errors import UsageError
 from windrow.sdk.job import Job, JobState

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import windrow
 from client_workspace import Workspace, served_master, wait_until
-from windrow.cli.completion import job_and_step_names, job_names
+from windrow.cli.options.completion import job_and_step_names, job_names
 from windrow.errors import NotFound, UsageError
 from windrow.sdk import job_names as names
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from windrow.sdk.client import LogFile
-from windrow.sdk.metrics import POINTS_MAX, as_dictionary, metrics_of
+from windrow.sdk.metrics import POINTS_MAX, as_dictionary, logged, metrics_of, tags_of
 
 HEAD = "Utc Time,Name,Value,Kind,Run\n"
 
@@ -88,3 +88,39 @@ def test_values_that_are_no_numbers_have_no_bounds() -> None:
 )
 def test_a_dictionary_is_as_azure_ml_returns_it(calls: list[tuple[str, str, Any]], expected: dict[str, object]) -> None:
     assert as_dictionary(calls) == expected
+
+
+LARGE = "9" * 4000
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        f"x,{'[' * 60_000},value,step",
+        "x,5,list,step",
+        "x,{},list,step",
+        '"x","[1,2]",row,step',
+        '"x","{""a"":5,""b"":[1]}",table,step',
+        '"x","{""a"":[5,6],""b"":[1]}",table,step',
+        "x,[1],tag,step",
+        "x\ry,1,value,step",
+        f"x,{LARGE * 30},value,step",
+    ],
+)
+def test_what_a_script_has_written_there_itself_is_passed_over(rest: str) -> None:
+    logs: Any = Logs(a=HEAD + row(1, rest) + row(2, "loss,3,value,step"))
+    (loss,) = metrics_of(logs, "job")
+    assert (loss.name, loss.newest) == ("loss", 3)
+    assert tags_of(logs, "job") == []
+    assert as_dictionary((one.name, one.kind, one.value) for one in logged(logs, "job")) == {"loss": 3}
+
+
+def test_a_number_beyond_all_floats_is_shown_and_not_drawn() -> None:
+    (large, _) = read(a=HEAD + row(1, f"large,{LARGE},value,step") + row(2, "loss,3,value,step"))
+    assert (large.newest, large.maximum, large.points) == (float("inf"), float("inf"), ())
+    assert large.to_dict()["newest"] == "inf"
+
+
+def test_an_endless_line_is_not_kept() -> None:
+    (loss,) = read(a=HEAD + "x" * 1_000_000 + "\n" + row(2, "loss,3,value,step"))
+    assert loss.newest == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,19 @@ def test_nobody_connects_to_where_a_damaged_note_leads(tmp_path: Path) -> None:
     with pytest.raises(StateFolderError, match=r"embedded\.json is damaged"):
         read_endpoint(folder)
     owner.release()
+
+
+def test_notes_that_are_written_at_the_same_time_are_whole(tmp_path: Path) -> None:
+    """Two runs of one process note in one state folder whom they follow."""
+    note = tmp_path / "note"
+
+    def write(writer: int) -> None:
+        for number in range(300):
+            write_note(note, {"by": writer, "number": number, "more": "x" * 5000 * writer})
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, writer) for writer in range(4)]:
+            done.result()
+    found = read_note(note)
+    assert found is not None and found["number"] == 299
+    assert list(tmp_path.iterdir()) == [note]

@@ -6,41 +6,36 @@ import inspect
 import signal
 import subprocess
 import sys
-import typing
 from pathlib import Path
 
 import pytest
 from client_workspace import Workspace
 from hypothesis import given
 from hypothesis import strategies as st
-from windrow.cli import app, run_options
 from windrow.cli.display.lines import progress_line
 from windrow.cli.display.plain import PlainDisplay
-from windrow.common.quantities import counted, duration, rate, size
+from windrow.cli.messages import PLAIN, YELLOW, printable
+from windrow.cli.options import run_options
+from windrow.cli.options.declared import options_of
+from windrow.cli.running import run_command
+from windrow.common.quantities import bytes_in, counted, duration, rate, size
 from windrow.sdk.figures import Figures
 from windrow.sdk.job import ItemCounts, Job, JobState, MiniBatchCounts, Step
 from windrow.spec.naming.datastores import read_datastores
 
 
-def typer_options() -> dict[str, str]:
-    """Every option of the typer command -> the name of its parameter."""
-    found = {}
-    for name, hint in typing.get_type_hints(app.run, include_extras=True).items():
-        for extra in getattr(hint, "__metadata__", ()):
-            if type(extra).__name__ == "OptionInfo":
-                # Within Annotated, typer takes the first positional argument for a name as well.
-                names = [flag for flag in (extra.default, *(extra.param_decls or ())) if str(flag).startswith("-")]
-                found.update(dict.fromkeys(names or [f"--{name.replace('_', '-')}"], name))
-    return found
+def declared_options() -> dict[str, str]:
+    """Every option of the declared command -> the name of its parameter."""
+    return {name: key for key, one in options_of(run_command.run).items() for name in one.names}
 
 
 def test_both_readers_know_the_same_options() -> None:
-    assert typer_options() == {**run_options.FLAGS, **run_options.VALUES, **run_options.LISTS}
+    assert declared_options() == {**run_options.FLAGS, **run_options.VALUES, **run_options.LISTS}
 
 
 def test_both_readers_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WINDROW_STATE", raising=False)
-    defaults = {name: p.default for name, p in inspect.signature(app.run).parameters.items() if name != "file"}
+    defaults = {name: p.default for name, p in inspect.signature(run_command.run).parameters.items() if name != "file"}
     options = run_options.RunOptions("job.yml")
     assert {name: getattr(options, name) or None for name in defaults} == {n: d or None for n, d in defaults.items()}
 
@@ -198,6 +193,23 @@ def test_figures_for_people(shown: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("500MB", 500_000_000),
+        ("1.5 GB", 1_500_000_000),
+        ("16GiB", 16 << 30),
+        (" 2TB ", 2 * 10**12),
+        ("4", None),
+        ("4gb", None),
+        ("-4GB", None),
+        ("", None),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: str, count: int | None) -> None:
+    assert bytes_in(text) == count
+
+
+@pytest.mark.parametrize(
     ("sent", "hurried"), [("HUP HUP", False), ("INT", False), ("INT INT", True), ("HUP TERM", True), ("INT HUP", True)]
 )
 def test_a_second_signal_hurries_but_a_closing_terminal_is_one(sent: str, hurried: bool) -> None:
@@ -205,7 +217,7 @@ def test_a_second_signal_hurries_but_a_closing_terminal_is_one(sent: str, hurrie
     program = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-        "from windrow.cli.interrupts import Interrupts\n"
+        "from windrow.cli.running.interrupts import Interrupts\n"
         "interrupts = Interrupts()\n"
         f"for number in {numbers}:\n"
         "    try:\n"
@@ -228,3 +240,10 @@ def test_a_retry_by_agents_takes_no_options_of_a_run_on_this_machine(tmp_path: P
 
 def test_the_default_datastore_can_be_named_as_job_files_do(tmp_path: Path) -> None:
     assert read_datastores([f"workspaceblobstore={tmp_path}"]) == {"default": str(tmp_path)}
+
+
+def test_nobody_controls_the_terminal_of_whoever_reads() -> None:
+    name = "evil\x1b]0;title\x07\x1b[2J\rmore\x9b5n \u202efdp.exe\tand\nthis"
+    shown = printable(f"{YELLOW}note:{PLAIN} {name}", "utf-8")
+    assert shown == (f"{YELLOW}note:{PLAIN} evil\\x1b]0;title\\x07\\x1b[2J\\x0dmore\\x9b5n \\u202efdp.exe\tand\nthis")
+    assert printable("größer", "ascii") == "gr\\xf6\\xdfer"

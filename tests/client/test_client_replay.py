@@ -10,7 +10,7 @@ import pytest
 import windrow
 from client_workspace import DEADLINE_S, Workspace, wait_until
 from replays import Terminal, replay
-from windrow.cli.replay import Replay
+from windrow.cli.mini_batches.replay import Replay
 
 SCRIPT = """
 import argparse, os, signal, sys

@@ -80,7 +80,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("frames/0", ["run() returned 2 results for 2 items.", "    name,number,double\n    x,1,2\n    y,2,4\n"]),
+        ("frames/0", ["run() returned 2 results for 2 items.", "The first:\n    name,number,double\n    x,1,2\n"]),
         ("dicts/0", ["run() returned 2 results for 2 items.", '    {"n":10}\n    {"n":20}\n']),
         ("columns/0", ["  2 rows would be written", '    {"n": 10}\n    {"n": 20}\n']),
         ("both/1", ["    b.txt\n"]),

@@ -179,6 +179,29 @@ def test_who_follows_the_logs_of_an_interrupted_run_is_told_and_does_not_keep_it
     assert workspace.run("run", "job.yml").returncode == 0
 
 
+def test_a_run_that_has_ended_says_that_it_waits_for_what_others_run(workspace: Workspace) -> None:
+    _interrupt(workspace, ["a", "wait"])
+    [other] = json.loads(workspace.run("job", "list", "--format", "json").stdout)
+    script = "import os\nimport time\n\n\ndef run(b):\n    while not os.path.exists('@'):\n        time.sleep(0.005)\n"
+    other_gate = workspace.folder / "other_gate"
+    (workspace.folder / "own").mkdir()
+    (workspace.folder / "own" / "own.py").write_text(script.replace("@", str(other_gate)) + "    return b\n")
+    run = workspace.start("run", "own/own.py", "job.yml", "-o", "own.txt")
+    wait_until(
+        lambda: '"leased": 1' in workspace.run("job", "show", other["job_id"], "--format", "json").stdout,
+        "the other run goes on",
+    )
+    other_gate.touch()
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "First, 1 running mini-batch of other runs in this state folder may finish, for at most 30 s." in line:
+            break
+    workspace.gate.touch()
+    stdout, stderr = end(run)
+    assert run.returncode == 0, stderr
+    assert "Completed: 1 item" in stdout
+
+
 def test_ctrl_c_twice_ends_at_once(workspace: Workspace) -> None:
     workspace.write(["a", "wait"])
     run = workspace.start("run", "job.yml")

@@ -7,8 +7,8 @@ import json
 import grpc
 import pytest
 from scripted_service import Script
+from windrow.cli.display.follower import Follower
 from windrow.cli.display.jsonlines import JsonDisplay
-from windrow.cli.job_follower import Follower
 from windrow.errors import MasterUnreachable, RequestRefused, UsageError, WindrowError
 from windrow.rpc import errors
 from windrow.rpc.address import grpc_target

@@ -12,6 +12,7 @@ import termios
 import pytest
 from client_workspace import MAIN, Workspace
 from windrow.cli.display import uploads
+from windrow.cli.messages import at_words
 from windrow.transfer.local_data import PLACED, READING, UNPACKING, UPLOADING, UploadMoment
 
 
@@ -86,7 +87,7 @@ def test_a_run_on_a_terminal_is_drawn_within_its_width(workspace: Workspace) -> 
     workspace.write(["1", "2", "3", *["wait"] * 4])
     shown = plain(on_terminal(workspace, 50, "run", "job.yml"))
     assert "score" in shown
-    assert "Output: " in shown
+    assert "Output:" in shown
     drawn = [line for line in shown.splitlines() if "━" in line]
     assert all(len(part.rstrip()) <= 50 for line in drawn for part in line.split("\r")), drawn
 
@@ -180,7 +181,7 @@ def test_a_run_says_what_it_waits_for_before_there_is_a_result(workspace: Worksp
     drawn = [line for line in shown.splitlines() if "init()" in line or "0/2" in line]
     assert all(len(part.rstrip()) <= columns for line in drawn for part in line.split("\r")), drawn
     assert re.search(r"score +━+ +0/2.* running", shown)
-    assert "Output: " in shown
+    assert "Output:" in shown
 
 
 def test_python_says_what_it_waits_for_before_there_is_a_result(workspace: Workspace) -> None:
@@ -206,3 +207,81 @@ def test_where_there_is_no_terminal_a_line_says_what_is_waited_for(workspace: Wo
     assert workspace.gate.exists()
     if form == "text":
         assert [line for line in seen if re.fullmatch(r"Waiting: init\(\)( for \d+ s)? on [12] workers?", line)], seen
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_words_stay_whole_at_the_end_of_a_line(workspace: Workspace, columns: int) -> None:
+    workspace.write(["a", "raise", "b"])
+    shown = on_terminal(workspace, columns, "run", "job.yml")
+    shown += on_terminal(workspace, columns, "job", "show", "last")
+    shown += on_terminal(workspace, columns, "mb", "show", "last", "1")
+    shown += on_terminal(workspace, columns, "run", "job.yml", "--dry-run")
+    lines = plain(shown).splitlines()
+    for line in lines:
+        # Only a path that is longer than the line, a command that is to be copied, and code do not fit.
+        is_path = line.split()[-1:] and "/" in line.split()[-1]
+        assert len(line) <= columns or is_path or line.startswith(("windrow ", "    ")), line
+    assert "this item is bad: item001.txt" in " ".join(map(str.strip, lines))
+    piped = workspace.run("job", "show", "last").stdout.splitlines()
+    assert max(map(len, piped)) > columns, "elsewhere, lines are whole"
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("one two three four five six", ["one two three four", "five six"]),
+        ("  it says one two three", ["  it says one two", "  three"]),
+        ("a/path/of/more/than/twenty/columns stays", ["a/path/of/more/than/twenty/columns", "stays"]),
+        ("Go on with: windrow run job.yml -v. Or not.", ["Go on with:", "windrow run job.yml -v.", "Or not."]),
+        ("It is `windrow job list` that lists", ["It is", "`windrow job list`", "that lists"]),
+        ("    of code that is longer than a line", ["    of code that is longer than a line"]),
+        ("\x1b[33mone two three four five\x1b[0m", ["\x1b[33mone two three four", "five\x1b[0m"]),
+    ],
+)
+def test_a_line_ends_at_a_word_and_commands_stay_whole(
+    line: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 20))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with open(theirs, "w") as terminal:
+        assert at_words(line, terminal).split("\n") == lines
+    os.close(ours)
+    assert at_words(line, io.StringIO()) == line
+
+
+CONTROLLING = """
+def init():
+    pass
+
+def run(mini_batch):
+    print("\\x1b[2Jgone\\rover \\x1b]0;owned\\x07 caf\\u00e9", flush=True)
+    return ["\\x1b[31mred\\x1b]0;owned\\x07 caf\\u00e9"] * len(mini_batch)
+"""
+
+
+def test_what_a_script_wrote_does_not_control_the_terminal_and_is_whole_in_a_pipe(workspace: Workspace) -> None:
+    workspace.write(["1"], workers=1)
+    (workspace.folder / "code" / "score.py").write_text(CONTROLLING)
+    assert workspace.run("run", "job.yml").returncode == 0
+    listed = workspace.run("job", "logs", "last", "--format", "json").stdout
+    log = next(path for path in re.findall(r'"path": "([^"]+)"', listed) if path.endswith("process000.stdout.txt"))
+    commands = {
+        ("job", "logs", "last", log): "\x1b[2Jgone\rover \x1b]0;owned\x07 café\n",
+        ("job", "rows", "last"): "\x1b[31mred\x1b]0;owned\x07 café\n",
+        ("job", "query", "last", "select line from lines", "--format", "csv"): "\x1b[31mred\x1b]0;owned\x07 café",
+    }
+    for command, written in commands.items():
+        shown = on_terminal(workspace, 80, *command, NO_COLOR="1")
+        assert "\\x1b]0;owned\\x07 café" in shown, shown
+        assert not set("\x1b\x07\r") & set(shown), shown
+        assert (
+            written
+            in subprocess.run(
+                [sys.executable, "-c", MAIN, *command],
+                cwd=workspace.folder,
+                env=workspace.environment(),
+                capture_output=True,
+                check=True,
+            ).stdout.decode()
+        )

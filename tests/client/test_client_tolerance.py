@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from windrow.cli.tolerance import tolerance_note
+from windrow.cli.display.tolerance import tolerance_note
 
 WINDROW = str(Path(sys.executable).with_name("windrow"))
 JOB = """\

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 import pytest
-from client_workspace import DEADLINE_S, Workspace, wait_until
+from client_workspace import DEADLINE_S, Workspace, kill, served_master, wait_until
 from rich.console import Console
 from windrow.cli.top.frame import VIEWS, frame
 from windrow.cli.top.moment import Moment, Watcher
@@ -88,9 +89,16 @@ def test_workers_say_what_they_do_and_for_which_step() -> None:
     assert "digits" not in third, "it serves a step of a job that is not shown"
 
 
+def test_an_interrupted_job_has_no_rate_and_no_end() -> None:
+    text = "\n".join(screen(moment_of([job("one", done=25)], [])._replace(runs_nothing=True), "jobs", 120, 24))
+    assert re.search(r"^one +interrupted .* 25 % +1min *$", text, re.MULTILINE), text
+    assert "RATE" not in text and "items/s" not in text
+
+
 def test_without_jobs_or_nodes_it_says_what_to_do() -> None:
     nothing = moment_of([], [])
     assert "windrow job create" in screen(nothing, "jobs", 80, 24)[-1]
+    assert "windrow run script.py" in screen(nothing._replace(runs_nothing=True), "jobs", 80, 24)[-1]
     assert "windrow agent" in screen(nothing, "nodes", 80, 24)[-1]
 
 
@@ -117,39 +125,96 @@ def test_keys_switch_between_the_screens_and_q_ends(tmp_path: Path) -> None:
     running = Workspace(tmp_path)
     running.write(["1", "2"])
     assert running.run("run", "job.yml", "--no-progress").returncode == 0
-    controller, terminal = pty.openpty()
-    os.set_inheritable(terminal, True)
-    shown = b""
+    with _Screen(running) as screen:
+        for key, what in (
+            (b"", b"PROGRESS"),
+            (b"n", b"A run on this machine brings its own node"),
+            (b"w", b"A run on this machine brings its own node"),
+            (b"j", b"PROGRESS"),
+        ):
+            screen.press(key)
+            screen.read_until(what)
+        screen.leave()
 
-    def read_until(what: bytes) -> None:
-        nonlocal shown
-        end_s = time.monotonic() + DEADLINE_S
-        while what not in shown:
-            assert time.monotonic() < end_s, shown[-2000:]
-            if select.select([controller], [], [], 0.2)[0]:
-                shown += os.read(controller, 1 << 16)
 
-    environment = running.environment(COLUMNS="100", LINES="24", TERM="xterm")
-    with subprocess.Popen(
-        [WINDROW, "top"], cwd=running.folder, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
-    ) as process:
+def test_a_run_that_begins_while_it_shows_is_neither_held_up_nor_missed(tmp_path: Path) -> None:
+    running = Workspace(tmp_path)
+    running.write(["1", "wait"])
+    running.gate.touch()
+    assert running.run("run", "job.yml", "--no-progress").returncode == 0
+    running.gate.unlink()
+    with _Screen(running) as screen:
+        screen.read_until(b"no run is live")
+        with running.start("run", "job.yml", "--no-progress") as process:
+            try:
+                screen.read_until(b"1 job at work, 1 node ready")
+                running.gate.touch()
+                screen.press(b"")
+                screen.read_until(b"no run is live")
+                told, trouble = process.communicate(timeout=DEADLINE_S)
+                assert process.returncode == 0, told + trouble
+                assert "Waiting for" not in trouble
+            finally:
+                running.gate.touch()
+                process.kill()
+        screen.leave()
+
+
+def test_keys_work_while_the_master_does_not_answer(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    (tmp_path / "store").mkdir()
+    with served_master(workspace, tmp_path / "store") as address, _Screen(workspace, "--master", address) as screen:
+        screen.read_until(b"There are no jobs yet")
+        master = workspace.pid_of("windrow_master")
+        assert master is not None
+        kill(master)
+        screen.read_until(f"No master answers at {address}".encode())
+        screen.press(b"n")
+        screen.read_until(b"No node is connected")
+        screen.leave()
+
+
+class _Screen:
+    """`windrow top` on a terminal of its own."""
+
+    def __init__(self, workspace: Workspace, *options: str) -> None:
+        self._controller, terminal = pty.openpty()
+        os.set_inheritable(terminal, True)
+        self._shown = b""
+        self._process = subprocess.Popen(
+            [WINDROW, "top", *options],
+            cwd=workspace.folder,
+            env=workspace.environment(COLUMNS="100", LINES="24", TERM="xterm"),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
         os.close(terminal)
-        try:
-            for key, what in (
-                (b"", b"PROGRESS"),
-                (b"n", b"A run on this machine brings its own node"),
-                (b"w", b"A run on this machine brings its own node"),
-                (b"j", b"PROGRESS"),
-            ):
-                shown = b""
-                os.write(controller, key)
-                read_until(what)
-            os.write(controller, b"q")
-            # It ends when the terminal has shown all that it wrote.
-            with contextlib.suppress(OSError):
-                while os.read(controller, 1 << 16):
-                    pass
-            assert process.wait(DEADLINE_S) == 0
-        finally:
-            process.kill()
-            os.close(controller)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._controller)
+
+    def press(self, key: bytes) -> None:
+        """Press a key, and forget what was shown before."""
+        self._shown = b""
+        os.write(self._controller, key)
+
+    def read_until(self, what: bytes) -> None:
+        end_s = time.monotonic() + DEADLINE_S
+        while what not in self._shown:
+            assert time.monotonic() < end_s, self._shown[-2000:]
+            if select.select([self._controller], [], [], 0.2)[0]:
+                self._shown += os.read(self._controller, 1 << 16)
+
+    def leave(self) -> None:
+        self.press(b"q")
+        # It ends when the terminal has shown all that it wrote.
+        with contextlib.suppress(OSError):
+            while os.read(self._controller, 1 << 16):
+                pass
+        assert self._process.wait(DEADLINE_S) == 0

@@ -128,6 +128,14 @@ def test_what_workers_do_not_offer_of_azureml_is_lacking(workspace: Workspace, l
     assert "pip install azureml-core" in warning["message"]
 
 
+def test_a_script_that_is_not_python_is_one_error(workspace: Workspace) -> None:
+    workspace.write(["a"])
+    (workspace.folder / "code" / "score.R").write_text("x <- commandArgs(trailingOnly = TRUE)\n")
+    document = told(workspace, "job.yml", "--set", "jobs.score.task.entry_script=score.R", code=2)
+    (error,) = document["errors"]
+    assert "is not Python" in error["message"]
+
+
 def test_packages_that_the_scripts_python_lacks_are_warnings_also_of_modules_beside(workspace: Workspace) -> None:
     workspace.write(["a"])
     (workspace.folder / "code" / "beside.py").write_text("\nimport no_such_package.part\n")

@@ -92,13 +92,14 @@ def test_a_typed_option_wins_over_the_environment(workspace: Workspace, form: st
 def test_settings_of_a_run_without_a_job_file_are_named_as_they_were_typed() -> None:
     """What the script says stays."""
     told = "took longer (retry_settings.timeout). Make mini_batch_size smaller"
+    said, marked = "run() raised ValueError: mini_batch_size (score.py, line 3)", "no mini_batch_size in its header"
     kinds = [
         FailureKind(cause, error, "", 1, 1, 1, 1, 0, message, "", "node", 0)
-        for cause, error, message in (("timeout", "", told), ("exception", "ValueError", "mini_batch_size"))
+        for cause, error, message in (("timeout", "", told), ("exception", "ValueError", said), ("marked", "", marked))
     ]
     job = Job("j", "", JobState.FAILED, message=told, steps=(Step("s", "failed", failure_kinds=tuple(kinds)),))
     made = as_typed(job, {"job_file": "/s/.windrow/one-line/rows.csv-1/job.yml"})
     expected = "took longer (--timeout). Make --mini-batch-size smaller"
     assert made.message == expected
-    assert [kind.message for kind in made.steps[0].failure_kinds] == [expected, "mini_batch_size"]
+    assert [kind.message for kind in made.steps[0].failure_kinds] == [expected, said, marked]
     assert as_typed(job, {"job_file": "/s/job.yml"}) == job

@@ -168,10 +168,10 @@ def test_a_return_of_another_type_is_named(job: CompatibilityJob, returned: str,
 
 def test_a_module_that_is_missing_is_named_with_the_interpreter(job: CompatibilityJob) -> None:
     """Without the vendor's package, scripts have only as much of it as they need."""
-    write(job, "from azureml.pipeline.core import Pipeline\n\ndef run(mini_batch):\n    return mini_batch\n")
+    write(job, "from azureml.explain.model import Explainer\n\ndef run(mini_batch):\n    return mini_batch\n")
     code, text = job.run()
     assert code == 1
-    assert "No module named 'azureml.pipeline'" in text
+    assert "No module named 'azureml.explain'" in text
     assert "--python" in text
 
 

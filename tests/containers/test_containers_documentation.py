@@ -19,7 +19,7 @@ from subprocess import PIPE
 import pytest
 from container_cluster import free_port, wait_until
 from container_engine import REPOSITORY, docker
-from documented_commands import BACK_UP, BACKUP, DEPLOY, README, UPGRADE, Block, block, type_line, write_project
+from documented_commands import BACK_UP, BACKUP, DEPLOY, IMAGES, README, UPGRADE, Block, block, type_line, write_project
 from opened_store import open_store
 
 pytestmark = pytest.mark.timeout(900, func_only=True)
@@ -31,6 +31,7 @@ SIZES = "file,lines,characters\n" + "".join(
 )
 FOLDERS = ("agent", "client", "docker", "master", "worker")
 FILES = (".dockerignore", ".env.example", "docker-compose.yml", "LICENSE", "README.md", "pyproject.toml")
+IDS = "docker image inspect --format '{{.Id}}' windrow-master windrow-agent"
 OWNERS = (1000, 1234, 0) if os.geteuid() == 0 else ()
 """Of a clone, one after another."""
 COMPOSES = {"v2": "docker compose", "v1": "docker-compose"}
@@ -225,6 +226,7 @@ def test_the_pages_from_the_first_command_to_the_last(clone: Clone) -> None:
     clone.type_block(backup)
     a_refused_backup_keeps_the_last_one(clone, backup)
     later = clone.newest_job()
+    the_images_say_what_they_hold(clone)
     clone.type("windrow job create job.yml --name after-the-backup --stream")
     clone.type_block(block(BACKUP, "docker compose down"))
     assert clone.agents() == 2
@@ -245,6 +247,16 @@ def a_refused_backup_keeps_the_last_one(clone: Clone, backup: Block) -> None:
     done = clone.typed(line.replace(" backup >", " backup --nonsense >"))
     assert done.returncode != 0 and "unknown option" in done.stderr
     assert list(clone.folder.glob("*.tar")) == [saved] and saved.read_bytes() == before
+
+
+def the_images_say_what_they_hold(clone: Clone) -> None:
+    """By the commands of the page, of the images that this clone has built."""
+    for line in (*block(IMAGES, "docker compose build").lines, *block(IMAGES, IDS).lines):
+        told = clone.type(re.sub(r"windrow-(master|agent)", rf"windrow-\1-{clone.project}", line))
+    assert len(re.findall(r"^sha256:[0-9a-f]{64}$", told, re.M)) == 2
+    for role in ("master", "agent"):
+        listed = json.loads((clone.folder / f"{role}.cdx.json").read_text())
+        assert "grpcio" in [component["name"] for component in listed["components"]]
 
 
 def an_upgrade_leaves_no_image_without_a_name(clone: Clone) -> None:

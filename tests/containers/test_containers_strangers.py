@@ -110,7 +110,12 @@ def test_messages_that_are_too_large(cluster: Cluster) -> None:
             assert failure_of(lambda: jobs.SubmitJob(request, timeout=CALL_S)).reason == errors.LIMIT_REACHED
         uploads = artifact_service_pb2_grpc.ArtifactServiceStub(channel)
         with nothing_changes(cluster, "a request was refused", "A chunk of"):
-            piece = artifact_service_pb2.UploadArtifactRequest(digest="1" * 64, length=2 << 20, chunk=bytes(2 << 20))
+            chunk = bytes((1 << 20) + 1)
+            piece = artifact_service_pb2.UploadArtifactRequest(digest="1" * 64, length=2 << 20, chunk=chunk)
+            refused = failure_of(lambda: uploads.UploadArtifact(iter([piece]), timeout=CALL_S))
+            assert refused.reason == errors.REQUEST_INVALID
+        with nothing_changes(cluster, "a request was refused", "The request is too large"):
+            piece = artifact_service_pb2.UploadArtifactRequest(digest="1" * 64, length=3 << 20, chunk=bytes(3 << 20))
             refused = failure_of(lambda: uploads.UploadArtifact(iter([piece]), timeout=CALL_S))
             assert refused.reason == errors.REQUEST_INVALID
 

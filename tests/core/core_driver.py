@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -207,12 +207,22 @@ class CoreDriver:
         return state.nodes.get(NodeId(name)) or state.absent.get(NodeId(name))
 
     def register(
-        self, name: str = "n1", incarnation: str = "a", replaced: str = "", pool: str = "", memory_bytes: int = 0
+        self,
+        name: str = "n1",
+        incarnation: str = "a",
+        replaced: str = "",
+        pool: str = "",
+        memory_bytes: int = 0,
+        has: tuple[int, ...] = (),
+        slots: int = 2,
     ) -> Any:
-        """Register a node; return the reply."""
-        resources = json.dumps({"memoryBytes": str(memory_bytes)} if memory_bytes else {}).encode()
+        """Register a node; return the reply. `has`: the steps that it has, whose identity it brings."""
+        offers = {"slots": slots} | ({"memoryBytes": str(memory_bytes)} if memory_bytes else {})
+        resources = json.dumps(offers).encode()
         labels = json.dumps({"pool": pool} if pool else {}).encode()
-        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, resources, labels))
+        state = self.core.state
+        steps = tuple((StepId(step_id), state.identity_of(state.steps[StepId(step_id)])) for step_id in has)
+        return self.do(commands.RegisterNode(NodeId(name), incarnation, replaced, resources, labels, "", steps))
 
     def open(
         self,
@@ -220,9 +230,16 @@ class CoreDriver:
         incarnation: str = "a",
         held: tuple[HeldLease, ...] = (),
         steps: tuple[StepId, ...] = (),
+        workers: Mapping[int, int] | None = None,
     ) -> Any:
-        """Open a Work stream; return the reply."""
-        return self.do(commands.OpenWork(NodeId(name), incarnation, next(self._streams), held, steps))
+        """Open a Work stream; return the reply. `steps`: those that the node has, and has brought the identity of.
+        `workers`: how many it has, by step.
+        """
+        node = self.core.state.nodes.get(NodeId(name))
+        for step_id in steps if node is not None else ():
+            node.note_told(step_id, self.core.state.steps)
+        there = tuple((StepId(step_id), count) for step_id, count in (workers or {}).items())
+        return self.do(commands.OpenWork(NodeId(name), incarnation, next(self._streams), held, steps, there))
 
     def capacity(self, name: str, leases_max: int, workers: int = 1, step_id: int = 1, draining: bool = False) -> None:
         """Set a node's capacity for a step."""

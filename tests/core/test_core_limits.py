@@ -40,7 +40,7 @@ def test_init_that_never_succeeds_fails_the_step_after_two_minutes_and_twice_the
 
 def test_the_failure_that_passes_the_limit_ends_the_step_at_once() -> None:
     driver = CoreDriver()
-    step = driver.running([1])
+    step = driver.running([1], max_concurrency_per_instance=1)
     driver.join()
     driver.tick_alive(121, "n1")
     driver.init_fails("n1")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from core_driver import CoreDriver
+from core_driver import CoreDriver, completion
 from windrow_master.core import commands
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
@@ -76,11 +77,68 @@ def test_a_job_more_than_may_be_open_is_refused_until_one_has_ended() -> None:
     assert driver.do(another) == 2
 
 
+def test_one_project_leaves_room_for_the_jobs_of_others() -> None:
+    driver = CoreDriver(limits=Limits(open_jobs_per_project=1))
+
+    def submitted(name: str, project: str) -> object:
+        return driver.do(commands.SubmitJob(name, name, b"{}", "digest", (StepSettings("step"),), project=project))
+
+    assert submitted("one", "vision") == 1
+    refused = submitted("two", "vision")
+    assert isinstance(refused, commands.Refused) and refused.reason == "LIMIT_REACHED"
+    assert "1 job of project vision" in refused.message and "--limit open_jobs_per_project=NUMBER" in refused.message
+    assert submitted("two", "speech") == 2
+
+
+def test_a_node_too_many_is_refused_until_another_has_left_and_those_that_are_known_come_back() -> None:
+    driver = CoreDriver(limits=Limits(nodes=2))
+    assert driver.register("n1") is None and driver.register("n2") is None
+    refused = driver.register("n3")
+    assert isinstance(refused, commands.Refused) and refused.reason == "LIMIT_REACHED"
+    assert "2 nodes are registered" in refused.message and "--limit nodes=NUMBER" in refused.message
+    assert driver.register("n1", "a") is None, "again"
+    driver.restart()
+    assert isinstance(driver.register("n3"), commands.Refused), "a later master knows them as well"
+    assert driver.register("n2") is None
+    driver.do(commands.RemoveNode(NodeId("n1"), True))
+    assert driver.register("n3") is None
+
+
+def test_a_node_that_claims_to_have_any_number_of_workers_leaves_work_to_others() -> None:
+    most = 2**32 - 1
+    driver = CoreDriver(limits=Limits(workers_per_node=4, leases_per_node=10))
+    driver.running([1] * 100)
+    honest = driver.join("honest", 0)
+    greedy = driver.join("greedy", 0)
+    driver.capacity("greedy", most, most)
+    assert len(greedy.lease_ids) == 10
+    driver.capacity("honest", 4, 4)
+    assert len(honest.lease_ids) == 4
+    done, *_ = sorted(greedy.lease_ids)
+    driver.do(commands.CompleteAttempts(greedy.node_id, [completion(done)]))
+    assert len(greedy.lease_ids) == 10, "it gets another one"
+
+
+def test_the_leases_of_all_steps_on_a_node_count() -> None:
+    driver = CoreDriver(limits=Limits(leases_per_node=10))
+    driver.submit(StepSettings("one"), StepSettings("two"))
+    assert driver.plan(1, [1] * 8) and driver.plan(2, [1] * 8)
+    node = driver.join("n1", 100)
+    driver.do(commands.SetCapacity(node.node_id, node.stream, ((StepId(2), 100, 1),)))
+    assert len(node.lease_ids) == 10
+
+
+def test_an_agent_can_list_what_it_holds_in_one_message() -> None:
+    with pytest.raises(BadLimit, match="message_parts must be at least 2 times leases_per_node"):
+        read_limits(["leases_per_node=100", "message_parts=199"])
+
+
 def test_limits_are_read_by_name() -> None:
     assert read_limits([]) == Limits()
     assert read_limits(["open_jobs=7", "document_bytes=8_000_000_000"]) == Limits(
         open_jobs=7, document_bytes=8_000_000_000
     )
+    assert read_limits(["script_bytes_per_job=8_000_000_000"]).script_bytes_per_job == 8_000_000_000
 
 
 @pytest.mark.parametrize("item", ["jobs=7", "open_jobs", "open_jobs=0", "open_jobs=many", "open_jobs=2147483648"])

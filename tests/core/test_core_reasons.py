@@ -223,7 +223,7 @@ def test_each_code_is_put_into_words() -> None:
         (dividing, "listing the input"),
         (dividing_slowly, "listing the input, 3 mini-batches so far"),
         (starting, "workers are starting"),
-        (running, "4 mini-batches leased"),
+        (running, "4 mini-batches handed out"),
         (splitting, "finding the items that fail in 2 mini-batches"),
         (quiet, "no result for 1 min 10 s"),
         (busy, "no free slot: taken by first/other (2)"),

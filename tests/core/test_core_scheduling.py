@@ -50,7 +50,7 @@ def test_priority_goes_first_then_age() -> None:
     for number, priority in ((1, 0), (2, 5), (3, 0)):
         driver.submit(job_id=f"j{number}", request_id=str(number), priority=priority)
         driver.plan(number, [1])
-    driver.register()
+    driver.register(slots=3)
     driver.open()
     capacities = tuple((StepId(number), 1, 1) for number in (1, 2, 3))
     driver.do(commands.SetCapacity(NodeId("n1"), driver.node().stream, capacities))

@@ -66,8 +66,10 @@ def test_a_failure_that_is_sent_again_counts_once_also_after_a_restart() -> None
     assert step.workers.init_failures == {"n1": 2}
     driver.restart()
     assert driver.register("n1") is None
+    assert fail(1, 2, 3) == 2, "it has not shown that it was offered the step"
+    assert driver.register("n1", has=(1,)) is None
     assert fail(1, 2, 3) == 3
-    assert driver.register("n1", "b", "a") is None
+    assert driver.register("n1", "b", "a", has=(1,)) is None
     assert fail(1, 1) == 4, "its next incarnation counts from 1 again"
     driver.tables.check()
 

@@ -6,16 +6,20 @@ import contextlib
 import csv
 import json
 import shutil
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from damage_jobs import FILES_SCRIPT, UNTIL, Keys, Reuse
+from embedded_run import WINDROW
 from file_damage import change_rows, cut, flip, flip_middle
 from windrow_master.files.checked_records import RecordWriter
 from windrow_master.files.upload_lists import UploadedFile, write_file
 from windrow_master.salvage.__main__ import main
+from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import StoreBroken
 from windrow_master.store.sqlite.check_values import ASSET, CHECK, with_crc
 
@@ -293,3 +297,41 @@ def test_a_database_of_which_no_copy_can_be_read_is_not_sound(
 
     monkeypatch.setattr("windrow_master.salvage.__main__.SavedDatabase", refuse)
     assert any("its tables cannot be read: malformed" in found for found in found_in(runs["checked"]))
+
+
+def half_made(folder: Path, kind: str) -> Path:
+    """A state folder as a loss of power leaves it while its database is made."""
+    folder.mkdir()
+    (folder / "lock").touch()
+    if kind == "empty":
+        (folder / "windrow.db").touch()
+    else:
+        with contextlib.closing(sqlite3.connect(folder / "windrow.db", isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL").fetchone()
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["empty", "without tables"])
+def test_a_database_that_was_not_completed_is_told_in_plain_words(kind: str, tmp_path: Path) -> None:
+    state = half_made(tmp_path / "state", kind)
+    before = contents(state)
+    command = [WINDROW, "state", "check", str(state)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0 and not told.stderr, told
+    assert "windrow.db has no tables yet" in told.stdout and "Nothing is lost" in told.stdout
+    assert "Start the run or master again" in told.stdout
+    answer = main(["export", str(state), str(tmp_path / "out")])
+    assert answer["trouble"].startswith("There is nothing to save: ") and not (tmp_path / "out").exists()
+    assert contents(state) == before
+    # What it says is true.
+    StateFolder.open(state, 0).close()
+    assert found_in(state) == []
+
+
+@pytest.mark.parametrize("kind", ["empty", "without tables"])
+def test_a_database_without_tables_that_a_master_has_used_is_damaged(kind: str, tmp_path: Path) -> None:
+    state = half_made(tmp_path / "state", kind)
+    (state / "lock").write_text('{"incarnation": 3}')
+    (found,) = found_in(state)
+    assert "it is empty, though" in found or "it has no tables, although it was in use" in found
+    assert main(["export", str(state), str(tmp_path / "out")])["notes"]

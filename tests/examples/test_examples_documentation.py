@@ -36,7 +36,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-OF_A_STATE_FOLDER = ("agent/", "agent/incarnation.json")
+OF_A_STATE_FOLDER = ("agent/", "agent/control-groups", "agent/incarnation.json", "agent/job-users")
 """Files of an embedded agent, whose folder is named as the agent's sources are."""
 
 

@@ -33,6 +33,12 @@ class Served:
         self.address = f"unix:{self.sockets}/master" if datastore is None else "127.0.0.1:0"
         self.master: subprocess.Popen[bytes] | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.before: list[str] = []
+        """What stands before the commands of processes that are started from now on."""
+        self.environment: dict[str, str] = dict(os.environ)
+        """Of processes that are started from now on."""
+        self.agent = ["-m", "windrow_agent"]
+        """What Python runs as an agent."""
 
     def start_master(self, *options: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a master and wait until it serves (or is dead: a crash point may lie before that)."""
@@ -40,6 +46,7 @@ class Served:
         kind = "--embedded" if self.datastore is None else f"--datastore={self.datastore_name}={self.datastore}"
         self.master = subprocess.Popen(
             [
+                *self.before,
                 sys.executable,
                 "-m",
                 "windrow_master",
@@ -51,7 +58,7 @@ class Served:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, **environment},
+            env={**self.environment, **environment},
         )
         log.close()
         assert self.master.stdout is not None
@@ -77,10 +84,11 @@ class Served:
         )
         log = (self.folder / f"agent-{node_id}.stderr").open("ab")
         agent = subprocess.Popen(
-            [sys.executable, "-m", "windrow_agent", "--config", str(config)],
+            [*self.before, sys.executable, *self.agent, "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=self.environment,
         )
         log.close()
         self.agents[node_id] = agent

@@ -30,6 +30,10 @@ NEVER_READY: dict[str, tuple[str, list[str]]] = {
         "import html.no_such_part\n" + ECHO,
         ["No module named 'html.no_such_part'", "html is there, but has no such part", "--python"],
     ),
+    "import_of_azureml_s_other_packages": (
+        "from azureml.core import Run\nfrom azureml.opendatasets import Diabetes\n" + ECHO,
+        ["'azureml.opendatasets'", "is of the package azureml-opendatasets", "Leave the import out", "--python"],
+    ),
     "init_raises": ("def init():\n    raise RuntimeError('no model')\n" + ECHO, ["init()", "RuntimeError: no model"]),
     "init_exits": ("import os\ndef init():\n    os._exit(5)\n" + ECHO, ["exit code 5 in init()"]),
     "import_exits_at_once": (

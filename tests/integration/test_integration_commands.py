@@ -65,6 +65,49 @@ def test_the_output_artifacts_keeps_what_a_command_writes_to_outputs(make: Make)
     assert not list(run.state.glob("jobs/*/logs/write/user/stderr"))
 
 
+def test_a_step_adds_to_the_folder_that_an_earlier_step_has_written(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        write:
+          type: command
+          command: echo a > ${{outputs.files}}/a.txt
+          outputs: {files: {path: ./out}}
+        index:
+          type: command
+          command: ls ${{inputs.files}} > ${{outputs.indexed}}/index
+          inputs: {files: "${{parent.jobs.write.outputs.files}}"}
+          outputs: {indexed: {path: ./out}}
+        read:
+          type: command
+          command: cat ${{inputs.files}}/*
+          inputs: {files: "${{parent.jobs.index.outputs.indexed}}"}
+        """,
+    )
+    for _ in range(2):
+        code, text = run.run()
+        assert code == 0, text
+    assert (run.folder / "out" / "index").read_text().splitlines() == ["a.txt", "index"]
+    assert {file.name for file in (run.folder / "out").iterdir()} == {"a.txt", "index"}
+    (read,) = {file.read_text() for file in run.state.glob("jobs/*/logs/read/user/stdout/**/*.txt")}
+    assert read == "a\na.txt\nindex\n"
+
+
+def test_a_command_that_removes_the_folder_of_its_output_is_told(make: Make) -> None:
+    run = pipeline(
+        make,
+        """
+        write:
+          type: command
+          command: rm -rf ${{outputs.files}}; echo a > ${{outputs.files}}/a.txt
+          outputs: {files: }
+        """,
+    )
+    code, text = run.run()
+    assert code == 1, text
+    check_words(text, ["removed the folder of its output 'files'", "rm -rf ${{outputs.files}}/*"])
+
+
 def test_commands_and_parallel_steps_hand_their_outputs_on(make: Make) -> None:
     run = pipeline(
         make,

@@ -39,11 +39,13 @@ jobs:
     command: >-
       n=$((${{inputs.n}} + 1)); echo "body $n" >> @/ran; until [ -e @/go$n ]; do sleep 0.01; done;
       cat ${{inputs.before}}/*.txt > ${{outputs.text}}/all.txt; echo "$n" >> ${{outputs.text}}/all.txt;
-      echo $n > ${{outputs.n}}; [ $n -lt 3 ] && echo true > ${{outputs.again}} || echo false > ${{outputs.again}}
+      echo $n > ${{outputs.n}}; echo w$n > ${{outputs.word}};
+      [ $n -lt 3 ] && echo true > ${{outputs.again}} || echo false > ${{outputs.again}}
     inputs: {n: 0, before: {type: uri_folder, path: ./data}}
     outputs:
       text: "${{parent.outputs.text}}"
       n: {type: integer}
+      word: {type: string}                # which no iteration reads
       again: {type: boolean, is_control: true}
   repeat:
     type: do_while
@@ -53,8 +55,11 @@ jobs:
     limits: {max_iteration_count: 5}
   last:
     type: command
-    command: echo "last ${{inputs.n}} $(cat ${{inputs.text}}/all.txt | tr '\\n' ' ')" >> @/ran
-    inputs: {n: "${{parent.jobs.body.outputs.n}}", text: "${{parent.jobs.body.outputs.text}}"}
+    command: echo "last ${{inputs.n}} ${{inputs.word}} $(cat ${{inputs.text}}/all.txt | tr '\\n' ' ')" >> @/ran
+    inputs:
+      n: "${{parent.jobs.body.outputs.n}}"
+      word: "${{parent.jobs.body.outputs.word}}"
+      text: "${{parent.jobs.body.outputs.text}}"
 outputs: {text: }
 """
 
@@ -94,7 +99,7 @@ def test_one_block_runs_and_a_loop_ends_by_its_condition(make: Make, kills: bool
         (run.folder / f"go{number}").touch()
     code, text = run.finish()
     assert code == 0, text
-    assert sorted(set(ran(run))) == ["big", "body 1", "body 2", "body 3", "last 3 0 1 2 3 "]
+    assert sorted(set(ran(run))) == ["big", "body 1", "body 2", "body 3", "last 3 w3 0 1 2 3 "]
     assert kills or len(ran(run)) == 5
     steps = shown(run)
     skipped = {name: step["message"] for name, step in steps.items() if step["state"] == "skipped"}
@@ -209,3 +214,28 @@ def test_a_pipeline_is_repeated_as_a_whole_and_reused_with_its_conditions(make: 
         "grow__double", "grow__negate", "grow_2__double", "grow_2__negate", "grow_3__double", "grow_3__negate", "last",
     }  # fmt: skip
     assert {name: step["state"] for name, step in shown(run).items()} == states
+
+
+UNTRUSTED = """
+type: pipeline
+jobs:
+  writes:
+    type: command
+    command: cp @/value ${{outputs.word}}
+    outputs: {word: {type: string}}
+  reads:
+    type: command
+    command: printf 'got %s\\n' "$WINDROW_INPUT_word" >> @/ran
+    inputs: {word: "${{parent.jobs.writes.outputs.word}}"}
+"""
+
+
+def test_a_value_that_a_shell_must_not_read_is_in_a_variable(make: Make) -> None:
+    run = run_of(make, UNTRUSTED)
+    value = f"\"; touch {run.folder}/run; $(touch {run.folder}/run) `touch {run.folder}/run` ' \\"
+    (run.folder / "value").write_text(value)
+    run.start()
+    code, text = run.finish()
+    assert code == 0, text
+    assert ran(run) == [f"got {value}"]
+    assert not (run.folder / "run").exists()

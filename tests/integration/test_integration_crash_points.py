@@ -43,9 +43,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 # Clients bring no data to an embedded master (test_integration_uploads.py), rows go to no store (tests/storage),
-# outputs have no names (test_integration_assets.py), no job is deleted (test_integration_retention.py), and nothing is
-# migrated (tests/store/test_store_migrations.py).
-ELSEWHERE = ("place.", "upload.", "assets.", "removal.", "schema.")
+# outputs have no names (test_integration_assets.py), no job is deleted (test_integration_retention.py), scripts
+# hand in nothing (test_integration_script_files.py), and nothing is migrated (tests/store/test_store_migrations.py).
+ELSEWHERE = ("place.", "upload.", "assets.", "removal.", "schema.", "script_files.")
 
 
 @pytest.mark.parametrize("point", sorted(point for point in POINTS if not point.startswith(ELSEWHERE)))

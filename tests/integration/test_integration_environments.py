@@ -120,3 +120,58 @@ def test_a_run_builds_a_conda_list_with_packages_that_pypi_does_not_have(
     code, text = run.run("--restart")
     assert code == 1
     assert "No candidates were found for r-base 5.*" in text
+
+
+AT_EACH_START = """
+import os, resource
+parent = os.getppid()
+if b"windrow_agent" in open(f"/proc/{{parent}}/cmdline", "rb").read():
+    said = []
+    for attempt in (
+        lambda: os.kill(parent, 0),
+        lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE, resource.prlimit(parent, resource.RLIMIT_NOFILE)),
+        lambda: open(f"/proc/{{parent}}/environ").close(),
+    ):
+        try:
+            attempt()
+        except PermissionError:
+            said.append("denied")
+        else:
+            said.append("done")
+    who = "worker" if "boot.py" in open("/proc/self/cmdline").read() else "builder"
+    try:
+        open({log!r}, "a").write(who + " " + " ".join(said) + "\\n")
+    except PermissionError:
+        pass
+"""
+
+PEBBLE = """
+import pebble
+def run(mini_batch):
+    return [pebble.colour for _ in mini_batch]
+"""
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "strict"])
+def test_the_code_of_packages_reaches_no_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Neither while an environment is built and checked, nor in a worker."""
+    monkeypatch.setenv("WINDROW_ENVIRONMENTS_FOLDER", str(tmp_path / "environments"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    log, attempts = tmp_path / "log", tmp_path / "attempts.py"
+    attempts.write_text(AT_EACH_START.format(log=str(log)))
+    run = EmbeddedRun(tmp_path / "run", PEBBLE, 1)
+    job = run.folder / "job.yml"
+    written = "environment: {conda_file: {dependencies: [pip: [pebble, burr]]}}"
+    job.write_text(job.read_text().replace("type: run_function", f"type: run_function\n      {written}"))
+    with package_index() as index:
+        index.add_to_start("burr", f"exec(open({str(attempts)!r}).read(), {{}})")
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
+        monkeypatch.setenv("WINDROW_ALLOW_PATH", f"{attempts} {log}:rw")
+        log.touch()
+        code, text = run.run("--sandbox", mode)
+    assert code == 0, text
+    assert run.output.read_text() == "white\n"
+    said = {line.partition(" ")[0]: line.partition(" ")[2] for line in log.read_text().splitlines()}
+    assert sorted(said) == ["builder", "worker"]
+    for words in said.values():
+        assert words.startswith("done done ") if mode == "off" else words == "denied denied denied"

@@ -93,7 +93,8 @@ def test_no_garbage_is_collected_during_imports_and_it_is_afterwards(
 def test_it_is_collected_again_after_a_run_that_could_not_begin(tmp_path: Path) -> None:
     script = """
 import gc, sys
-from windrow.cli import run_options, run_start
+from windrow.cli.options import run_options
+from windrow.cli.running import run_start
 open("broken.yml", "w").write("type: no_such_type\\n")
 for file in ("missing.yml", "broken.yml"):
     assert run_start.run(run_options.parse([file])) not in (0, None)

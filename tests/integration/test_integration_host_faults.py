@@ -94,7 +94,7 @@ FAULTS = {
     ),
     "no_frame": Fault("A result of the worker process was lost", SEND.format("if once(): return None")),
     "a_frame_that_swallows_others": Fault(
-        "A result of the worker process was lost", in_run=f"os.write(result_fd(), {HEAD.format('60 << 20')})"
+        "A result of the worker process was lost", in_run=f"os.write(result_fd(), {HEAD.format('20 << 20')})"
     ),
     "garbage": Fault("Something other than results came", in_run="os.write(result_fd(), b'garbage' * 20)"),
     "a_frame_without_an_end": Fault(

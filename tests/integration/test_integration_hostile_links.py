@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,9 +194,17 @@ def swapped(folder: Path, target: Path) -> Iterator[None]:
     def swap() -> None:
         while not stop.is_set():
             folder.rename(aside)
-            folder.symlink_to(target)
-            folder.unlink()
-            aside.rename(folder)
+            try:
+                folder.symlink_to(target)
+                folder.unlink()
+                aside.rename(folder)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                # Whoever writes there has made the folder anew.
+                for entry in aside.iterdir():
+                    entry.replace(folder / entry.name)
+                aside.rmdir()
 
     swapping = threading.Thread(target=swap)
     swapping.start()
@@ -260,4 +269,24 @@ def test_large_rows_that_are_no_file_cost_the_agent_nothing(hostile: Hostile, de
     job = hostile.run(LARGE.format(deed=deed))
     assert job.state is JobState.COMPLETED_WITH_FAILURES
     assert hostile.download(job, "rows", "fetched") == {"parallel_run_step.txt": b"row\n"}
+    hostile.check_untouched()
+
+
+STEALS_LOGS = """\
+for number in (1, 2):
+    log = os.readlink(f"/proc/self/fd/{number}")
+    os.unlink(log)
+    os.symlink(secrets / "join-token", log)
+os.write(1, b"x" * 100000)
+"""
+
+
+def test_logs_that_a_script_replaces_by_links_show_nothing_of_where_they_lead(hostile: Hostile) -> None:
+    job = hostile.run(STEALS_LOGS)
+    assert job.state is JobState.COMPLETED
+    steps = hostile.served.folder / "agent-one" / "steps"
+    wait_until(lambda: not any(steps.glob("[0-9]*")), "the agent has sent all logs")
+    logs = [path for path in (hostile.served.state / "jobs").rglob("*") if path.is_file()]
+    assert any(path.name == "process000.txt" for path in logs)
+    assert not [path for path in logs if b"TOPSECRET" in path.read_bytes()]
     hostile.check_untouched()

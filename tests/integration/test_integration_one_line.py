@@ -206,6 +206,13 @@ def test_saved_and_run_again(folder: OneLineRun) -> None:
     line = ("run", "score.py", "data/f*", "-o", "out.csv", "--mini-batch-size", "5", "--save", "my jobs/job.yml")
     code, text = folder.run(*line)
     assert (code, text) == (0, "my jobs/job.yml is written. Run it with: windrow run 'my jobs/job.yml'\n")
+    beside = ["--state", "other state", "--tolerate", "--set", "jobs.score.error_threshold=3", "--notify", "true"]
+    code, text = folder.run(*line[:-1], "all.yml", "--workers", "2", *beside)
+    assert code == 0, text
+    assert text.endswith(
+        "Run it with: windrow run all.yml --state 'other state' --slots 2 --tolerate "
+        "--set jobs.score.error_threshold=3 --notify true\n"
+    ), "what no job file holds"
     code, text = folder.run("run", "my jobs/job.yml")
     assert code == 0, text
     assert (folder.folder / "out.csv").read_bytes() == first
@@ -221,6 +228,7 @@ def test_since_retry_and_replay(folder: OneLineRun) -> None:
     code, text = folder.run(*line, "--set", "jobs.score.error_threshold=0")
     assert code == 1, text
     job = json.loads(folder.run("job", "list", "--format", "json")[1])[0]["job_id"]
+    assert job.startswith("score-"), "named after its script: all jobs of this folder have one experiment"
     folder.script(NAMES)
     code, text = folder.run("mb", "replay", job, "3", "--code", ".")
     assert code == 0, text

@@ -95,11 +95,50 @@ def test_an_output_by_way_of_a_link_that_was_laid_later_is_not_written(served: S
     assert not (tmp_path / "rows.txt").exists()
 
 
-def test_no_job_writes_among_uploaded_data(served: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/uploads/x/rows.txt", "is in .*/uploads,"),
+        ("/.models", "is in .*/.models,"),
+        ("/partitions/a", "is in .*/partitions,"),
+        ("/link/rows.txt", "is in .*/.models,"),
+        ("", "holds .*/.models,"),
+        ("/.models/${{name}}", "is in .*/.models,"),
+    ],
+)
+def test_no_job_writes_among_what_the_master_keeps_for_all(
+    served: Served, tmp_path: Path, place: str, said: str
+) -> None:
+    """Uploads, models and sorted rows: at, below and above them."""
+    assert served.datastore is not None
+    (served.datastore / "link").symlink_to(served.datastore / ".models")
     laptop = Laptop(tmp_path / "laptop", FILES)
-    place = f"jobs.score.outputs.result.path={served.datastore}/uploads/x/rows.txt"
-    with served.client() as client, pytest.raises(RequestRefused, match="never written to"):
-        client.submit(laptop.job, sets=[place])
+    sets = [f"jobs.score.outputs.result.path={served.datastore}{place}"]
+    with served.client() as client, pytest.raises(RequestRefused, match=said + " which the master keeps for all jobs"):
+        client.submit(laptop.job, sets=sets)
+
+
+def test_a_link_to_models_that_was_laid_later_is_no_output(served: Served, tmp_path: Path) -> None:
+    """Nor what a name in the path leads to: both are known only when the step begins."""
+    assert served.datastore is not None
+    laptop = Laptop(tmp_path / "laptop", FILES)
+    first = laptop.job.read_text()
+    second = first[first.index("  score:") :].replace("  score:", "  second:").replace("result}}", "second}}")
+    second = second.replace("{result:", "{second:").replace(
+        "${{parent.inputs.data}}", "${{parent.jobs.score.outputs.result}}"
+    )
+    place = served.datastore / "place"
+    laptop.job.write_text(first + second.replace("{type: uri_file}", f"{{type: uri_file, path: {place}/rows.txt}}"))
+    models = served.datastore / ".models"
+    models.mkdir()
+    with served.client() as client:
+        job_id = client.submit(laptop.job).job_id
+        place.symlink_to(models)
+        served.start_agent("one")
+        job = client.wait(job_id, timeout_s=DEADLINE_S, check=False)
+    assert job.state is JobState.FAILED
+    assert f"{models}/rows.txt is in {models}, which the master keeps for all jobs" in job.message
+    assert not (models / "rows.txt").exists()
 
 
 @pytest.mark.parametrize("uploads", [True, False], ids=["looked at before uploads", "looked at by the master"])

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 HOSTILE = r"""
-import ctypes, errno, json, os, signal, socket, subprocess, sys
+import ctypes, errno, json, os, resource, signal, socket, subprocess, sys
 
 DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV)
 libc = ctypes.CDLL(None, use_errno=True)
@@ -105,6 +106,8 @@ def attempts(place):
     yield "mount something", mount
     yield "signal the agent", lambda: os.kill(agent, 0)
     yield "signal another process", lambda: os.kill(pid, signal.SIGKILL)
+    yield "limit the agent", lambda: resource.prlimit(agent, resource.RLIMIT_NOFILE, (0, 0))
+    yield "limit another process", lambda: resource.prlimit(pid, resource.RLIMIT_CPU, (0, 0))
     yield "trace the agent", lambda: call(libc.ptrace(16, agent, 0, 0))
     yield "trace another process", lambda: call(libc.ptrace(16, pid, 0, 0))
     yield "read memory of the agent", lambda: look_into(agent)
@@ -171,7 +174,7 @@ def test_what_a_hostile_script_tries_is_denied(attempted: tuple[EmbeddedRun, dic
     """Reading, writing, signals, memory, sockets; and its job has its row."""
     _, found = attempted
     early = found.pop("early")
-    assert len(found) == 35
+    assert len(found) == 37
     assert {name: how for name, how in found.items() if how != "denied"} == {}
     assert early == "PermissionError", "a module of the job's code ran before the process was confined"
 
@@ -195,7 +198,7 @@ def test_the_log_of_the_job_says_what_protects_it(attempted: tuple[EmbeddedRun, 
 
 
 HARMLESS = r"""
-import concurrent.futures, multiprocessing, os, shutil, sqlite3, subprocess, sys, tempfile, threading
+import concurrent.futures, multiprocessing, os, resource, shutil, sqlite3, subprocess, sys, tempfile, threading
 from multiprocessing import shared_memory
 
 
@@ -262,6 +265,13 @@ def in_a_thread():
         return pool.submit(double, 4).result()
 
 
+def limited():
+    first = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first[0] - 1, first[1]))
+    resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, first)
+    return first[0] - resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[0] <= 0
+
+
 def signalled():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     child.kill()
@@ -273,21 +283,22 @@ def run(mini_batch):
     return [repr([
         in_processes("fork"), in_processes("spawn"), in_processes("forkserver"), through_a_manager(),
         through_shared_memory(), in_a_database(), cached_at_home(), moved_to_the_output(output),
-        read_as_a_frame(mini_batch[0]), in_a_thread(), signalled(),
+        read_as_a_frame(mini_batch[0]), in_a_thread(), limited(), signalled(),
         subprocess.run("echo $((40 + 2)) > answer; cat answer", shell=True, stdout=subprocess.PIPE).stdout,
         threading.active_count(),
     ])]
 """
 
 
-def test_what_harmless_scripts_do_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "given", "strict"])
+def test_what_harmless_scripts_do_works(tmp_path: Path, mode: str) -> None:
     """Processes by all methods, shared memory, temporary files, a cache in HOME, frames, an output folder."""
     run = EmbeddedRun(tmp_path / "job", HARMLESS, 1)
     job = run.folder / "job.yml"
     job.write_text(job.read_text().replace("./out.txt", "./results/out.txt"))
-    code, text = run.run("--sandbox", "strict")
+    code, text = run.run("--sandbox", mode)
     assert code == 0, text
-    expected = [[2, 4, 6]] * 3 + [{"a": 1}, b"ab", 1, True, "whole", 3, 8, -9, b"42\n", 1]
+    expected = [[2, 4, 6]] * 3 + [{"a": 1}, b"ab", 1, True, "whole", 3, 8, True, -9, b"42\n", 1]
     assert (run.folder / "results" / "out.txt").read_text().strip() == repr(expected), text
     assert (run.folder / "results" / "final").read_text() == "whole"
 
@@ -300,16 +311,18 @@ def run(mini_batch):
 """
 
 
-@pytest.mark.parametrize(("mode", "confined"), [("off", "0"), ("auto", "1"), ("strict", "1")])
+@pytest.mark.parametrize(("mode", "confined"), [("off", "0"), ("auto", "1"), ("given", "1"), ("strict", "1")])
 def test_each_mode_does_what_it_says(tmp_path: Path, mode: str, confined: str) -> None:
-    """Off, HOME is the user's, and nothing is confined."""
+    """Off, nothing is confined; HOME is a worker's own only where it gets nothing else."""
     run = EmbeddedRun(tmp_path, WHO, 1)
     code, text = run.run("--sandbox", mode)
     assert code == 0, text
     home, temporary, told = run.output.read_text().split()
     assert told == confined
-    assert (home == os.environ["HOME"]) == (mode == "off")
-    assert mode == "off" or (not Path(home).exists() and not Path(temporary).exists()), "they end with their worker"
+    assert (home == os.environ["HOME"]) == (mode in ("off", "auto"))
+    assert mode in ("off", "auto") or (not Path(home).exists() and not Path(temporary).exists()), (
+        "they end with their worker"
+    )
 
 
 def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
@@ -317,7 +330,7 @@ def test_a_wrong_mode_is_refused(tmp_path: Path) -> None:
     run = EmbeddedRun(tmp_path, WHO, 1)
     code, text = run.run("--sandbox", "hard")
     assert code == 2
-    check_words(text, ["hard", "off", "auto", "strict"])
+    check_words(text, ["hard", "off", "auto", "given", "strict"])
 
 
 WITHOUT_LANDLOCK = """
@@ -332,7 +345,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize(("mode", "works"), [("strict", False), ("auto", True)])
+@pytest.mark.parametrize(("mode", "works"), [("strict", False), ("given", True), ("auto", True)])
 def test_where_the_kernel_cannot(tmp_path: Path, mode: str, works: bool) -> None:
     """Under strict no script starts, and the step says what is missing; under auto its log says so."""
     run = EmbeddedRun(tmp_path, WHO, 1)
@@ -349,25 +362,27 @@ def test_where_the_kernel_cannot(tmp_path: Path, mode: str, works: bool) -> None
     assert (done.returncode == 0) == works, done.stderr
     if works:
         (log,) = run.state.glob("jobs/*/logs/score/sys/node/*/process000.txt")
-        assert "sandbox: auto (nothing)" in log.read_text()
+        assert f"sandbox: {mode} (nothing)" in log.read_text()
     else:
         check_words(done.stdout + done.stderr, ["--sandbox strict", "no Landlock", "--sandbox auto"])
         assert not run.output.exists()
 
 
-def test_a_node_says_how_it_confines_scripts(tmp_path: Path) -> None:
-    """In `windrow node list`, and to programs."""
+@pytest.mark.parametrize(("settings", "said"), [({}, "auto"), ({"sandbox": "strict"}, "strict: Landlock")])
+def test_a_node_says_how_it_confines_scripts(tmp_path: Path, settings: dict[str, str], said: str) -> None:
+    """In `windrow node list`, and to programs; `auto` where it was told nothing."""
     served = Served(tmp_path)
     try:
         served.start_master()
-        served.start_agent("n1", sandbox="strict")
+        served.start_agent("n1", **settings)
         with served.client() as client:
             wait_until(lambda: any(node.protection for node in client.list_nodes()), "a heartbeat")
             (node,) = client.list_nodes()
-        assert node.protection.startswith("strict: Landlock")
+        # Whether there are control groups depends on the machine.
+        assert node.protection.replace(" + control groups", "").startswith(said)
         listed = windrow("node", "list", "--master", served.address, cwd=tmp_path)
         assert "SANDBOX" in listed.stdout
-        assert "strict" in listed.stdout
+        assert said.partition(":")[0] in listed.stdout
     finally:
         served.close()
 
@@ -402,3 +417,135 @@ def test_a_job_gets_what_it_asks_for_if_the_operator_permits_it(
         assert run.output.read_text() == "weights\n"
     else:
         check_words(text, [f"--allow_path {model.parent}", "does not permit", "--job-paths"])
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_command_asks_for_a_path_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
+    """As a parallel step does by an argument."""
+    model = tmp_path / "shared" / "model"
+    model.parent.mkdir()
+    model.write_text("weights")
+    if works:
+        monkeypatch.setenv("WINDROW_JOB_PATHS", str(model.parent))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "job.yml").write_text(
+        "type: pipeline\njobs:\n  show:\n    type: command\n"
+        f"    command: cat {model} > ${{{{outputs.x}}}}/seen\n"
+        f"    environment_variables: {{WINDROW_ALLOW_PATH: {model}}}\n"
+        "    outputs: {x: {path: ./x}}\n"
+    )
+    done = windrow("run", "job.yml", "--no-progress", "--sandbox", "strict", cwd=folder)
+    assert (done.returncode == 0) == works, done.stdout + done.stderr
+    if works:
+        assert (folder / "x" / "seen").read_text() == "weights"
+    else:
+        check_words(done.stdout + done.stderr, [f"--allow_path {model}", "does not permit", "--job-paths"])
+
+
+CALLS = r"""
+import os
+import grpc
+def run(mini_batch):
+    sockets = [line.split()[-1] for line in open("/proc/net/unix") if os.environ["RUNS"] in line and "master" in line]
+    path = sockets[0]
+    found = []
+    for name in ("key", "made up"):
+        try:
+            key = open(path + ".key").read() if name == "key" else "0" * 64
+        except OSError as error:
+            found.append(type(error).__name__)
+            continue
+        for method in ("JobService/ListJobs", "AgentService/Register", "AgentService/Work"):
+            with grpc.insecure_channel("unix:" + path) as channel:
+                call = channel.stream_stream("/windrow.rpc.v1." + method)
+                try:
+                    list(call(iter([b""]), metadata=[("authorization", "Bearer " + key)], timeout=30))
+                except grpc.RpcError as error:
+                    found.append(error.code().name)
+                else:
+                    found.append("answered")
+    return [" ".join(found)]
+"""
+
+
+@pytest.mark.parametrize("mode", ["given", "strict"])
+def test_a_confined_script_is_no_client_of_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It may connect to the socket; without the key beside it, its calls are refused and logged."""
+    with tempfile.TemporaryDirectory(prefix="windrow-test-") as runs:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runs)
+        run = EmbeddedRun(tmp_path / "job", CALLS, 1, settings=f"environment_variables: {{RUNS: {runs}}}")
+        code, text = run.run("--sandbox", mode)
+    assert code == 0, text
+    assert run.output.read_text().split() == ["PermissionError", *["UNAUTHENTICATED"] * 3]
+    refused = [line for line in (run.state / "master.log").read_text().splitlines() if "a call was refused" in line]
+    assert len(refused) == 3
+
+
+def test_a_script_without_a_sandbox_can_read_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all that its user can: the test above tells apart what it is about."""
+    with tempfile.TemporaryDirectory(prefix="windrow-test-") as runs:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runs)
+        run = EmbeddedRun(tmp_path / "job", CALLS, 1, settings=f"environment_variables: {{RUNS: {runs}}}")
+        code, text = run.run("--sandbox", "off")
+    assert code == 0, text
+    assert run.output.read_text().split()[0] == "answered"
+
+
+def test_the_items_of_a_map_are_given_to_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in the state folder, which is closed otherwise."""
+    monkeypatch.setenv("WINDROW_SANDBOX", "strict")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import windrow\ndef double(n):\n    return 2 * n\nprint(windrow.map(double, [1, 2], progress=False))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert done.stdout == "[2, 4]\n", done.stderr
+
+
+FOLLOWS = """
+import sys
+with open(sys.argv[2] + "/seen", "w") as seen:
+    try:
+        seen.write(open(sys.argv[1] + "/key").read())
+    except OSError as error:
+        seen.write(error.strerror)
+"""
+
+
+def test_a_link_that_is_laid_after_the_submission_gives_nothing(tmp_path: Path) -> None:
+    """A script of another node replaces a folder in its output, once the master has taken a job that reads it."""
+    store, secret = tmp_path / "store", tmp_path / "secret"
+    for folder in (secret, store / "first" / "sub"):
+        folder.mkdir(parents=True)
+    (secret / "key").write_text("the key")
+    code = tmp_path / "job" / "code"
+    code.mkdir(parents=True)
+    (code / "follows.py").write_text(FOLLOWS)
+    job = code.parent / "job.yml"
+    job.write_text(
+        f"type: pipeline\ninputs: {{x: {{type: uri_folder, path: {store}/first/sub}}}}\n"
+        "jobs:\n  follow:\n    type: command\n    code: ./code\n"
+        "    inputs: {x: '${{parent.inputs.x}}'}\n"
+        f"    outputs: {{o: {{type: uri_folder, path: {store}/out}}}}\n"
+        "    command: python follows.py ${{inputs.x}} ${{outputs.o}}\n"
+    )
+    served = Served(tmp_path, store)
+    try:
+        served.start_master()
+        with served.client() as client:
+            job_id = client.submit(job).job_id
+            (store / "first" / "sub").rmdir()
+            (store / "first" / "sub").symlink_to(secret)
+            served.start_agent("n1", sandbox="strict")
+            client.wait(job_id, timeout_s=DEADLINE_S)
+        assert (store / "out" / "seen").read_text() == "Permission denied"
+        said = f"leads to {secret}, outside the datastores of the master"
+        logs = "jobs/*/logs/follow/**/process000.txt"
+        wait_until(lambda: any(said in log.read_text() for log in served.state.glob(logs)), "the log of the worker")
+    finally:
+        served.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from embedded_run import EmbeddedRun, check_counts, unreadable, wait_until
+from moved_clock import DAY_S, MovedClock
 from opened_store import open_store
 from windrow import Client
 from windrow import run as windrow_run
@@ -406,3 +407,25 @@ def test_nothing_is_taken_over_from_a_step_that_has_begun_anew_meanwhile(run: Si
         anew = {found.row.step_id: Reopening.RESUMED}
         store.reopen(ReopenedJob(job.job_key, job.generation, job.document, job.run_digest, anew))
         assert jobs.outcomes(found, [(7, 0), (8, 1)]) == ()
+
+
+def test_what_was_changed_after_the_clock_was_set_back_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = MovedClock(tmp_path)
+    for name, value in clock.environment.items():
+        monkeypatch.setenv(name, value)
+    run = SinceRun(tmp_path / "run", 6)
+    run.wait_till_old()
+    clock.set(DAY_S)
+    code, text = run.run("--since", "last")
+    assert code == 0, text
+    # By the clock, this was before the first run.
+    clock.set(0)
+    run.write("f00003", "changed")
+    code, text = run.run("--since", "last")
+    assert code == 0, text
+    assert run.take_ran()["f00003"] == 2
+    expected = [f"f0000{number} {'changed' if number == 3 else number}" for number in range(6)]
+    assert run.rows() == expected
+    assert "are taken over: 4 of 6 files" in text, "what is older than both runs counts as unchanged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ def test_a_call_that_hangs_is_overtaken_on_another_node(fleet: Fleet) -> None:
     fleet.start_agent("two")
     fleet.create("nightly", "--set", "jobs.score.task.program_arguments=--speculate True")
     batches = fleet.check_done("nightly")["mini_batches"]
-    assert (batches["speculated"], batches["speculated_won"], batches["succeeded"]) == (1, 1, FILES)
-    assert stored_attempts(fleet.folder / "master-state") == [("PREEMPTED", "preempted")]
+    assert batches["succeeded"] == FILES
+    # On a machine that stalls, other calls are slow enough, too.
+    assert 1 <= batches["speculated_won"] <= batches["speculated"]
+    assert set(stored_attempts(fleet.folder / "master-state")) == {("PREEMPTED", "preempted")}
     shown = fleet.run("mb", "show", "nightly", "5").stdout
     assert "Another attempt was faster." in shown
     first, second = (line.split()[1] for line in shown.splitlines() if line.startswith("  on "))
@@ -52,10 +55,32 @@ def test_on_one_machine_another_worker_overtakes_it(tmp_path: Path, speculate: b
     assert code == 0, text
     rows = [f"f{number:05d}" for number in range(12)]
     if speculate:
-        assert "score: 1 second attempt of slow mini-batches; 1 succeeded first" in text
+        told = re.search(r"score: ([1-9]\d* second attempts? of slow mini-batches; [1-9]\d* succeeded first)", text)
+        assert told, text
+        assert f"  {told[1]}." in run.run("job", "explain", "last")[1]
     else:
         rows.remove("f00005")
+        # Who typed options reads of options, everywhere.
+        told = [(tmp_path / "failed_items.csv").read_text()]
+        told += [run.run(*line)[1] for line in (("mb", "list", "last"), ("mb", "show", "last", "5"))]
+        told += [run.run("job", "logs", "last", f"score/{name}")[1] for name in ("job_result.txt", "user/error.txt")]
+        for one in told:
+            assert "(--timeout)" in one and "--mini-batch-size smaller" in one, one
+            assert "retry_settings" not in one and "mini_batch_size" not in one, one
     assert (tmp_path / "rows.txt").read_text().splitlines() == rows
+
+
+def test_it_is_said_that_no_second_attempt_began(tmp_path: Path) -> None:
+    run = OneLineRun(tmp_path)
+    # The only worker has no time for one, however slow the machine is.
+    code, text = run.run("run", "score.py", "data", "-o", "rows.csv", "--speculate", "--workers", "1")
+    assert code == 0, text
+    why = "o second attempt (--speculate): no mini-batch ran for more than twice the mean time"
+    assert f"score: n{why}" in text
+    assert f"  N{why}" in run.run("job", "explain", "last")[1]
+    code, text = run.run("run", "score.py", "data", "-o", "rows.csv", "--restart")
+    assert code == 0 and "second attempt" not in text
+    assert "second attempt" not in run.run("job", "explain", "last")[1]
 
 
 SLOW_ONE = """\

@@ -192,6 +192,7 @@ def test_items_that_the_script_marks_fail_alone_and_are_not_tried_again(tmp_path
     code, text = run.run()
     assert code == 0, text
     assert rows(run) == ["f00000", "f00002", "f00004", "f00006"]
+    assert "4 of 8 items failed; listed in " in text, "none is missing for another reason"
     assert [(Path(row["item"]).name, row["cause"], row["message"]) for row in failed_items(run)] == [
         ("f00001", "marked", "too dark: f00001"),
         ("f00003", "marked", "no face"),
@@ -219,7 +220,7 @@ def test_rows_for_a_whole_mini_batch_are_no_failure_if_the_job_says_so(tmp_path:
     (tmp_path / "untold").mkdir()
     untold = begin(tmp_path / "untold", GROUPS, monkeypatch, files=40, size=10)
     code, text = untold.run()
-    assert text.count("add --returns per_group to program_arguments") == 1
+    assert text.count("say so: --returns per_group, in program_arguments") == 1
     (counters,) = untold.counters()
     assert (counters["items_ok"], counters["items_failed"]) == (4, 36)
 

@@ -21,6 +21,7 @@ from windrow.rpc.v1 import (
     job_service_pb2_grpc,
 )
 from windrow.spec import EffectiveJob, build_effective, load_job
+from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
 from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect, NotifyJob
@@ -40,6 +41,8 @@ from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.stream_limits import StreamLimits
+from windrow_master.run_values import RunValues
+from windrow_master.script_files import ScriptFiles
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.keeping import make_keeper
 from windrow_master.shell.retrying import Retries
@@ -105,6 +108,10 @@ class NoStreams:
         """See rpc.agent_service.Sessions."""
         return None
 
+    def logs_of(self, step_id: int) -> Path | None:
+        """See rpc.agent_service.Sessions."""
+        return None
+
 
 class MasterBench:
     """All services of one master. Effects but notifications go nowhere: no planner and no worker ever starts."""
@@ -132,8 +139,18 @@ class MasterBench:
         self.artifacts = ArtifactFolder(self.files.artifacts)
         (self.files.artifacts / CODE_DIGEST).write_bytes(b"")
         self.server = grpc.aio.server(interceptors=[StreamLimits(limits)])
+        assets = Assets(self.store.reader(), self.store.record_asset, Datastores({}), None, self.artifacts)
+        run_values = RunValues(self.store.reader())
         agents = self.agent_service = AgentService(
-            self.writer, NoStreams(), WorkerLogs(lambda step_id: folder / "logs"), [], embedded=True, limits=limits
+            self.writer,
+            NoStreams(),
+            WorkerLogs(lambda step_id: folder / "logs"),
+            ScriptFiles(self.files.outputs, assets, Datastores({}), limits),
+            run_values,
+            [],
+            embedded=True,
+            attempts_with=self.store.reader().attempts_with,
+            limits=limits,
         )
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
@@ -163,6 +180,7 @@ class MasterBench:
                 outputs,
                 embedded=embedded,
                 datastores={},
+                run_values=run_values,
                 keeper=lambda: self.keeper,
             ),
             self.server,

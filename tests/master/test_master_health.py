@@ -167,9 +167,11 @@ def test_a_look_of_a_container_engine_imports_next_to_nothing(tmp_path: Path) ->
     assert ours == [
         "windrow",
         "windrow.cli",
-        "windrow.cli.local_health",
+        "windrow.cli.cluster",
+        "windrow.cli.cluster.local_health",
         "windrow.common",
         "windrow.common.health_file",
+        "windrow.common.process_end",
     ]
     dear = {"typer", "click", "grpc", "ssl", "socket", "asyncio", "json", "pathlib", "typing", "re"}
     assert not modules & dear - _of_bare_interpreter()

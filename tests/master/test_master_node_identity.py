@@ -20,7 +20,9 @@ from windrow.rpc.v1 import (
     agent_service_pb2_grpc,
     artifact_service_pb2,
     artifact_service_pb2_grpc,
+    asset_service_pb2,
     node_pb2,
+    run_files_pb2,
     work_pb2,
 )
 
@@ -87,6 +89,20 @@ class Peer:
         )
         request = agent_service_pb2.PushLogsRequest(chunks=[chunk])
         self.agents.PushLogs(request, metadata=node.metadata, timeout=CALL_S)
+
+    def keep(self, node: Joined, step_id: int, *messages: run_files_pb2.KeepFilesRequest, model: str = "") -> None:
+        """Hand in what a script would."""
+        head = run_files_pb2.KeepFilesHead(run=run_files_pb2.RunOfScript(step_id=step_id))
+        if model:
+            head.model.kind, head.model.name = asset_service_pb2.ASSET_KIND_MODEL, model
+        requests = iter([run_files_pb2.KeepFilesRequest(head=head), *messages])
+        self.agents.KeepFiles(requests, metadata=node.metadata, timeout=CALL_S)
+
+    def logged(self, node: Joined, step_id: int, *, of_job: bool = False) -> bytes:
+        """What a script gets of what its run has logged."""
+        request = run_files_pb2.ReadLoggedRequest(run=run_files_pb2.RunOfScript(step_id=step_id, of_job=of_job))
+        answers = self.agents.ReadLogged(request, metadata=node.metadata, timeout=CALL_S)
+        return b"".join(answer.rows for answer in answers)
 
     def fetch(self, node: Joined, digest: str) -> bytes:
         """Download an artifact."""
@@ -173,6 +189,25 @@ def test_a_node_reaches_only_the_steps_that_it_was_offered(peer: Peer, client: C
         lambda: peer.push(stranger, step.step_id, b"not mine"),
         lambda: peer.fetch(stranger, digest),
         lambda: peer.push(peer.join(next(_names), held_steps=[guessed]), step.step_id),
+        lambda: peer.keep(stranger, step.step_id),
+        lambda: peer.keep(stranger, step.step_id, model="theirs"),
+        lambda: peer.agents.ListModels(
+            run_files_pb2.ListModelsRequest(run=run_files_pb2.RunOfScript(step_id=step.step_id)),
+            metadata=stranger.metadata,
+            timeout=CALL_S,
+        ),
+        lambda: peer.agents.FindData(
+            run_files_pb2.FindDataRequest(run=run_files_pb2.RunOfScript(step_id=step.step_id), name="any"),
+            metadata=stranger.metadata,
+            timeout=CALL_S,
+        ),
+        lambda: peer.agents.ListDatastores(
+            run_files_pb2.ListDatastoresRequest(run=run_files_pb2.RunOfScript(step_id=step.step_id)),
+            metadata=stranger.metadata,
+            timeout=CALL_S,
+        ),
+        lambda: peer.logged(stranger, step.step_id),
+        lambda: peer.logged(stranger, step.step_id, of_job=True),
     ):
         assert refused(call)[0] == errors.STEP_NOT_OFFERED
     worker = peer.join(next(_names))
@@ -186,10 +221,27 @@ def test_a_node_reaches_only_the_steps_that_it_was_offered(peer: Peer, client: C
     assert spec is not None and spec.step_id == step.step_id
     assert peer.fetch(worker, digest)
     peer.push(worker, step.step_id, b"mine")
+    message = run_files_pb2.KeepFilesRequest
+    for name in ("../out", "/etc/out", "a//b", "a/..", "\0", "a" * 300, "a.windrow-partial"):
+        assert refused(peer.keep, worker, step.step_id, message(name=name, chunk=b"x"))[0] == errors.REQUEST_INVALID
+        assert refused(peer.keep, worker, step.step_id, message(name=name), model="m")[0] == errors.REQUEST_INVALID
+    assert refused(peer.keep, worker, step.step_id, message(chunk=b"of no file"))[0] == errors.REQUEST_INVALID
+    two = (message(name="a", chunk=b"1"), message(name="b", chunk=b"2"))
+    assert refused(peer.keep, worker, step.step_id, *two, model="m")[0] == errors.REQUEST_INVALID
+    assert refused(peer.keep, worker, step.step_id, two[0], model="no name")[0] == errors.ASSET_INVALID
+    assert not list(client.registry.list("model")) and not list((master.data / ".models").glob("*"))
+    peer.keep(worker, step.step_id, message(name="kept/a", chunk=b"1"), message(chunk=b"2"))
+    peer.keep(worker, step.step_id, two[0], model="m")
+    assert [model.version for model in client.registry.list("model")] == ["1"]
     logs = list(client.logs(job.job_id))
+    assert [path for path, _ in logs if path.endswith("/user/files/kept/a")]
     assert [path for path, _ in logs if "stdout" in path] and b"not mine" not in b"".join(
         itertools.chain.from_iterable(client.read_log(job.job_id, path) for path, _ in logs)
     )
+    client.tag(job.job_id, {"of": "the job"})
+    client.tag(job.job_id, {"of": "the step"}, step=step.name)
+    assert b'"the step"' in peer.logged(worker, step.step_id).replace(b'""', b'"')
+    assert b'"the job"' in peer.logged(worker, step.step_id, of_job=True).replace(b'""', b'"')
     # After a restart of the master, the identity of a step proves that a master has offered it.
     held = agent_service_pb2.HeldStep(step_id=spec.step_id, identity=spec.identity)
     peer.push(peer.join(next(_names), held_steps=[held]), step.step_id)

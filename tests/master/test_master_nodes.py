@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 from master_bench import MasterBench, drive
 from windrow.rpc.errors import read_failure
-from windrow.rpc.v1 import agent_service_pb2, job_service_pb2, node_pb2
+from windrow.rpc.v1 import agent_service_pb2, job_service_pb2, node_pb2, run_files_pb2
 from windrow_master.core import commands
 from windrow_master.core.ids import NodeId
 from windrow_master.rpc.agent_service import CREDENTIAL_KEY
@@ -106,5 +106,18 @@ def test_nothing_is_changed_while_nothing_can_be_written(tmp_path: Path) -> None
             assert (await bench.writer.submit(command)).reason == "STORAGE_FULL"
         bench.writer.read_only_reason = ""
         assert not (await listed(bench))[0].cordoned
+
+    drive(tmp_path, scenario)
+
+
+def test_what_scripts_hand_in_waits_while_nothing_can_be_written(tmp_path: Path) -> None:
+    async def scenario(bench: MasterBench) -> None:
+        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
+        bench.writer.read_only_reason = "The disk is full."
+        head = run_files_pb2.KeepFilesHead(run=run_files_pb2.RunOfScript(step_id=1))
+        call = bench.agents.KeepFiles(
+            iter([run_files_pb2.KeepFilesRequest(head=head)]), metadata=[(CREDENTIAL_KEY, admitted.node_credential)]
+        )
+        assert await refusal(call) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL")
 
     drive(tmp_path, scenario)

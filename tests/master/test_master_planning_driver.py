@@ -164,3 +164,41 @@ def test_a_planner_that_cannot_be_started_fails_its_step() -> None:
     command = asyncio.run(run())
     assert isinstance(command, FailStep)
     assert "Too many open files" in command.message
+
+
+def oom_score(pid: int) -> str:
+    return Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
+
+
+def test_a_planner_that_the_kernel_ends_is_told_as_that(tmp_path: Path) -> None:
+    """And it is what the kernel ends before the master."""
+    data, step = tmp_path / "data", tmp_path / "step"
+    data.mkdir()
+    step.mkdir()
+    for number in range(FILES):
+        (data / f"{number:05}").touch()
+    scores: dict[int, str] = {}
+    failed: list[FailStep] = []
+
+    async def run() -> None:
+        async def submit(command: Any) -> bool:
+            if isinstance(command, FailStep):
+                failed.append(command)
+                return True
+            for child in psutil.Process().children():
+                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    if child.pid not in scores and "windrow_master.planning" in child.cmdline():
+                        scores[child.pid] = oom_score(child.pid)
+                        child.kill()
+            return True
+
+        # What is handed over is not kept: no planner gets further.
+        driver = PlanningDriver(StepId(1), request_over(data, step), lambda: None, submit, asyncio.Semaphore(1))
+        driver.start()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+        await driver.stop()
+
+    asyncio.run(run())
+    assert list(scores.values()) == ["500"] * STARTS_MAX
+    assert "ended by SIGKILL" in failed[0].message and "memory runs out" in failed[0].message

@@ -20,10 +20,13 @@ from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.spec import EffectiveJob
 from windrow_master.core import commands
 from windrow_master.core.commands import Moment
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.states import JobState
 from windrow_master.files.disk_use import bytes_below, kinds
-from windrow_master.retention.choosing import Rule
+from windrow_master.retention.choosing import Rule, chosen
+from windrow_master.retention.job_uses import JobUse
+from windrow_master.retention.patient_clock import LEAP, PatientClock
 from windrow_master.reuse.notes import ReuseNote, ReuseNotes
 from windrow_master.shell import writer as writer_module
 from windrow_master.step_paths import StepPaths
@@ -349,3 +352,45 @@ def test_a_state_folder_says_what_takes_how_much(tmp_path: Path) -> None:
         assert abs(sum(found.values()) - bytes_below(bench.state)) < 50_000
 
     drive(tmp_path, scenario)
+
+
+def ended(key: int, end_time: float, nth: int) -> JobUse:
+    """A job that has ended, as far as its age is concerned."""
+    nothing: frozenset[str] = frozenset()
+    return JobUse(
+        JobKey(key), f"job-{key}", "", JobState.COMPLETED, 1, 1, end_time, nth, "", (), (), nothing, nothing, {}, (),
+        {}, nothing, nothing, (), False,
+    )  # fmt: skip
+
+
+def test_a_clock_that_was_set_back_makes_no_job_older_than_those_before_it() -> None:
+    now = 100 * DAY_S
+    # The third ended last, after the clock was set back by 40 days; the fourth while it was a year ahead.
+    jobs = [ended(1, now - 50 * DAY_S, 1), ended(2, now - 3 * DAY_S, 2), ended(4, now + 365 * DAY_S, 3)]
+    jobs.append(ended(3, now - 40 * DAY_S, 4))
+
+    def going(rule: Rule) -> list[str]:
+        return [job.job_id for job in chosen(jobs, rule, now)]
+
+    assert going(Rule(30 * DAY_S, None)) == ["job-1"]
+    assert going(Rule(None, 2)) == ["job-2", "job-1"], "the two that ended last stay"
+
+
+def test_deletions_do_not_believe_a_leap_of_the_clock_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    wall, monotonic = 1_000_000.0, 50.0
+    clock = PatientClock(lambda: wall, lambda: monotonic)
+
+    def passes(seconds: float, leap: float = 0.0) -> float:
+        """What the clock shows more than at the beginning."""
+        nonlocal wall, monotonic
+        wall, monotonic = wall + seconds + leap, monotonic + seconds
+        return clock() - 1_000_000.0
+
+    assert passes(3600.0, leap=5.0) == 3605.0, "it was adjusted"
+    assert passes(3600.0, leap=365 * DAY_S) == 7205.0
+    assert [passes(3600.0) for _ in range(3)] == [10805.0, 14405.0, 18005.0]
+    assert passes(3600.0, leap=-365 * DAY_S) == 21605.0, "it was set right again"
+    assert passes(0.0, leap=DAY_S) == 21605.0
+    assert passes(DAY_S) == 21605.0 + 2 * DAY_S, "it stays so, and is believed"
+    assert passes(0.0, leap=-2 * DAY_S) == 21605.0, "a clock that is set back deletes less"
+    assert [record.message for record in caplog.records].count(LEAP) == 2

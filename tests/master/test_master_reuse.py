@@ -92,9 +92,9 @@ def test_files_at_rest_are_read_once(digests: Digests, data: Path, monkeypatch: 
     monkeypatch.setattr("windrow_master.reuse.digest_cache.time.time_ns", lambda: int((now + OLD_S) * 1e9))
     read: list[bytes] = []
 
-    def reading(path: bytes) -> object:
+    def reading(path: bytes, roots: Roots | None) -> object:
         read.append(path.rpartition(b"/")[2])
-        return whole(path)
+        return whole(path, roots)
 
     whole = digests_module._read
     monkeypatch.setattr(digests_module, "_read", reading)
@@ -112,7 +112,7 @@ def test_a_file_just_written_is_read_again(digests: Digests, data: Path, monkeyp
     of(digests, data)
     read: list[bytes] = []
     whole = digests_module._read
-    monkeypatch.setattr(digests_module, "_read", lambda path: (read.append(path), whole(path))[1])
+    monkeypatch.setattr(digests_module, "_read", lambda path, roots: (read.append(path), whole(path, roots))[1])
     of(digests, data)
     assert len(read) == 4
 
@@ -123,9 +123,9 @@ def test_a_file_just_written_that_takes_long_to_read_is_read_again(
     now, read = [time.time()], []
     monkeypatch.setattr("windrow_master.reuse.digest_cache.time.time_ns", lambda: int(now[0] * 1e9))
 
-    def reading(path: bytes) -> object:
+    def reading(path: bytes, roots: Roots | None) -> object:
         read.append(path)
-        found = whole(path)
+        found = whole(path, roots)
         now[0] += OLD_S
         return found
 
@@ -297,20 +297,26 @@ UNDECISIVE: dict[str, EffectiveStep] = {
 
 @pytest.mark.parametrize("what", DECISIVE)
 def test_settings_that_decide_what_a_step_makes(what: str) -> None:
-    assert settings_key(DECISIVE[what], INPUTS, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
+    assert settings_key(DECISIVE[what], INPUTS, PYTHON, "mine") != settings_key(STEP, INPUTS, PYTHON, "mine")
 
 
 @pytest.mark.parametrize("what", UNDECISIVE)
 def test_settings_that_decide_nothing_of_it(what: str) -> None:
-    assert settings_key(UNDECISIVE[what], INPUTS, PYTHON) == settings_key(STEP, INPUTS, PYTHON)
+    assert settings_key(UNDECISIVE[what], INPUTS, PYTHON, "mine") == settings_key(STEP, INPUTS, PYTHON, "mine")
 
 
 def test_another_place_of_an_input_is_another_key() -> None:
-    assert settings_key(STEP, {**INPUTS, "data": "/moved"}, PYTHON) != settings_key(STEP, INPUTS, PYTHON)
+    assert settings_key(STEP, {**INPUTS, "data": "/moved"}, PYTHON, "mine") != settings_key(
+        STEP, INPUTS, PYTHON, "mine"
+    )
 
 
 def test_another_python_is_another_key() -> None:
-    assert settings_key(STEP, INPUTS, "build:/usr/bin/python4") != settings_key(STEP, INPUTS, PYTHON)
+    assert settings_key(STEP, INPUTS, "build:/usr/bin/python4", "mine") != settings_key(STEP, INPUTS, PYTHON, "mine")
+
+
+def test_no_step_of_another_project_is_reused() -> None:
+    assert settings_key(STEP, INPUTS, PYTHON, "theirs") != settings_key(STEP, INPUTS, PYTHON, "mine")
 
 
 def test_steps_of_one_key_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:

@@ -113,7 +113,10 @@ def test_a_failure_of_a_worker_is_acknowledged_once_it_is_durable(tmp_path: Path
     async def scenario(bench: MasterBench) -> None:
         await bench.submitted()
         await bench.writer.submit(commands.StartStep(StepId(1), StepPaths({}, {}, None).to_json()))
-        admitted = await bench.agents.Register(agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i"))
+        state = bench.core.state
+        has = agent_service_pb2.HeldStep(step_id=1, identity=state.identity_of(state.steps[StepId(1)]))
+        node = agent_service_pb2.RegisterRequest(node_id="n1", node_incarnation="i", held_steps=[has])
+        admitted = await bench.agents.Register(node)
 
         async def send() -> grpc.aio.StreamStreamCall:
             work = bench.agents.Work(metadata=[(CREDENTIAL_KEY, admitted.node_credential)])

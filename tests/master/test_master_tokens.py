@@ -141,6 +141,7 @@ def test_a_project_is_all_that_its_token_sees_and_changes(master: SecureMaster, 
             vision.retry,
             vision.delete,
             vision.explain,
+            lambda job: vision.tag(job, {"a": "b"}),
             lambda job: list(vision.logs(job)),
             lambda job: next(vision.progress(job)),
             lambda job: list(vision.mini_batches(job)),
@@ -151,6 +152,12 @@ def test_a_project_is_all_that_its_token_sees_and_changes(master: SecureMaster, 
         ):
             with pytest.raises(WindrowError, match=r"no job named .* project vision only"):
                 ask(theirs.job_id)
+        vision.tag(mine.job_id, {"a": "b"}, properties={"c": None})
+        assert [(tag.name, tag.value, tag.is_property) for tag in vision.tags(mine.job_id)] == [
+            ("a", "b", False),
+            ("c", None, True),
+        ]
+        assert other.tags(theirs.job_id) == []
         assert other.get(theirs.job_id).state == "running"
         assert other.cancel(theirs.job_id).state.ended
         effective = EffectiveJob.from_json(json.dumps(vision.document(mine.job_id)).encode())

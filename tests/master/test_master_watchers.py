@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from windrow.cli.job_follower import FLEET_INTERVAL_MAX_S, FLEET_INTERVAL_S, fleet_interval_s
+from windrow.cli.display.follower import FLEET_INTERVAL_MAX_S, FLEET_INTERVAL_S, fleet_interval_s
 from windrow_master.core.ids import JobKey
 from windrow_master.rpc.job_service import WATCH_INTERVAL_MAX_S, WATCH_INTERVAL_S, watch_interval_s
 from windrow_master.watchers import Watchers

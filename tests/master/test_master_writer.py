@@ -227,7 +227,7 @@ NODE = NodeId("n1")
 async def two_jobs(bench: Bench) -> None:
     """Two jobs of one mini-batch each, and a node with a slot for both."""
     submit = bench.writer.submit
-    await submit(commands.RegisterNode(NODE, "i", "", b"{}", b"{}"))
+    await submit(commands.RegisterNode(NODE, "i", "", b'{"slots": 2}', b"{}"))
     await submit(commands.OpenWork(NODE, "i", 1, (), ()))
     for number, name in enumerate("ab", 1):
         await submit(submit_job(name))

@@ -322,9 +322,22 @@ def test_what_notebooks_ask_of_workspaces_pools_and_stores(workspace: Workspace,
         workspace, datastore_name="public", container_name="data", account_name="account1"
     )
     assert (blob.account_name, blob.container_name) == ("account1", "data")
+    beside = Datastore.register_azure_blob_container(
+        workspace,
+        datastore_name="predictions",
+        container_name="forecasts",
+        account_name=lake.account_name,
+        account_key=lake.account_key,
+        create_if_not_exists=True,
+    )
+    assert beside.is_folder and Path(beside.root) == Path(lake.root).with_name("forecasts")
+    assert Path(beside.root).is_dir()
     assert AmlCompute.supported_vmsizes(workspace) == []
     pool = workspace.compute_targets["cpu"]
     assert pool.scale_settings.maximum_node_count is None
+    status = pool.get_status()
+    # As notebooks write `node_count=…`: all nodes of the pool.
+    assert status.scale_settings.maximum_node_count is None and status.provisioning_state == "Succeeded"
     assert workspace.get_details()["name"] == workspace.name
     with pytest.raises(AttributeError, match=r"AmlCompute has no serialize: a pool has the nodes whose agents join it"):
         pool.serialize()

@@ -13,7 +13,7 @@ from windrow.errors import NotFound, UsageError
 from windrow.ml import Input, load_job
 from windrow.ml.dsl import pipeline
 from windrow.ml.v1.core import Dataset, Environment, Model, Workspace
-from windrow.ml.v1.data import FileDataset, TabularDataset
+from windrow.ml.v1.data import FileDataset, OutputFileDatasetConfig, TabularDataset
 from windrow.ml.v1.pipeline.core import Pipeline, PipelineData
 from windrow.ml.v1.pipeline.steps import ParallelRunStep
 from windrow.spec.reading.problems import JobFileError
@@ -76,6 +76,17 @@ def test_names_are_those_of_the_workspace_and_of_the_master(registered: Workspac
         Dataset.File.from_files("files/b.txt").register(registered, "letters")
     Dataset.File.from_files("files/b.txt").register(registered, "letters", create_new_version=True)
     assert [Path(path).name for path in registered.datasets["letters"].to_path()] == ["b.txt"]
+
+
+def test_a_dataset_s_name_may_hold_blanks(registered: Workspace) -> None:
+    made = Dataset.File.from_files("files/b.txt").register(registered, "Two words (new)")
+    assert OutputFileDatasetConfig().register_on_complete("Two words (new)").registered_as == made.name
+    assert made.name == "Two_words_new" and "Two words (new)" in registered.datasets
+    assert Dataset.get_by_name(registered, "Two words (new)").to_path() == made.to_path()
+    Dataset.File.from_files("files/a.txt").register(registered, "Two words (new)", create_new_version=True)
+    assert registered.datasets["Two_words_new"].version == 2
+    registered.ml_client.windrow.create_data("ends-", registered.datasets["letters"].to_path()[0], type="uri_file")
+    assert registered.datasets["ends-"].name == "ends-"
 
 
 def test_a_model_is_found_and_copied(registered: Workspace, notebook: Path) -> None:

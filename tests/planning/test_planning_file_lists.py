@@ -261,6 +261,8 @@ def test_walk_goes_on_after_any_name(
         (b"{a,b}*", b"", [b"{a,b}c"], [b"a"]),
         (b"[x", b"", [b"[x"], [b"x"]),
         (b"a*\n\xff", b"", [b"ab\n\xff"], [b"ab"]),
+        (b"?.csv", b"", ["é.csv".encode(), b"\xff.csv"], ["éa.csv".encode()]),
+        ("[!a]/[éx]".encode(), b"", ["日/é".encode(), b"b/x"], ["日/a".encode()]),
     ],
 )
 def test_patterns(pattern: bytes, base: bytes, yes: list[bytes], no: list[bytes]) -> None:

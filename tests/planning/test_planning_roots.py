@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Sized
 from pathlib import Path
 
 import pytest
 from planner_process import plan
+
+DEADLINE_S = 120.0
 
 
 def fill(folder: Path, *names: str) -> Path:
@@ -88,3 +95,63 @@ def test_nothing_of_an_input_outside_is_told(store: Path, tmp_path: Path, path: 
     error = plan(tmp_path / "step", tmp_path / path, "mltable", roots=[str(store)]).error
     assert error is not None and "outside the datastores" in error["message"]
     assert "top" not in error["message"]
+
+
+@contextlib.contextmanager
+def swapping(place: Path, target: Path) -> Iterator[None]:
+    """While it lasts, a file or folder and a link to another one take turns at a place, as fast as they can."""
+    aside, link = place.with_name("aside"), place.with_name("link")
+    aside_out = place.parent.parent / "aside"
+    aside.unlink(missing_ok=True)
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            link.symlink_to(target)
+            place.rename(aside_out)
+            link.rename(place)
+            place.unlink()
+            aside_out.rename(place)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def tries(seen: Sized) -> Iterator[int]:
+    """60 numbers, and more until something was seen: who meets whom is up to the scheduler."""
+    end = time.monotonic() + DEADLINE_S
+    for number in itertools.count():
+        if number >= 60 and (seen or time.monotonic() > end):
+            return
+        yield number
+
+
+def test_a_folder_that_is_swapped_for_a_link_all_the_time_shows_nothing_of_what_it_leads_to(
+    store: Path, tmp_path: Path
+) -> None:
+    fill(tmp_path, "secret/top-secret.csv")
+    planned: list[int] = []
+    with swapping(store / "data" / "sub", tmp_path / "secret"):
+        for number in tries(planned):
+            found = plan(tmp_path / f"step-{number}", store / "data", size=10, roots=[str(store)])
+            assert all(b"secret" not in recipe for recipe in found.recipes)
+            planned += [number] if found.error is None else []
+    assert planned, "it was a folder at some of the moments"
+
+
+def test_a_file_that_is_swapped_for_a_link_all_the_time_is_not_read_where_it_leads(store: Path, tmp_path: Path) -> None:
+    table(store / "data", "{file: ./sub/b.csv}")
+    (tmp_path / "secret" / "file.csv").write_text("topsecret,x\n1,2\n")
+    planned: list[int] = []
+    with swapping(store / "data" / "sub" / "b.csv", tmp_path / "secret" / "file.csv"):
+        for number in tries(planned):
+            found = plan(tmp_path / f"step-{number}", store / "data", "mltable", roots=[str(store)])
+            assert b"topsecret" not in b"".join(found.recipes)
+            assert "topsecret" not in str(found.reader)
+            planned += [number] if found.error is None else []
+    assert planned, "it was a file at some of the moments"

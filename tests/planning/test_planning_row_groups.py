@@ -314,3 +314,20 @@ def test_what_is_cut_from_a_batch_is_what_is_read_alone(tmp_path: Path) -> None:
             assert cut.partition_key_value == alone.partition_key_value
             cut.value["whole"] = -1
             cut.value.loc[0, "x"] = -1.0
+
+
+def test_a_table_that_takes_more_memory_than_a_planner_gets_fails_and_says_so(tmp_path: Path) -> None:
+    """A small file of many equal values: decoded, they are large."""
+    rows = 8_000_000
+    word = pyarrow.array(["a word that many rows have " * 8])
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array(numpy.zeros(rows, dtype=numpy.int32)), word)
+    table = pyarrow.table({"key": column.cast(pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=rows, store_schema=False)
+    assert (tmp_path / "a.parquet").stat().st_size < 300_000
+    mltable(tmp_path, "read_parquet", pattern="./*.parquet")
+    step = tmp_path / "step"
+    step.mkdir()
+    found = plan(step, tmp_path, "mltable", partition_keys=["key"], memory_bytes_max=700 << 20)
+    assert found.error is not None
+    assert found.error["category"] == "UserError"
+    assert "planner_memory_bytes" in found.error["message"] and "smaller row groups" in found.error["message"]

@@ -18,6 +18,7 @@ INTERNAL = {
     "WINDROW_CRASH_POINT",  # ends a master at a named point, in tests
     "WINDROW_ENTRY",  # tells what a script starts as processes of its own where the script lies
     "WINDROW_MAP_WORKER",  # is set where the function of `windrow.map` runs, which must not call it again
+    "WINDROW_DATASTORES",  # tells `azureml.core.Datastore`, where workers offer it, the folders of the notebook
     "WINDROW_MODELS",  # tells `azureml.core.Model`, where workers offer it, where registered models are
     "WINDROW_RUN",  # tells `azureml.core.Run`, where workers offer it, what it logs for, and where
     "WINDROW_RUN_FOLDER",  # is set by the embedded mode for its master

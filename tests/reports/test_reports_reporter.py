@@ -87,7 +87,7 @@ def test_who_reads_the_logs_of_an_ended_job_waits_for_its_reports(store: SqliteS
 
     async def scenario() -> None:
         reporter = reporter_of(store, tmp_path)
-        reporter.begin_step(STEP, logs_of(tmp_path) / "score")
+        reporter.begin_step(STEP, logs_of(tmp_path) / "score", "")
         reporter.end_job(KEY)
         await reporter.settled(KEY)
         assert (logs_of(tmp_path) / "job_result.txt").read_text().startswith("Job job-1: Completed\n")
@@ -221,10 +221,10 @@ def test_reports_of_an_end_that_are_written_while_the_job_runs_again_are_not_tak
         reporter = reporter_of(store, tmp_path)
         write_tables = reporter._write_tables
 
-        def slow(step_id: StepId, step_logs: Path, *, settled: bool) -> list[str]:
+        def slow(step_id: StepId, step_logs: Path, job_file: str, *, settled: bool) -> list[str]:
             begun.set()
             assert gate.wait(60)
-            return write_tables(step_id, step_logs, settled=settled)
+            return write_tables(step_id, step_logs, job_file, settled=settled)
 
         reporter._write_tables = slow  # type: ignore[method-assign]
         reporter.end_job(KEY)
@@ -328,7 +328,7 @@ def test_tables_begun_with_an_output_that_was_not_to_be_are_made_anew(store: Sql
 
     async def scenario() -> None:
         reporter = reporter_of(store, tmp_path)
-        reporter.begin_step(STEP, logs_of(tmp_path) / "score")
+        reporter.begin_step(STEP, logs_of(tmp_path) / "score", "")
         await asyncio.to_thread(reporter._tables[STEP].result)
         commit(store, job_row(JobState.CANCELLED), step_row(StepState.CANCELLED, 9))
         reporter.end_job(KEY)

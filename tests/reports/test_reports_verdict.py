@@ -47,10 +47,14 @@ def report(
         "rate_per_s": None,
     }
     return {
-        "job": {"create_s": BEGIN_S, "end_s": BEGIN_S + end_s, "now_s": BEGIN_S + end_s, "at_work_s": end_s},
+        "job": {
+            "create_s": BEGIN_S, "end_s": BEGIN_S + end_s, "now_s": BEGIN_S + end_s, "at_work_s": end_s,
+            "has_job_file": True,
+        },
         "steps": [
             {
                 "name": "score", "is_command": False, "reused_from": "", "start_s": BEGIN_S, "starts": starts or {},
+                "end_s": BEGIN_S + end_s, "mini_batches": {"speculated": 0, "speculated_won": 0},
                 "settings": {**chosen, **settings}, "items": {"ok": 10 * done}, "failures": [],
                 "figures": figures.document(),
             }
@@ -112,7 +116,33 @@ def test_what_cannot_be_smaller_may_run_twice(items: int, settings: dict[str, An
     found["steps"][0]["items"]["ok"] = items * len(attempts)
     assert "--speculate True" in told(found)
     found["steps"][0]["settings"]["speculate"] = True
+    found["steps"][0]["mini_batches"] = {"speculated": 2, "speculated_won": 1}
     assert "--speculate" not in told(found)
+    assert "2 second attempts of slow mini-batches; 1 succeeded first." in verdict(found).sentences
+
+
+def test_why_nothing_ran_twice() -> None:
+    found = report(even(), 50.0, speculate=True)
+    assert "No second attempt (--speculate): no mini-batch ran for more than twice" in told(found)
+    found["steps"][0]["end_s"] = found["job"]["end_s"] = None
+    assert "No second attempt so far (--speculate)" in told(found)
+
+
+def test_without_a_job_file_advice_names_options() -> None:
+    attempts = [*even(each=9), attempt(99, 0, 45.0, 85.0)]
+    alone = [*even(each=9, item_count=1), attempt(99, 0, 45.0, 85.0, item_count=1)]
+    reports = [report(attempts, 85.0), report(alone, 85.0), report(even(cpu_us=S // 2), 50.0)]
+    reports[1]["steps"][0]["items"]["ok"] = len(alone)
+    for found in reports:
+        found["job"]["has_job_file"] = False
+    text = "\n".join(map(told, reports))
+    for option in (
+        "(--mini-batch-size 2 instead of 10)",
+        "let them run twice: --speculate.",
+        "better: --workers 8, if",
+    ):
+        assert option in text
+    assert "mini_batch_size" not in text and "program_arguments" not in text and "max_concurrency" not in text
 
 
 def test_tiny_mini_batches_should_be_larger() -> None:

@@ -5,6 +5,8 @@ State machine of one lease on an agent: QUEUED -> RUNNING -> FINISHED -> (gone).
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,8 @@ class Agent(Process):
         self._held: dict[LeaseId, Held] = {}
         self._steps: dict[StepId, tuple[str, int]] = {}
         self._busy = 0
+        self._shares: dict[StepId, int] = {}
+        """How many workers each step should have."""
         self._paced: set[StepId] = set()
         """Steps of which one mini-batch has run here: how long they take is known, and how many to hold ahead."""
         self._outbox: list[Held] = []
@@ -72,7 +76,8 @@ class Agent(Process):
 
     def _register(self) -> None:
         self._connecting = True
-        command = commands.RegisterNode(self.node_id, self.incarnation, self._replaced, b"{}", b"{}")
+        resources = json.dumps({"slots": self.config.slots}).encode()
+        command = commands.RegisterNode(self.node_id, self.incarnation, self._replaced, resources, b"{}")
 
         def reply(answer: Any) -> None:
             if isinstance(answer, Refused):
@@ -95,7 +100,8 @@ class Agent(Process):
         self._drain_heard = False
         held = tuple(entry.lease for entry in self._held.values())
         steps = tuple(self._steps)
-        stream.up.send(lambda: master.hello(stream, self.incarnation, held, steps))
+        workers = tuple(self._shares.items())
+        stream.up.send(lambda: master.hello(stream, self.incarnation, held, steps, workers))
         self._outbox = [entry for entry in self._held.values() if entry.phase == Phase.FINISHED]
         self._released.clear()
         for step_id in self._steps:
@@ -221,6 +227,15 @@ class Agent(Process):
         self._steps[step_id] = (job_id, ordinal)
         self._tell_capacity(step_id)
 
+    def _on_shares(self, what: tuple[tuple[StepId, int], ...]) -> None:
+        self._shares = dict(what)
+        for entry in [entry for entry in self._held.values() if entry.phase == Phase.QUEUED]:
+            if entry.lease.step_id not in self._shares:
+                self._release(entry)
+        for step_id in self._steps:
+            self._tell_capacity(step_id)
+        self._start_more()
+
     def _on_assign(self, leases: list[HeldLease]) -> None:
         if self._sleepy:
             self._beat_after(0.0)
@@ -276,17 +291,21 @@ class Agent(Process):
         stream = self._stream
         if stream is not None:
             depth = self.config.depth if step_id in self._paced else 1
-            leases_max = 0 if self.draining else self.config.slots * depth
+            workers = self._shares.get(step_id, 0)
+            leases_max = 0 if self.draining else workers * depth
             command = commands.SetCapacity(
-                self.node_id, stream.number, ((step_id, leases_max, self.config.slots),), self.draining
+                self.node_id, stream.number, ((step_id, leases_max, workers),), self.draining
             )
             stream.up.send(lambda: stream.master.submit(command))
 
     def _start_more(self) -> None:
+        running = Counter(entry.lease.step_id for entry in self._held.values() if entry.phase == Phase.RUNNING)
         for entry in list(self._held.values()):
             if self._busy >= self.config.slots:
                 return
-            if entry.phase == Phase.QUEUED and not self.draining:
+            step_id = entry.lease.step_id
+            if entry.phase == Phase.QUEUED and not self.draining and running[step_id] < self._shares.get(step_id, 0):
+                running[step_id] += 1
                 self._start(entry)
 
     def _start(self, entry: Held) -> None:

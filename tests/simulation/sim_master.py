@@ -50,6 +50,7 @@ class SimMaster(Process):
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
+            fx.SendShares: lambda e: self._tell(e, "shares", e.shares),
             fx.RevokeLeases: lambda e: self._tell(e, "revoke", e.lease_ids),
             fx.RecallLeases: lambda e: self._tell(e, "recall", (e.step_id, e.leases_max)),
             fx.EndStep: lambda e: self._tell(e, "end", (e.step_id, e.generation)),
@@ -98,7 +99,12 @@ class SimMaster(Process):
         return Stream(self.world, self.config.latency_s, agent, self, next(self._numbers))
 
     def hello(
-        self, stream: Stream, incarnation: str, held: tuple[HeldLease, ...], step_ids: tuple[StepId, ...]
+        self,
+        stream: Stream,
+        incarnation: str,
+        held: tuple[HeldLease, ...],
+        step_ids: tuple[StepId, ...],
+        workers: tuple[tuple[StepId, int], ...],
     ) -> None:
         """The first message of a stream."""
         node_id = stream.agent.node_id
@@ -112,7 +118,7 @@ class SimMaster(Process):
                 stream.close_by_master()
 
         self.sim.checkers.stream_owner[self.core.state.incarnation, stream.number] = incarnation
-        self.submit(commands.OpenWork(node_id, incarnation, stream.number, held, step_ids), answer)
+        self.submit(commands.OpenWork(node_id, incarnation, stream.number, held, step_ids, workers), answer)
 
     def completions(self, stream: Stream, results: list[Any]) -> None:
         """Results arrive."""

@@ -24,6 +24,7 @@ class Ordered(NamedTuple):
 
     cuts: list[int]
     given_up: list[FailedItems]
+    suspects: list[int]
 
 
 class _Died(Exception):
@@ -35,6 +36,7 @@ def ordered(split: Split) -> Ordered:
     return Ordered(
         list(split.cuts),
         [FailedItems(one.first, one.count, one.cause.name, one.message) for one in split.given_up],
+        list(split.suspects),
     )
 
 
@@ -52,7 +54,9 @@ def run_items(lease_id: int, items: int, bad: Mapping[int, Cause], order: Ordere
         if order is None:
             failed, last = [], attempt(0, items)
         else:
-            failed, last = find_failures(Order(order.cuts, order.given_up, RUNS_MAX), items, attempt)
+            failed, last = find_failures(
+                Order(order.cuts, order.given_up, order.suspects, RUNS_MAX), items, attempt, attempt
+            )
     except _Died as died:
         result.cause, result.message = work_pb2.CAUSE_CRASH, "died"
         if order is not None:

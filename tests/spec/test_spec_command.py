@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from textwrap import indent
 
 import pytest
 from spec_workspace import STEP, Workspace, changed
-from windrow.spec import DataInput, EffectiveJob, EffectiveStep, LiteralInput, OutputInput, StepOutput
+from windrow.spec import DataInput, EffectiveJob, EffectiveStep, JobFileError, LiteralInput, OutputInput, StepOutput
 from windrow.spec.effective.document import DocumentError
 
 COMMAND = """\
@@ -258,3 +259,46 @@ def test_rows_in_the_default_datastore_of_the_pipeline_are_named_as_elsewhere(
     place = "azureml://datastores/lake/paths/azureml/${{name}}/score/scores"
     assert loaded.job.steps[0].outputs["scores"].path == f"{place}/{name}"
     assert not loaded.warnings
+
+
+def test_a_command_asks_for_paths_by_a_variable(workspace: Workspace) -> None:
+    """It has no program_arguments to ask in."""
+    asked = "environment_variables: {WINDROW_ALLOW_PATH: '/data/m  /cache:rw'}"
+    assert of(workspace, asked).allow_path == ("/data/m", "/cache:rw")
+    (problem,) = workspace.problems(
+        workspace.job_of(changed(COMMAND, "environment_variables: {WINDROW_ALLOW_PATH: data}"))
+    )
+    assert problem.key == "jobs.score.environment_variables"
+    assert 'has "data"' in problem.message
+
+
+@pytest.mark.parametrize(
+    ("second", "refused"),
+    [
+        ('inputs: {before: "${{parent.jobs.first.outputs.data}}"}', False),
+        ('inputs: {before: "${{parent.jobs.between.outputs.data}}"}', False),
+        ("inputs: {}", True),
+        (
+            'inputs: {before: "${{parent.jobs.first.outputs.data}}"}\noutputs: {data: {type: uri_file, path: ./out}}',
+            True,
+        ),
+    ],
+    ids=["reads it", "reads what was made of it", "at the same time", "a file"],
+)
+def test_a_step_may_go_on_in_the_folder_of_a_step_that_it_waits_for(
+    workspace: Workspace, second: str, refused: bool
+) -> None:
+    command = "type: command\ncommand: 'true'\n"
+    between = command + 'inputs: {x: "${{parent.jobs.first.outputs.data}}"}\noutputs: {data: }\n'
+    steps = {
+        "second": changed(command + "outputs: {data: {type: mltable, path: ./out}}\n", second),
+        "between": between,
+        "first": command + "outputs: {data: {path: ./out}}\n",
+    }
+    text = "type: pipeline\njobs:\n" + "".join(f"  {name}:\n{indent(step, '    ')}" for name, step in steps.items())
+    if refused:
+        with pytest.raises(JobFileError, match=r"out is also the path of jobs\..*\.outputs\.data; give each"):
+            workspace.job(text)
+    else:
+        made = {step.name: step.outputs["data"] for step in workspace.job(text).job.steps}
+        assert made["first"].path == made["second"].path == str(workspace.folder / "out")

@@ -50,6 +50,10 @@ def workspace(workspace: Workspace) -> Workspace:
         ("{type: mltable}", "", "mltable"),
         ("{mode: upload}", "", "uri_file"),
         ("{type: mltable, path: '${{parent.outputs.all}}'}", "{type: uri_file}", "mltable"),
+        ("'${{parent.outputs.all}}'", "{type: uri_file}", "uri_file"),
+        # The vendor's command line takes this for a folder.
+        ("'${{parent.outputs.all}}'", "{mode: upload}", "uri_folder"),
+        ("{type: uri_file, path: '${{parent.outputs.all}}'}", "{mode: upload}", "uri_file"),
         # As a dump writes it: component and pipeline know better.
         ("{type: uri_folder, path: '${{parent.outputs.all}}'}", "{type: uri_file}", "uri_file"),
         ("{path: '${{parent.outputs.all}}'}", "{type: uri_folder}", "uri_file"),
@@ -359,6 +363,7 @@ class TestRegistries:
         text = f"component: azureml://registries/{address}\ninputs: {{images: {{path: ./images}}}}\n"
         (problem,) = mirror.problems(mirror.job_of(text))
         assert problem.key == "jobs.score.component" and said in problem.message
+        assert problem.message[-1] in ".?" and problem.message[-2] not in ".?"
 
     def test_the_file_of_registries_is_kept_well(self, mirror: Workspace) -> None:
         (mirror.folder / "more").mkdir()

@@ -181,6 +181,36 @@ def test_columns_that_lose_leading_zeros_are_noted(folder: Path) -> None:
     assert not made_in(folder, one_line("a.csv")).notes
 
 
+def test_a_folder_of_nothing_but_tables_is_noted(folder: Path) -> None:
+    tables = folder / "tables"
+    tables.mkdir()
+    for name in ("1.parquet", "2.PARQUET", "_SUCCESS", ".crc"):
+        (tables / name).write_bytes(b"PAR1")
+    (note,) = made_in(folder, one_line("tables")).notes
+    assert note.startswith("tables holds only .parquet files, and run() gets their paths. With --as table")
+    for kind in ("files", "table"):
+        assert not made_in(folder, one_line("tables", kind=kind)).notes
+    assert not made_in(folder, one_line("photos")).notes
+    (tables / "3.csv").write_text("")
+    assert not made_in(folder, one_line("tables")).notes
+    for file in tables.iterdir():
+        file.unlink()
+    (tables / "1.json").write_text("{}")
+    assert not made_in(folder, one_line("tables")).notes, "a document, seldom a table"
+
+
+def test_no_size_is_chosen_for_parquet(folder: Path) -> None:
+    """It is cut at its row groups."""
+    tables = folder / "tables"
+    tables.mkdir()
+    (tables / "1.parquet").write_bytes(b"PAR1")
+    for inputs, kind in (("e.parquet", "auto"), ("tables", "table")):
+        made = made_in(folder, one_line(inputs, kind=kind))
+        assert "mini_batch_size" not in made.files["job.yml"] and "in each mini-batch" not in made.told
+    (tables / "1.parquet").rename(tables / "1.csv")
+    assert "mini_batch_size" in made_in(folder, one_line("tables", kind="table")).files["job.yml"]
+
+
 def test_the_saved_file_has_relative_paths(folder: Path) -> None:
     made = made_in(folder, one_line("photos/*.jpg"), relative_to=str(folder / "jobs"), job_name="nightly.yml")
     assert set(made.files) == {"nightly.yml", "nightly.files/MLTable"}

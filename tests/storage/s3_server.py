@@ -105,10 +105,11 @@ class Exchange(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     answered = False
     cut_after: int | None = None
+    body = b""
 
     def _pass_on(self) -> None:
         proxy: Proxy = self.server.owner  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.body = body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.answered, self.cut_after = False, None
         with proxy.lock:
             proxy.requests.append(f"{self.command} {self.path}")

@@ -11,6 +11,7 @@ import pandas
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from planned_table import read_table
 from windrow_worker.loaded import InputChanged
 from windrow_worker.tables.columns import (
     FALSE_WORDS,
@@ -21,6 +22,7 @@ from windrow_worker.tables.columns import (
 )
 from windrow_worker.tables.delimited import DelimitedLoader
 from windrow_worker.tables.delimited_text import Text, header_names, records, widened
+from windrow_worker.tables.null_columns import NullColumnsLoader
 
 INT, FLOAT, TEXT = Column("i", "int"), Column("f", "float"), Column("t")
 BOOL = Column("b", "bool", true_words=TRUE_WORDS, false_words=FALSE_WORDS)
@@ -78,7 +80,7 @@ def recipe(file: Path, begin: int = 0, end: int | None = None) -> bytes:
         ("a\r\n\r\nb\r\n", [["a"], [None], ["b"]]),
         (" \nx\n", [[" "], ["x"]]),
         ("a\rb,c\n", [["a\rb", "c"]]),
-        ("a,b\r", [["a", "b\r"]]),
+        ("a,b\r", [["a", "b"]]),
         ('"a,b",c\n', [["a,b", "c"]]),
         ('"a""b",c\n', [['a"b', "c"]]),
         ('"x"y,b\n', [["xy", "b"]]),
@@ -87,6 +89,10 @@ def recipe(file: Path, begin: int = 0, end: int | None = None) -> bytes:
         ('"x\nb,c\n', [['"x'], ["b", "c"]]),
         ('a,"b,c\nd\n', [["a", '"b', "c"], ["d"]]),
         ('"a""b,"c"\n', [['a"b,c"']]),
+        # Two quotes at the end are one, and close the field.
+        ('1,"a""\n', [["1", 'a"']]),
+        ('"""\n2\n', [['"'], ["2"]]),
+        ('1,"a""b\n', [["1", '"a""b']]),
         ('"a,b""c,,1\n', [['"a', 'b""c', None, "1"]]),
         ("'a,b'\n", [["'a", "b'"]]),
         ('a\\"b,c\n', [['a\\"b', "c"]]),
@@ -107,6 +113,10 @@ def test_single_line_records(data: str, expected: list[list[str | None]]) -> Non
         ('a\r\n\r\n"b"\r\n', [["a"], ["b"]]),
         ("a\r\n\r\nb\r\n", [["a"], ["b"]]),
         ('a,"b\nc,,d\n', [["a", '"b\nc', None, "d\n"]]),
+        ('a,"b""', [["a", 'b"']]),
+        ('a,"b""\n', [["a", '"b""\n']]),
+        ("a,b\r", [["a", "b\r"]]),
+        ('"a"\nb\r', [["a"], ["b\r"]]),
         ('""\n"x"\n', [[""], ["x"]]),
         ('"a",\n', [["a", None]]),
         ('"a",', [["a", None]]),
@@ -366,3 +376,28 @@ def test_common_cases_take_the_fast_way(data: bytes, multi_line: bool) -> None:
     arrow = pytest.importorskip("windrow_worker.tables.arrow_delimited")
     found = arrow.read_fast(data, Text(multi_line=multi_line), [INT, TEXT], set(), None)
     assert found is not None and found.rows == len(list(records(data.decode(), Text(multi_line=multi_line))))
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_column_without_a_value_holds_objects(tmp_path: Path, fast: bool) -> None:
+    """As the vendor's reader says, also where pandas 3 has a type of its own for texts."""
+    file = tmp_path / "a.csv"
+    file.write_text("1,,a\n2,,\n")
+    value = NullColumnsLoader(loader([INT, Column("none"), TEXT], fast=fast)).load(recipe(file)).value
+    assert value["none"].dtype == object and value["none"].isna().all()
+    assert value["t"].dtype != object or pandas.__version__ < "3"
+
+
+def test_columns_of_nan_and_of_far_times_keep_their_type(tmp_path: Path) -> None:
+    """As in Azure ML's reader, where only what is null all through has no type."""
+    (tmp_path / "a.csv").write_text("f,d,y,n,x\nNaN,9999-12-31,1/2/03,,1\nnan,1600-01-01,3/4/05,,\n")
+    (tmp_path / "MLTable").write_text(
+        "paths: [{file: ./a.csv}]\ntransformations:\n- read_delimited: {header: all_files_same_headers}\n"
+        "- convert_column_types: [{columns: x, column_type: {datetime: {formats: ['%Y-%m']}}}]\n"
+    )
+    table = read_table(tmp_path)
+    (value,) = table.frames
+    assert value.isna().to_numpy().all()
+    kinds = [value[name].dtype.kind for name in value]
+    assert kinds == ["f", "M", "M", "O", "O"]
+    assert sorted(name for name, _, _ in table.misfits) == ["d", "x", "y"]

@@ -94,3 +94,28 @@ def test_too_many_of_them_cannot_be_read_at_all(tmp_path: Path) -> None:
         ValueError, match=r"f.jsonl, line 10001: the line is not a JSON object .* \(5000 others as well"
     ):
         make_loader(found.reader).load(json.dumps(found.recipes[0]).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('m == "a"', [2]),
+        ("m == 1", [1]),
+        ("m > 1", [2, 4, 6]),
+        ("m != 1", [2, 3, 4, 6]),
+        ("m == True", [3]),
+        ('m < "b"', [1, 2, 3, 4, 6]),
+    ],
+)
+def test_filters_compare_values_of_mixed_kinds_as_they_stand(tmp_path: Path, text: str, left: list[int]) -> None:
+    """The rows are those of Azure ML's reader; what is not of the column's kind is null afterwards, and counted."""
+    given = [1, "a", True, 2.5, None, 7]
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps({"i": at + 1, "m": m}) + "\n" for at, m in enumerate(given)))
+    (tmp_path / "MLTable").write_text(
+        f"paths: [{{file: ./f.jsonl}}]\ntransformations:\n- read_json_lines\n- filter: {text!r}\n"
+    )
+    table = read_table(tmp_path)
+    assert table.rows == [[at, given[at - 1] if at in (1, 6) else None] for at in left]
+    assert sum(count for _, count, _ in table.misfits) == sum(at in (2, 3, 4) for at in left)
+    if left == [1]:
+        assert table.frames[0]["m"].dtype == "int64"

@@ -39,8 +39,14 @@ from windrow_worker.tables.dates import forms_of, parser
         (["5-Jan-2020", "6-feb-20"], "datetime", "datetime"),
         (["13/01/2020", "01/02/2020"], "datetime", "datetime"),
         (["13/01/2020", "01/13/2020"], "text", "text"),
-        (["1/2/70"], "datetime", "datetime"),
-        (["13/2/70"], "text", "text"),
+        # Without a fourth digit, a year comes first if it can, but in plain files last.
+        (["1/2/03"], "datetime", "datetime"),
+        (["13/2/03"], "datetime", "text"),
+        (["1/2/70"], "text", "datetime"),
+        (["13/2/70"], "datetime", "text"),
+        (["03-01-02T03:04:05"], "datetime", "text"),
+        (["2020/1/2 3:4:5", "2020-01-02T23:59:60"], "datetime", "datetime"),
+        (["2020-01-02T23:59:61"], "text", "text"),
     ],
 )
 def test_inference(sample: list[str | None], mltable: str, plain: str) -> None:
@@ -70,6 +76,11 @@ def test_undecidable_dates_stay_text_and_are_told() -> None:
         (["1/31/2020", "31/1/2020"], []),
         (["1/31/2020", "31-1-2020", "2/3/2020 3:04"], []),
         (["5-Jan-2020", "6-feb-20"], ["d-MMM-yyyy", "d-MMM-yy"]),
+        (["1/2/03", "13/2/03 5:06:07"], ["y/M/d", "y/M/d HH:mm:ss"]),
+        (["2/13/03", "1/2/03"], ["M/d/yy"]),
+        (["1/2/03", "31-12-99", "31/12/99"], ["d/M/yy", "d-M-yy"]),
+        (["2/13/03", "31/12/99"], []),
+        (["1/2/70"], []),
     ],
 )
 def test_forms_of_dates(sample: list[str], forms: list[str]) -> None:
@@ -82,6 +93,8 @@ def test_forms_of_dates(sample: list[str], forms: list[str]) -> None:
         ("d/M/yyyy", "01/02/2020", "2020-02-01"),
         ("M-d-yyyy H:mm a", "01-02-2020 1:05 PM", "2020-01-02 13:05"),
         ("M/d/yy", "01/02/69", "2069-01-02"),
+        ("d/M/yy", "31/12/99", "1999-12-31"),
+        ("yyyy-M-dTHH:mm:ss", "2020-12-31T23:59:60", "2021-01-01"),
         ("yyyy-M-d HH:mm:ss UTC", "2020-01-02 03:04:05 UTC", "2020-01-02 03:04:05"),
         ("yyyy-M-dTHH:mm:ssz", "2020-01-02T03:04:05+02:30", "2020-01-02 00:34:05"),
         ("yyyy-M-dTHH:mm:ss.f", "2020-01-02T03:04:05.123456789123", "2020-01-02 03:04:05.123456789"),

@@ -54,11 +54,11 @@ def test_values_become_rows(start: Start, tmp_path: Path) -> None:
         "    run_.parent.log('share', 0.5)\n"
         "    run_.flush(); run_.complete()\n"
         "    with run_ as same:\n        assert same is run_ and run_.get_tags() == run_.tags == {}\n"
-        "    return [run_.id, run_.parent.id, run_.name, run_.experiment.name]\n"
+        "    return [run_.id, run_.parent.id, run_.get_status(), run_.experiment.name]\n"
     )
     environment = {"PYTHONWARNINGS": "error", "AZUREML_ARM_PROJECT_NAME": "iris"}
     worker, path = begin(start, tmp_path, script, environment=environment)
-    assert worker.run(["a"]).rows == b"job-1/score\njob-1\nscore\niris\n"
+    assert worker.run(["a"]).rows == b"job-1/score\njob-1\nRunning\niris\n"
     assert rows_of(path) == [
         ("loss", 0.1, "value", "step"),
         ('a, "b"', "text\nof two lines", "value", "step"),
@@ -184,14 +184,14 @@ def test_parts_of_the_real_package_are_there_without_its_core(start: Start, tmp_
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("from azureml.core import Run, ScriptRun", "azureml.core.ScriptRun"),
-        ("from azureml.core.run import _OfflineRun", "azureml.core.run._OfflineRun"),
-        ("from azureml.core.model import Dataset", "azureml.core.model.Dataset"),
-        ("import azureml.core.authentication", "azureml.core.authentication"),
-        ("from azureml.core.workspace import Dataset, _x", "azureml.core.workspace._x"),
+        ("from azureml.core import Run, get_run", "azureml.core.get_run"),
+        ("from azureml.core.run import _x", "azureml.core.run._x"),
+        ("import azureml.core.nothing", "azureml.core.nothing"),
+        ("import azureml.data.nothing", "azureml.data.nothing"),
+        ("from azureml.exceptions import nothing", "azureml.exceptions.nothing"),
     ],
 )
-def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str, name: str) -> None:
+def test_an_import_of_what_the_package_has_not_fails_as_without_it(start: Start, line: str, name: str) -> None:
     worker = start(f"import azureml.core\nassert not hasattr(azureml.core, '__wrapped__')\n{line}\n{ECHO}")
     frame = worker.frame()
     assert frame.type == INIT_FAILED
@@ -201,25 +201,237 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
     start(optional).ready()
 
 
+IMPORTED = """\
+import azureml.data
+import azureml.exceptions
+import azureml.core.webservice.aks
+from azureml.exceptions import ComputeTargetException, UserErrorException
+import azureml.core
+from azureml.core import ComputeTarget, Dataset, Datastore, Environment, Experiment, Keyvault, Model, Run, Workspace
+from azureml.core.authentication import AzureCliAuthentication, InteractiveLoginAuthentication, MsiAuthentication
+from azureml.core.authentication import ServicePrincipalAuthentication
+from azureml.core.compute import AmlCompute, ComputeTarget as Same
+from azureml.core.compute_target import ComputeTargetException as AlsoSame
+from azureml.core.conda_dependencies import CondaDependencies
+from azureml.core.dataset import Dataset as D
+from azureml.core.datastore import Datastore as S
+from azureml.core.environment import DEFAULT_CPU_IMAGE, Environment as E
+from azureml.core.model import Dataset as M
+from azureml.core.run import Run as R, _OfflineRun, _SubmittedRun
+from azureml.core.runconfig import DEFAULT_CPU_IMAGE, RunConfiguration
+from azureml.core.webservice import AksWebservice, Webservice
+from azureml.core.workspace import Workspace as W
+from azureml.data import FileDataset, OutputFileDatasetConfig, TabularDataset
+from azureml.data.azure_storage_datastore import AzureBlobDatastore
+from azureml.data.data_reference import DataReference
+from azureml.data.datapath import DataPath
+from azureml.data.dataset_factory import DataType
+
+assert (Dataset, Datastore, Run, Workspace) == (D, S, R, W) and M is D and E is Environment
+assert ComputeTarget is Same and ComputeTargetException is AlsoSame
+assert issubclass(UserErrorException, azureml.exceptions.AzureMLException)
+assert "windrow" in azureml.core.VERSION
+run_ = Run.get_context()
+assert not isinstance(run_, _OfflineRun) and isinstance(run_, _SubmittedRun)
+assert not isinstance(run_.experiment.workspace, AmlCompute)
+signed_in = Workspace.from_config(auth=ServicePrincipalAuthentication("tenant", service_principal_id="a"))
+assert signed_in.name == run_.experiment.workspace.name == Workspace.get("w", auth=MsiAuthentication()).name
+
+def run(b):
+    said = []
+    for call in (
+        lambda: AmlCompute.provisioning_configuration(vm_size="x"),
+        lambda: CondaDependencies.create(pip_packages=["six"]),
+        lambda: Experiment(signed_in, "e"),
+        lambda: InteractiveLoginAuthentication().get_authentication_header(),
+        lambda: DataType.to_float(),
+        lambda: OutputFileDatasetConfig("a"),
+        lambda: Webservice(signed_in, "a"),
+        lambda: signed_in.get_default_keyvault(),
+    ):
+        try:
+            call()
+        except (AttributeError, RuntimeError) as error:
+            said.append(str(error))
+    return said
+"""
+
+
+def test_an_import_of_names_of_the_package_never_fails_and_a_use_says_what_to_do(start: Start) -> None:
+    worker = start(IMPORTED)
+    worker.ready()
+    said = worker.run(list("abcdefgh")).rows.decode().splitlines()
+    assert [line.partition(" is not there in a script of Windrow: ")[0] for line in said] == [
+        "AmlCompute.provisioning_configuration",
+        "CondaDependencies.create",
+        "Experiment",
+        "InteractiveLoginAuthentication.get_authentication_header",
+        "DataType.to_float",
+        "OutputFileDatasetConfig",
+        "Webservice",
+        "Workspace.get_default_keyvault",
+    ]
+    assert said[3].endswith("there is nothing to sign in to") and "--pass-env NAME" in said[7]
+    # Whichever of the packages is imported first.
+    for line in ("import azureml.exceptions", "from azureml.data import FileDataset", "import azureml.data.datapath"):
+        start(f"{line}\n{ECHO}").ready()
+
+
+OF_OTHER_PACKAGES = """\
+from azureml._restclient.models.run_type_v2 import RunTypeV2
+from azureml.contrib.pipeline.steps import ParallelRunStep
+from azureml.exceptions import AzureMLException
+from azureml.pipeline.core import Pipeline, PipelineParameter
+from azureml.pipeline.core._restclients.aeva.models.error_response import ErrorResponseException
+from azureml.telemetry import set_diagnostics_collection
+from azureml.train.hyperdrive import HyperDriveConfig, choice
+from azureml.train.hyperdrive.parameter_expressions import normal
+import azureml.widgets
+
+assert issubclass(ErrorResponseException, AzureMLException)
+
+def run(b):
+    set_diagnostics_collection(send_diagnostics=False)
+    said = []
+    for call in (
+        lambda: RunTypeV2(traits=["a"]),
+        lambda: Pipeline(None, steps=[]),
+        lambda: HyperDriveConfig(policy=None),
+        lambda: choice(0.1, 1),
+        lambda: normal(0, 1),
+        lambda: azureml.widgets.RunDetails(None).show(),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
+"""
+
+
+def test_imports_from_the_vendor_s_other_packages_do_not_fail_either(start: Start) -> None:
+    worker = start(OF_OTHER_PACKAGES)
+    worker.ready()
+    said = worker.run(list("abcdef")).rows.decode().splitlines()
+    assert [line.partition(" is not there in a script of Windrow: ")[0] for line in said] == [
+        "RunTypeV2",
+        "Pipeline",
+        "HyperDriveConfig",
+        "azureml.train.hyperdrive.choice",
+        "azureml.train.hyperdrive.parameter_expressions.normal",
+        "RunDetails",
+    ]
+    assert "Do this in the notebook" in said[1] and "does not search" in said[2] and "does not search" in said[3]
+    # What libraries look for, to do without it, is not there.
+    start(f"import azureml.core\ntry:\n    import azureml._logging\nexcept ImportError:\n    pass\n{ECHO}").ready()
+
+
+TAGS = (
+    GET
+    + """\
+def run(b):
+    run_.log("loss", 0.5)
+    run_.log("loss", 0.25)
+    run_.log_row("fruit", kind="lemon", size=7)
+    run_.log_table("fruit", {"kind": ["lime", "fig"]})
+    run_.parent.log("share", 1)
+    run_.tag("kind", "first")
+    run_.set_tags({"kind": "last, 'one'", "bare": None, "number": 3})
+    run_.tag("gone", "x")
+    run_.remove_tags(["gone", "never"])
+    run_.add_properties({"of": "a"})
+    run_.add_properties({"of": "b", "by": 1})
+    run_.parent.tag("of the job", "yes")
+    assert run_.get_tags() == run_.tags == {"kind": "last, 'one'", "bare": None, "number": "3"}, run_.tags
+    assert run_.get_properties() == run_.properties == {"of": "a", "by": "1"}
+    assert run_.parent.get_tags() == {"of the job": "yes"} and run_.parent.properties == {}
+    fruit = {"kind": ["lemon", "lime", "fig"], "size": [7, None, None]}
+    assert run_.get_metrics() == {"loss": [0.5, 0.25], "fruit": fruit}, run_.get_metrics()
+    assert run_.get_metrics("loss") == {"loss": [0.5, 0.25]} and run_.get_metrics(name="no") == {}
+    assert run_.parent.get_metrics() == {"share": 1}
+    assert run_.get_metrics(recursive=True) == {run_.id: run_.get_metrics()}
+    assert run_.get_portal_url() == run_.parent.get_portal_url() == ""
+    try:
+        run_.tag("two\\nlines")
+    except ValueError as error:
+        return [str(error)]
+"""
+)
+
+
+def test_a_script_reads_back_its_metrics_and_tags(start: Start, tmp_path: Path) -> None:
+    worker, path = begin(start, tmp_path, TAGS)
+    said = worker.run(["a"]).rows.decode()
+    assert said == "The name of a tag is one line of text, not 'two\\nlines'\n"
+    kinds = [(name, value, kind, level) for name, value, kind, level in rows_of(path) if kind not in ("value", "row")]
+    assert kinds[1:4] == [
+        ("kind", "first", "tag", "step"),
+        ("kind", "last, 'one'", "tag", "step"),
+        ("bare", None, "tag", "step"),
+    ]
+    assert ("gone", None, "untag", "step") in kinds and ("of the job", "yes", "tag", "job") in kinds
+    assert worker.errors() == ""
+
+
+CHILDREN = (
+    GET
+    + """\
+def run(b):
+    run_.log("loss", 9)
+    first = run_.child_run(name="fold 1")
+    first.log("loss", 0.5)
+    first.set_tags({"kind": "net"})
+    first.add_properties({"of": "a"})
+    assert first.get_status() == "Running" and first.id == run_.id + "/fold 1" and first.parent is run_
+    first.complete()
+    assert first.get_status() == first.status == "Completed" and run_.get_status() == "Running"
+    assert first.get_metrics() == {"loss": 0.5} and first.tags == {"kind": "net"} and first.properties == {"of": "a"}
+    try:
+        with run_.child_run("fold 2") as second:
+            second.child_run("part").log("loss", 1)
+            raise KeyError("no data")
+    except KeyError:
+        assert second.status == "Failed" and second.properties == {"error": "'no data'"}
+    a, b = run_.create_children(tag_key="size", tag_values=["1", "2"])
+    assert a.id != b.id and b.get_tags() == {"size": "2"}
+    assert len({one.name for one in run_.create_children(3)} - {a.name, b.name}) == 3
+    return [str(run_.get_metrics())]
+"""
+)
+
+
+def test_a_child_run_is_a_part_of_the_run_with_its_name_before_what_it_keeps(start: Start, tmp_path: Path) -> None:
+    worker, path = begin(start, tmp_path, CHILDREN)
+    said = worker.run(["a"]).rows.decode()
+    assert said == "{'loss': 9, 'fold 1/loss': 0.5, 'fold 2/part/loss': 1}\n"
+    assert ("fold 1/kind", "net", "tag", "step") in rows_of(path)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("run_.upload_file('a', 'b')", " Run.upload_file is not there in Windrow: the files that a step keeps"),
         ("run_.input_datasets['a']", "The step has no input 'a'. It has: none"),
+        ("from azureml.core import Datastore; Datastore.get(None, 'd')", "This script runs outside of a job"),
+        ("from azureml.core import Dataset; Dataset.get_by_name(None, 'd')", "The data asset 'd' cannot be looked up"),
+        ("from azureml.core import Dataset; Dataset.get_all(None)", "Dataset.get_all is not there in a script of Wind"),
         (
-            "from azureml.core import Datastore; Datastore.get(None, 'd')",
-            "Datastore.get is not there in a script of Windrow: give the data to the step as an input",
+            "from azureml.core import Dataset; Dataset.File.from_files('a').register(None, 'a')",
+            "Dataset.register is not there in a script of Windrow: a script registers no data",
         ),
-        ("from azureml.core.dataset import Dataset; Dataset.Tabular", "Dataset.Tabular is not there in a script"),
         (
-            "from azureml.core import Workspace; Workspace('a')",
-            "Workspace is not there in a script of Windrow",
+            "from azureml.core import Dataset; Dataset.File.from_files('s3://b/a').to_path()",
+            "s3://b/a is in a store, which scripts do not reach: give the data to the step as an input",
         ),
-        ("run_.experiment.workspace.datasets", "Workspace.datasets is not there in a script of Windrow: give the data"),
+        (
+            "from azureml.core import Dataset; Dataset.Tabular.from_sql_query('a')",
+            "from_sql_query is not there in a script of Windrow: what the step writes goes into its outputs",
+        ),
+        ("from azureml.core import Workspace; Workspace.create('a')", "Workspace.create is not there in a script of"),
         ("run_.experiment.workspace.get_default_keyvault()", "secrets are not kept. Read an environment variable"),
-        ("run_.experiment.workspace.compute_targets", "a script has no workspace. Give the step its data and models"),
-        ("run_.child_run('a')", "a step is one run"),
-        ("run_.get_metrics()", "windrow job show JOB --metrics"),
+        ("run_.experiment.workspace.compute_targets", "a script has no workspace but the one of its run. Do this in"),
+        ("run_.submit_child(None)", "run.child_run(name) is a part of the run"),
+        ("run_.child_run('a/')", "neither begins nor ends with /"),
+        ("run_.parent.get_metrics(recursive=True)", "A script gets the metrics of its own step and of the job"),
         ("run_.number", "has no number in Windrow"),
         ("run_.log('a', [1])", "TypeError: run.log('a') takes one number or text, not a list. Use run.log_list"),
         ("run_.log('a\\nb', 1)", "ValueError: The name of a metric is one line"),
@@ -228,16 +440,13 @@ def test_an_import_of_anything_else_fails_as_without_it(start: Start, line: str,
         ("run_.log_list('a', range(99999))", "and 65,536 are the most. Log it in several calls"),
         ("Run(None, 'other')", "Run.get_context() gives its own"),
         ("from azureml.core import Model; Model.get_model_path('m')", "There is no model 'm' for this step. Register"),
-        (
-            "from azureml.core import Model; Model.register(None, 'm', 'm')",
-            "write the model into an output of the step",
-        ),
-        (
-            "from azureml.core import Model; Model.list(None)",
-            "Model.list is not there in Windrow: there is no workspace",
-        ),
+        ("from azureml.core import Model; Model.register(None, 'm', 'm')", "Model m: there is no file at /"),
+        ("run_.register_model('m', 'outputs/m')", "Model m: there is no file at /"),
+        ("run_.upload_folder('a', 'none')", "run.upload_folder('a'): there is no file below /"),
+        ("from azureml.core import Model; Model.list(None)", "NoAgent: This script runs outside of a job"),
+        ("from azureml.core import Model; Model.deploy()", "Model.deploy is not there in Windrow: it offers"),
         ("from azureml.core import Model; Model(run_.experiment.workspace, 'm')", "There is no model 'm'"),
-        ("from azureml.core import Model; Model(None, tags=['a'])", "by their name alone: Model(workspace, name)"),
+        ("from azureml.core import Model; Model(None, tags=['a'])", "by their name and tags: Model(workspace, name)"),
     ],
 )
 def test_what_cannot_be_carried_out_says_what_to_do_instead(start: Start, call: str, said: str) -> None:
@@ -270,9 +479,9 @@ def test_a_script_downloads_models_with_the_workspace_of_its_run(start: Start, t
         "    except FileExistsError as error:\n"
         "        rows.append('exist_ok=True' in str(error))\n"
         "    try:\n"
-        "        newest.register()\n"
+        "        newest.delete()\n"
         "    except AttributeError as error:\n"
-        "        rows.append('windrow model create' in str(error))\n"
+        "        rows.append('it offers Model.register' in str(error))\n"
         "    return [[*rows, file.version, open(got).read()]]\n"
     )
     worker = start(script, environment={"AML_APP_ROOT": str(tmp_path / "root")})
@@ -380,15 +589,14 @@ def test_an_import_of_windrow_is_told_to_be_for_what_submits_jobs(start: Start) 
 
 
 def test_what_is_not_kept_is_told_once(start: Start, tmp_path: Path) -> None:
-    calls = "run_.log_image('a', plot=1); run_.log_confusion_matrix('a', {}); run_.tag('a'); run_.set_tags({'b': 1})"
+    calls = "run_.log_image('a', plot=1); run_.log_confusion_matrix('a', {})"
     worker, path = begin(start, tmp_path, f"{GET}def run(b):\n    for _ in b:\n        {calls}\n    return b\n")
     worker.run(["a", "b"])
-    images, matrix, tags = worker.errors().splitlines()
+    images, matrix = worker.errors().splitlines()
     assert images == (
         "windrow: run.log_image keeps no images. Write it into an output of the step, as a file: plot.savefig(...)."
     )
     assert "log_confusion_matrix keeps nothing" in matrix
-    assert "a step has no tags, so 'a' is not kept" in tags
     assert not path.exists()
 
 

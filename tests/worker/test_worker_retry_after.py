@@ -102,7 +102,7 @@ class Clock:
 
 def test_the_pieces_of_a_split_mini_batch_keep_to_their_share_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    order = splitting.Order([4], [], 100, call_s=2.0)
+    order = splitting.Order([4], [], [], 100, call_s=2.0)
     pace = splitting.Pace(order, lambda: None)
     begun = []  # type: List[Tuple[float, int, int]]
 
@@ -111,14 +111,14 @@ def test_the_pieces_of_a_split_mini_batch_keep_to_their_share_of_the_rate(monkey
         begun.append((clock.now - 1000.0, first, count))
         return ("exception", "no", "") if first <= 5 < first + count else None
 
-    failed, _ = splitting.find_failures(order, 8, attempt)
+    failed, _ = splitting.find_failures(order, 8, attempt, attempt)
     assert [one.first for one in failed] == [5]
     assert [at for at, _, _ in begun] == [2.0 * number for number in range(len(begun))]
 
 
 def test_items_of_pieces_count_for_a_rate_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    pace = splitting.Pace(splitting.Order([], [], 100, item_s=0.5), lambda: None)
+    pace = splitting.Pace(splitting.Order([], [], [], 100, item_s=0.5), lambda: None)
     moments = []
     for items in (4, 2, 1):
         pace.wait(items)
@@ -129,7 +129,7 @@ def test_items_of_pieces_count_for_a_rate_of_items(monkeypatch: pytest.MonkeyPat
 def test_a_piece_waits_as_long_as_the_exception_asks_and_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     alive = []  # type: List[float]
-    pace = splitting.Pace(splitting.Order([], [], 100), lambda: alive.append(clock.now - 1000.0))
+    pace = splitting.Pace(splitting.Order([], [], [], 100), lambda: alive.append(clock.now - 1000.0))
     pace.delay(12.0)
     pace.wait(1)
     assert clock.now == 1012.0 and alive == [5.0, 10.0, 12.0]

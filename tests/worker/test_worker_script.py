@@ -145,6 +145,15 @@ def test_a_list_tells_its_task_id_and_is_a_list_else(start: Start) -> None:
     assert worker.done().rows == b"17\n/data/a\n/data/b\nmore\n"
 
 
+def test_a_script_that_takes_a_list_for_a_table_is_told(start: Start) -> None:
+    worker = start("def run(b):\n    assert not hasattr(b, '__fspath__')\n    return list(b.price)\n")
+    worker.ready()
+    worker.send(9, ["a"])
+    message = worker.frame().message
+    assert "AttributeError: 'MiniBatch' object has no attribute 'price': run() got a list." in message
+    assert "--as table" in message and message.endswith("(score.py, line 3)")
+
+
 def test_arguments_folder_and_environment_are_those_of_the_script(start: Start) -> None:
     worker = start(
         "import json, os, sys\n"

@@ -69,6 +69,13 @@ def _remedy(configuration: Configuration, missing: str) -> str:
     if part and package in sys.modules:
         # For example, a model was pickled with an older version.
         remedy = f"{package} is there, but has no such part: install the version that has it"
+    if part and package == "azureml":
+        top = part.partition(".")[0]
+        wanted = "azureml-core" if top.startswith("_") else "azureml-" + top
+        remedy = (
+            f"azureml.{top} is of the package {wanted}, which Windrow does not stand in for. Leave the import out if "
+            f"the script does not use it, or install {wanted}"
+        )
     hint = configuration.install_hint
     how = f": {hint}" if hint else ", or run scripts in another Python (--python)"
     return f"{remedy} for {sys.executable}{how}"

@@ -8,7 +8,7 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
     from windrow_worker.splitting import FailedItems
 
@@ -29,6 +29,12 @@ MARKED = "marked"
 """Of items alone: the script has marked them."""
 ITEM_CHARACTERS_MAX = 240
 """For the message of a failed item: there may be thousands in a mini-batch."""
+
+FAILED_ITEMS_MAX = 50000
+MISFITS_MAX = 10000
+ENTRIES_BYTES_MAX = 3 << 20
+"""Of each of the two lists of a side document: the agent reads none of more than 8 MiB, and no longer lists. What is
+left out counts as items without a result."""
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = (os.path.join(os.path.dirname(os.__file__), ""), "<")
@@ -181,10 +187,23 @@ def _with_causes(error: BaseException) -> List[BaseException]:
 
 
 def _failed(failed: Sequence[FailedItems]) -> List[List[Any]]:
-    return [
+    rows = (
         [one.first, one.count, one.cause, item_line(one.message), _printable(_cut(one.place, EXAMPLE_CHARACTERS_MAX))]
         for one in failed
-    ]
+    )
+    return _first_of(rows, FAILED_ITEMS_MAX)
+
+
+def _first_of(entries: Iterable[List[Any]], most: int) -> List[List[Any]]:
+    """As many as a side document may hold."""
+    kept: List[List[Any]] = []
+    left = ENTRIES_BYTES_MAX
+    for entry in entries:
+        left -= len(json.dumps(entry, ensure_ascii=False).encode()) + 2
+        if left < 0 or len(kept) >= most:
+            break
+        kept.append(entry)
+    return kept
 
 
 def item_line(message: str) -> str:
@@ -203,12 +222,15 @@ def encode_done(misfits: Sequence[Tuple[str, int, str]], failed: Sequence[Failed
     items that failed although `run()` returned.
     """
     most = EXAMPLE_CHARACTERS_MAX
-    document: Dict[str, Any] = {
-        "misfits": [
-            [_printable(column), count, _printable(text if len(text) <= most else "…" + text[1 - most :])]
-            for column, count, text in misfits
+    rows = (
+        [
+            _printable(_cut(column, MESSAGE_CHARACTERS_MAX)),
+            count,
+            _printable(text if len(text) <= most else "…" + text[1 - most :]),
         ]
-    }
+        for column, count, text in misfits
+    )
+    document: Dict[str, Any] = {"misfits": _first_of(rows, MISFITS_MAX)}
     if failed:
         document["failed"] = _failed(failed)
     return json.dumps(document, ensure_ascii=False).encode()

@@ -303,7 +303,7 @@ class Host:
         first_item = item_first if self._row_index_exact else None
         pace = splitting.Pace(order, lambda: enter(page.RETURNING, lease_id, index, items))
 
-        def run_piece(first: int, count: int) -> Optional[Tuple[str, str, str]]:
+        def run_piece(first: int, count: int, kept: bool = True) -> Optional[Tuple[str, str, str]]:
             value = splitting.piece_of(loaded.value, first, count)
             if type(value) is list:
                 value = MiniBatch(value, index)
@@ -326,6 +326,8 @@ class Host:
                     report.run_us += (enter(page.RETURNING, lease_id, index, items, first, count) - run_started) // 1000
             self._leave_if_forked(None)
             marks = [] if context is None else context.take_marks()
+            if not kept:
+                return None
             try:
                 results = self._rows.results_of(result, count)
                 gathered.add(result)
@@ -340,7 +342,9 @@ class Host:
             return None
 
         try:
-            failed, last = splitting.find_failures(order, readable, run_piece)
+            failed, last = splitting.find_failures(
+                order, readable, run_piece, lambda first, count: run_piece(first, count, False)
+            )
             rows = gathered.finish()
         except BaseException as error:
             gathered.discard()

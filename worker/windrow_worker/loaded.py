@@ -6,7 +6,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Protocol, Sequence, Tuple
+    from typing import Any, Callable, Collection, Dict, Optional, Protocol, Sequence, Tuple
 
     class Loader(Protocol):
         """Reads the mini-batches of one step."""
@@ -52,10 +52,21 @@ class Loaded:
     - `partition_key_value`: the mini-batch's partition, if there is one.
     - `positions`, for a table: returns the place of each row in its file as an array of ascending numbers, the same
       however the file is cut.
+    - `shown_as_null`: columns of a table with values that a DataFrame shows as null (not a number, or a time beyond its
+      range). They keep their type, even if they have no other value.
     - `is_void`: no row of a table is left, after its steps or without its invalid lines; `run()` is not called.
     """
 
-    __slots__ = ("is_void", "item_count", "misfits", "partition_key_value", "positions", "unreadable", "value")
+    __slots__ = (
+        "is_void",
+        "item_count",
+        "misfits",
+        "partition_key_value",
+        "positions",
+        "shown_as_null",
+        "unreadable",
+        "value",
+    )
 
     def __init__(
         self,
@@ -66,6 +77,7 @@ class Loaded:
         positions: Optional[Callable[[], Any]] = None,
         is_void: bool = False,
         unreadable: Sequence[Tuple[str, str]] = (),
+        shown_as_null: Collection[str] = (),
     ) -> None:
         self.value = value
         self.item_count = item_count
@@ -74,6 +86,7 @@ class Loaded:
         self.positions = positions
         self.is_void = is_void
         self.unreadable = unreadable
+        self.shown_as_null = shown_as_null
 
     @property
     def readable_count(self) -> int:

@@ -351,8 +351,9 @@ def _text_rows(rows: Rows, settings: Dict[str, Any]) -> List[str]:
         header = rows.header.decode(encoding, "replace")
     except LookupError:
         head, header = _head(rows, HEAD_BYTES).decode("utf-8", "replace"), rows.header.decode("utf-8", "replace")
-    told = settings.get("format", "text") != "text" or settings.get("dataframe_header", True)
-    lines = header.splitlines()[:1] if told else []
+    if settings.get("format", "text") == "csv":
+        return head.splitlines()[: ROWS_SHOWN + 1]  # these rows begin with their header
+    lines = header.splitlines()[:1] if settings.get("dataframe_header", True) else []
     return lines + head.splitlines()[:ROWS_SHOWN]
 
 

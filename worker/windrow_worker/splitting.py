@@ -44,17 +44,25 @@ class FailedItems:
 
 class Order:
     """How to split a mini-batch. `cuts`: where pieces begin, beside the first. `given_up`: items that are not run.
+    `suspects`: where pieces begin of which one has ended a worker: they run first, and once more in their turn.
     `runs_max`: the number of calls of `run()` after which a piece that fails is no longer halved. `call_s`, `item_s`:
     by the rate limit, the seconds from a call of `run()` to the next one, and for each of its items; 0.0 for no limit.
     """
 
-    __slots__ = ("call_s", "cuts", "given_up", "item_s", "runs_max")
+    __slots__ = ("call_s", "cuts", "given_up", "item_s", "runs_max", "suspects")
 
     def __init__(
-        self, cuts: List[int], given_up: List[FailedItems], runs_max: int, call_s: float = 0.0, item_s: float = 0.0
+        self,
+        cuts: List[int],
+        given_up: List[FailedItems],
+        suspects: List[int],
+        runs_max: int,
+        call_s: float = 0.0,
+        item_s: float = 0.0,
     ) -> None:
         self.cuts = cuts
         self.given_up = given_up
+        self.suspects = suspects
         self.runs_max = runs_max
         self.call_s = call_s
         self.item_s = item_s
@@ -93,7 +101,8 @@ def read_order(packet: Any, begin: int) -> Tuple[Order, int]:
     document = json.loads(bytes(packet[begin : begin + length]))
     given_up = [FailedItems(*one) for one in document["given_up"]]
     pace = document["call_s"], document["item_s"]
-    return Order(document["cuts"], given_up, document["runs_max"], *pace), begin + length
+    order = Order(document["cuts"], given_up, document["suspects"], document["runs_max"], *pace)
+    return order, begin + length
 
 
 def pieces(order: Order, items: int) -> List[Tuple[int, int]]:
@@ -109,12 +118,19 @@ def pieces(order: Order, items: int) -> List[Tuple[int, int]]:
 
 
 def find_failures(
-    order: Order, items: int, attempt: Callable[[int, int], Optional[Failure]]
+    order: Order,
+    items: int,
+    attempt: Callable[[int, int], Optional[Failure]],
+    probe: Callable[[int, int], Any],
 ) -> Tuple[List[FailedItems], Optional[Failure]]:
     """Runs all pieces; returns the items that failed, in order, and the last failure.
 
-    `attempt(first, count)` runs these items, and keeps what they give unless it returns a failure.
+    `attempt(first, count)` runs these items, and keeps what they give unless it returns a failure. `probe` runs them,
+    and keeps nothing.
     """
+    for first, count in pieces(order, items):
+        if first in order.suspects:
+            probe(first, count)
     failed = list(order.given_up)
     last: Optional[Failure] = None
     runs = 0

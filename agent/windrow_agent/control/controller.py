@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from windrow.common.interpreter import NoInterpreter
 from windrow.common.journal import Repeated, say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -24,6 +25,7 @@ from windrow_agent.control.step_environments import StepEnvironments
 from windrow_agent.fetching.fetcher import Fetcher, NotFetched
 from windrow_agent.leases.lease import Lease, LeaseState
 from windrow_agent.leases.ledger import Ledger
+from windrow_agent.link import Link
 from windrow_agent.outgoing import completions
 from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.results.output_saves import OutputSaver
@@ -34,7 +36,7 @@ from windrow_agent.steps.lineages import Lineages
 from windrow_agent.steps.step import BadStep, Step, StepState
 from windrow_agent.supervision.distributor import LeaseDistributor
 from windrow_agent.supervision.supervisor import Supervisor
-from windrow_agent.supervision.workforce import Workforce
+from windrow_agent.supervision.workforce import Shares, Workforce
 from windrow_agent.workers.deadlines import due_ns as worker_due_ns
 
 if TYPE_CHECKING:
@@ -61,7 +63,9 @@ Unpack = Callable[[str, Path], Awaitable[CodeSums]]
 
 
 class Controller:
-    """`outgoing`: what waits for the master. `uploads`: takes over completions whose rows are large."""
+    """`outgoing`: what waits for the master. `uploads`: takes over completions whose rows are large. `link` waits for a
+    connection over which the node is admitted.
+    """
 
     def __init__(
         self,
@@ -70,13 +74,14 @@ class Controller:
         folder: Path,
         unpack: Unpack,
         uploads: RowUploads,
+        link: Callable[[], asyncio.Future[Link]],
         fetched_bytes_max: int,
         make_environments: Callable[[], Environments] | None = None,
     ) -> None:
         """`make_environments`: called when a step asks for one. If None, all scripts run in the node's own Python."""
         self.ledger = Ledger()
         self.steps: dict[int, Step] = {}
-        self.ended_steps = EndedSteps(outgoing, self._run_aside)
+        self.ended_steps = EndedSteps(outgoing, self._run_aside, workforce.leave_outputs)
         self._workforce = workforce
         self._outgoing = outgoing
         self._folder = folder
@@ -89,6 +94,7 @@ class Controller:
             outgoing,
             folder / "staged",
             uploads,
+            link,
             self._saver,
             self._changed,
             self._renew_code,
@@ -115,6 +121,8 @@ class Controller:
         """Carries out one message of the Work stream."""
         for spec in response.steps:
             self._take_step(spec)
+        if response.HasField("shares"):
+            self._take_shares(response.shares)
         self._outgoing.acknowledge_failures(response.worker_failures_acknowledged)
         for acknowledgement in response.acknowledgements:
             self._acknowledged(acknowledgement)
@@ -142,6 +150,17 @@ class Controller:
         if response.revoked_lease_ids or response.recalls or response.ended_step_ids:
             self._distributor.pump_all()
         self.stirred()
+
+    def _take_shares(self, shares: rpc.NodeShares) -> None:
+        reclaim_after = shares.reclaim_after.seconds * 1_000_000_000 + shares.reclaim_after.nanos
+        self._workforce.shares = Shares({share.step_id: share.workers for share in shares.steps}, reclaim_after)
+        self.allot()
+
+    def lose_master(self) -> None:
+        """Notes that the master is away: what it has decided holds for a while."""
+        shares = self._workforce.shares
+        if shares is not None and not shares.away_since_ns:
+            shares.away_since_ns = monotonic_ns()
 
     def _take_assignments(self, group: work.StepAssignments) -> Step | None:
         """Takes the leases; returns their step, or None if they are given back."""
@@ -276,7 +295,8 @@ class Controller:
     async def _prepare(self, step: Step) -> None:
         """Gets the code, the environment and the side inputs, then starts workers without waiting for an assignment."""
         failure = None
-        text = await self._unpack_code(step, 1)
+        text = await self._with_users(self._workforce.take_user, step)
+        text = text or await self._unpack_code(step, 1)
         if not text and step.spec.HasField("environment"):
             failure = await self._environments.provide(step)
         try:
@@ -285,7 +305,10 @@ class Controller:
                 step.side_inputs[side.name] = place
         except NotFetched as error:
             text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"
+        if not text and failure is None and step.state is StepState.PREPARING:
+            text = await self._with_users(self._workforce.open_to_user, step)
         if step.state is not StepState.PREPARING:
+            await asyncio.to_thread(self._workforce.leave_outputs, step)
             await asyncio.to_thread(step.drop_work)
         elif text or failure is not None:
             self._give_up(step, text, failure)
@@ -293,10 +316,28 @@ class Controller:
             step.state = StepState.SERVING
             self.allot()
 
+    async def _with_users(self, look: Callable[[Step], str], step: Step) -> str:
+        """What one of the workforce's looks at the users of jobs finds; "" where jobs have none."""
+        if self._workforce.users is None:
+            return ""
+        try:
+            return await asyncio.to_thread(look, step)
+        except NoInterpreter as error:
+            return str(error)
+
+    async def drop(self, step: Step) -> None:
+        """Removes the folder of an ended step, whose logs the master has."""
+        self.ended_steps.ended.remove(step)
+        await asyncio.to_thread(step.drop)
+        if self._workforce.users is not None:
+            await asyncio.to_thread(self._workforce.dropped, step)
+
     async def _unpack_code(self, step: Step, number: int) -> str:
         """Makes copy `number` of the step's code; returns why it could not be made, "" on success."""
         try:
             step.code_sums = await self._unpack(step.spec.code_digest, step.code_copy(number))
+            if step.user is not None:
+                await asyncio.to_thread(self._workforce.give_code, step, step.code_copy(number))
         except CodeUnavailable as error:
             return str(error)
         except OSError as error:
@@ -409,13 +450,35 @@ class Controller:
                 by_load = sorted(step.live, key=lambda worker: (len(self.ledger.of_worker(worker.key)), -worker.key))
                 for worker in by_load[:excess]:
                     self._distributor.take_back(worker)
+                    worker.yields_since_ns = monotonic_ns()
                     worker.ask_to_stop()
+            if not step.target and not step.live and self._workforce.is_shared_out(monotonic_ns()):
+                # Another node runs them.
+                self._distributor.release_queued(step.step_id)
         for step in sorted(self.steps.values(), key=lambda step: -step.spec.priority):
             if step.state is StepState.SERVING:
                 while len(step.live) < step.target and step.may_start and self._workforce.room(self.steps) > 0:
                     if not self._supervisor.start(step):
                         break
         self.status.send_capacities()
+
+    def _reclaim(self, now_ns: int) -> None:
+        """Kills workers that have had their time to leave their place to a step that waits for it: those first whose
+        mini-batches have run least.
+        """
+        if not self._workforce.is_shared_out(now_ns):
+            return
+        lacking = sum(
+            max(0, step.target - len(step.live))
+            for step in self.steps.values()
+            if step.state is StepState.SERVING and step.may_start
+        )
+        lacking -= max(0, self._workforce.room(self.steps))
+        for worker in self._workforce.yielding(now_ns):
+            if lacking <= 0:
+                return
+            self._supervisor.kill_and_release(worker, "another step needs its place")
+            lacking -= 1
 
     def plan_tick(self) -> float:
         """Seconds until the next tick is due; inf if there is nothing to look after."""
@@ -476,6 +539,7 @@ class Controller:
                 self._distributor.rebalance(step)
         if now - self._slow_ns >= _SLOW_NS:
             self._slow_ns = now
+            self._reclaim(now)
             for step in self.steps.values():
                 for log in step.logs:
                     log.file.bound()
@@ -524,6 +588,7 @@ class Controller:
         self._environments.close()
         self._fetcher.close()
         self._saver.close()
+        self._supervisor.close()
         workers = list(self._workforce.workers.values())
         for worker in workers:
             self._supervisor.forget(worker)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from windrow.common.journal import say
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
+from windrow_agent.node.disks import sync_places
 from windrow_agent.outgoing.queue import OutgoingQueue
 from windrow_agent.steps.step import Step
 
@@ -24,12 +25,19 @@ _BADLY_ENDED_KEPT = 1000
 
 
 class EndedSteps:
-    """`run_aside` runs a coroutine as a task. `ended`: steps whose logs the master may not have in full."""
+    """`run_aside` runs a coroutine as a task. `leave_outputs` is called on another thread, when nothing of the step
+    writes any more. `ended`: steps whose logs the master may not have in full."""
 
-    def __init__(self, outgoing: OutgoingQueue, run_aside: Callable[[Awaitable[None]], None]) -> None:
+    def __init__(
+        self,
+        outgoing: OutgoingQueue,
+        run_aside: Callable[[Awaitable[None]], None],
+        leave_outputs: Callable[[Step], None] = lambda step: None,
+    ) -> None:
         self.ended: list[Step] = []
         self._outgoing = outgoing
         self._run_aside = run_aside
+        self._leave_outputs = leave_outputs
         self._dropping: dict[int, Step] = {}
         self._badly_ended: dict[int, rpc.EndedStep] = {}
 
@@ -73,7 +81,15 @@ class EndedSteps:
         self.replace(step_id)
 
     async def _drop(self, step: Step) -> None:
+        if step.spec.synced_paths and not step.replaced:
+            try:
+                # What its workers have written outside of run().
+                await asyncio.to_thread(sync_places, step.spec.synced_paths)
+            except OSError as error:
+                step.unsaved = f"What its scripts wrote outside of run() cannot be brought to disk: {error}"
+                say(logging.ERROR, step.unsaved, step=step.step_id)
         try:
+            await asyncio.to_thread(self._leave_outputs, step)
             await asyncio.to_thread(step.drop_work)
         except Exception as error:
             say(logging.ERROR, "files of an ended step could not be removed", step=step.step_id, why=repr(error))

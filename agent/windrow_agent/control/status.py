@@ -37,6 +37,7 @@ class NodeStatus:
         """
         for step in self._steps.values():
             step.reported = None
+        steps = [step for step in self._steps.values() if step.state is not StepState.ENDING]
         return rpc.WorkHello(
             node_id=node_id,
             node_incarnation=node_incarnation,
@@ -50,7 +51,8 @@ class NodeStatus:
                 )
                 for lease in self._ledger
             ],
-            step_ids=[step.step_id for step in self._steps.values() if step.state is not StepState.ENDING],
+            step_ids=[step.step_id for step in steps],
+            step_workers=[len(step.live) for step in steps],
         )
 
     def repeat_failures(self) -> None:
@@ -75,7 +77,9 @@ class NodeStatus:
                     wanted += self._fetcher.ahead(step, workers)
             else:
                 # Idle and without workers: one lease would wake it. Squeezed out by other steps: none.
-                wanted = 1 if monotonic_ns() - step.active_ns > _SQUEEZED_NS and self._has_room() else 0
+                now = monotonic_ns()
+                idle = now - step.active_ns > _SQUEEZED_NS and not self._workforce.is_shared_out(now)
+                wanted = 1 if idle and self._has_room() else 0
             told = step.reported
             if told is None or told[1:] != (workers, given_up) or worth_reporting(told[0], wanted):
                 step.reported = (wanted, workers, given_up)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from windrow.common.interpreter import PROBE, PROBE_S
+from windrow.common.journal import say
 from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -21,6 +24,11 @@ from windrow_agent.environments.process import Abandoned, Process
 from windrow_agent.workers.capture import CapturedFile
 from windrow_agent.workers.variables import passed_variables
 
+if TYPE_CHECKING:
+    from windrow_agent.node.control_groups import ControlGroups
+
+_PATCH = re.compile(r"(\d+\.\d+)\.\d+")
+"""A version of Python with its last number."""
 _WORDS_BYTES = 64 << 10
 _UNWRITTEN = 120
 """The exit code of a Python that could not write its output."""
@@ -60,8 +68,14 @@ class Build:
         lock: int,
         log: CapturedFile,
         wanted: Callable[[], bool],
+        start: Sequence[str] = (),
+        groups: ControlGroups | None = None,
+        give: Callable[[Path], None] = lambda path: None,
     ) -> None:
-        """`variables` are those of uv. `log` gets the output of the builders; `wanted` says whether to continue."""
+        """`variables` are those of uv. `groups`: those of the node, if it has some. `start`: the words before each
+        command, which confine it; `give`: called with the new folder, which such a command writes. `log` gets the
+        output of the builders; `wanted` says whether to continue.
+        """
         self._spec = spec
         self._place = place
         self._variables = variables
@@ -69,18 +83,23 @@ class Build:
         self._lock = lock
         self._log = log
         self._wanted = wanted
+        self._start = start
+        self._groups = groups
+        self._give = give
         self._process: Process | None = None
 
     async def run(self) -> None:
         """Builds it. Raises EnvironmentFailed, Abandoned, OSError."""
         uv = find_uv()
         spec, place = self._spec, self._place
+        # What is not there when a process is confined cannot be given to it.
+        place.mkdir()
+        self._give(place)
         if spec.conda is not None:
             await self._conda(spec.conda)
+            await self._compile()
         else:
-            asked = f"Python {spec.python}" if "/" not in spec.python else spec.python
-            what = f"no environment could be built with {asked}"
-            await self._uv(what, uv, "venv", "--python", spec.python, str(place))
+            await self._venv(uv)
         if spec.is_bare:
             return
         lists = []
@@ -89,12 +108,39 @@ class Build:
                 file = place / f"{name}.txt"
                 file.write_text(text)
                 lists += [f"--{name[:-1]}" if name == "constraints" else "--requirements", str(file)]
+        # It compiles only what it installs.
         await self._uv(
             "its packages could not be installed",
-            *(uv, "pip", "install", "--python", str(place / "bin" / "python")),
+            *(uv, "pip", "install", "--compile-bytecode", "--python", str(place / "bin" / "python")),
             *lists,
             *(_flag(option) for option in spec.options),
         )
+
+    async def _venv(self, uv: str) -> None:
+        """Makes the virtual environment. Raises EnvironmentFailed, Abandoned, OSError.
+
+        Lists pin the last number of a Python (3.8.5) for no reason of theirs: where that one is not here and cannot be
+        fetched, one of the same minor version that is here serves, and the log says so.
+        """
+        wanted = self._spec.python
+        asked = f"Python {wanted}" if "/" not in wanted else wanted
+        what = f"no environment could be built with {asked}"
+        try:
+            await self._uv(what, uv, "venv", "--python", wanted, str(self._place))
+        except EnvironmentFailed as failed:
+            minor = _PATCH.fullmatch(wanted)
+            if minor is None:
+                raise
+            try:
+                await self._uv(what, uv, "venv", "--no-python-downloads", "--python", minor[1], str(self._place))
+            except EnvironmentFailed:
+                raise failed from None
+            notice = (
+                f"The list asks for Python {wanted}, which is not on this node and could not be fetched. Another "
+                f"Python {minor[1]} that is here is used. Install the one wanted on the node to have it exactly"
+            )
+            self._log.write(f"warning: {notice}.\n".encode())
+            say(logging.WARNING, notice)
 
     def kill(self) -> None:
         """Kills the builder at work and its children."""
@@ -102,7 +148,6 @@ class Build:
             self._process.kill()
 
     async def _conda(self, conda: work.CondaList) -> None:
-        self._place.mkdir()
         file = self._place / "conda.json"
         file.write_text(json.dumps({"specs": list(conda.specs), "channels": list(conda.channels)}))
         await self._run(
@@ -112,20 +157,55 @@ class Build:
             RATTLER,
         )
 
+    async def _compile(self) -> None:
+        """Writes the bytecode of conda's packages, which rattler does not. Raises Abandoned, OSError.
+
+        Workers may not write there: each would compile all that it imports. Files that are no Python of this version
+        do not matter. Without `site`, no code of a package runs.
+        """
+        code = "import compileall, sys; [compileall.compile_dir(one, quiet=2, workers=0) for one in sys.argv[1:]]"
+        folders = [str(folder) for folder in self._place.glob("lib/python*/site-packages")]
+        command = (str(self._place / "bin" / "python"), "-I", "-S", "-c", code, *folders)
+        ended, _ = await self._ended(command, self._conda_variables)
+        if ended != 0:
+            notice = "what conda installed could not be compiled; workers compile what they import, each for itself"
+            self._log.write(f"warning: {notice}.\n".encode())
+
     async def _uv(self, what: str, *command: str) -> None:
         await self._run(what, command, self._variables, UV)
 
     async def _run(self, what: str, command: Sequence[str], variables: Mapping[str, str], builder: Builder) -> None:
+        code, said = await self._ended(command, variables)
+        limit = self._process.limit if self._process is not None else ""
+        if code != 0 and limit:
+            raise EnvironmentFailed(
+                f"{what}: {builder.name}, or the code of a package that it builds, wanted {limit}. Use packages that "
+                "are built already (wheels), or a node with more; or run scripts in your own Python (--python PATH)",
+                of_node=False,
+                detail=said.decode(errors="replace"),
+            )
+        if code < 0:
+            said += f"\nerror: {builder.name} was killed by {signal_name(-code)}".encode()
+        if code != 0:
+            raise failure_of(what, said.decode(errors="replace"), builder)
+
+    async def _ended(self, command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, bytes]:
+        """Runs a command; returns its exit code, and the end of its output if that is not 0."""
         output = self._log.open_for_writing()
         try:
             begin = os.fstat(output).st_size
-            self._process = Process(command, variables, output=output, folder=self._place.parent, kept_open=self._lock)
+            words = (*self._start, *command)
+            self._process = Process(
+                words,
+                variables,
+                output=output,
+                folder=self._place.parent,
+                kept_open=self._lock,
+                groups=self._groups,
+            )
             code = await self._process.wait(self._wanted)
-            if code != 0:
-                words = self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
-                if code < 0:
-                    words += f"\nerror: {builder.name} was killed by {signal_name(-code)}".encode()
-                raise failure_of(what, words.decode(errors="replace"), builder)
+            said = b"" if code == 0 else self._log.tail(min(_WORDS_BYTES, os.fstat(output).st_size - begin))
+            return code, said
         finally:
             os.close(output)
 
@@ -141,9 +221,16 @@ class DoesNotRun(Exception):
     """The Python of an environment is gone, or does not run; the text says which."""
 
 
-async def stated_version(python: Path, code: Path, libraries: Sequence[str], agent: Mapping[str, str]) -> Stated:
+async def stated_version(
+    python: Path,
+    code: Path,
+    libraries: Sequence[str],
+    agent: Mapping[str, str],
+    start: Sequence[str] = (),
+    groups: ControlGroups | None = None,
+) -> Stated:
     """Asks an environment's Python for its version and missing libraries. Packages may run code when Python starts, so
-    it gets only those environment variables of the `agent` that workers get.
+    it gets only those environment variables of the `agent` that workers get, and `start`, the words that confine it.
 
     Raises DoesNotRun; EnvironmentFailed if it could not be asked, which says nothing about it; OSError.
     """
@@ -151,7 +238,12 @@ async def stated_version(python: Path, code: Path, libraries: Sequence[str], age
     variables = passed_variables(agent, built=str(python.parent.parent))
     with tempfile.TemporaryFile() as output:
         try:
-            process = Process([str(python), PROBE, str(code), *libraries], variables, output=output.fileno())
+            process = Process(
+                [*start, str(python), PROBE, str(code), *libraries],
+                variables,
+                output=output.fileno(),
+                groups=groups,
+            )
             exit_code = await process.wait(lambda: time.monotonic() - begun < PROBE_S)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise DoesNotRun(str(error)) from error

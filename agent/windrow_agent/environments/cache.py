@@ -9,7 +9,7 @@ Invariants:
 2. Nobody writes to or removes an environment without its exclusive lock. uv inherits the lock, so if the agent dies,
    the lock holds for as long as uv writes. A shared lock needs read access only, so another user's environments can be
    used.
-3. An incomplete environment is removed before it is built again.
+3. An incomplete environment is removed before it is built again, or once nobody builds it any more.
 
 An environment is built in its final place and never renamed: its programs contain the path of their interpreter.
 """
@@ -20,18 +20,41 @@ import errno
 import fcntl
 import json
 import os
-import shutil
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from windrow.common.durable import write_whole
+from windrow.common.removal import discard_tree
 
 MARK = "windrow.json"
 KEPT = 20
 KEPT_BYTES = 64 << 30
 UNUSED_S = 60 * 24 * 3600.0
 """Limits for environments that nobody uses: their number, their bytes in all, and the time since the last use."""
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Kept(NamedTuple):
+    """What a folder of environments takes. `size`: in bytes, of the complete ones. `unfinished`: builds that broke off,
+    or go on."""
+
+    complete: int
+    size: int
+    unfinished: int
+
+
+def user_cache(environment: Mapping[str, str]) -> Path | None:
+    """Where the environments are that all agents of a user on this machine share; None without a home."""
+    cache = environment.get("XDG_CACHE_HOME") or (
+        str(Path(home) / ".cache") if (home := environment.get("HOME", "")) else ""
+    )
+    return Path(cache) / "windrow" / "environments" if cache.startswith("/") else None
 
 
 @dataclass(slots=True)
@@ -117,7 +140,7 @@ class Cache:
             (place / MARK).unlink(missing_ok=True)
         except NotADirectoryError:
             place.unlink()
-        shutil.rmtree(place, ignore_errors=True)
+        discard_tree(place)
 
     def finish(self, digest: str, facts: dict[str, object]) -> None:
         """Marks an environment as complete, durably. Raises OSError."""
@@ -127,11 +150,26 @@ class Cache:
         content = json.dumps(facts | {"bytes": _size(place)}, indent=2).encode()
         write_whole(place / MARK, content, partial=place / f"{MARK}.partial")
 
+    def kept(self) -> Kept:
+        """What the folder takes."""
+        complete = self._complete()
+        return Kept(len(complete), sum(size for _, size, _ in complete), len(self._unfinished()))
+
     def prune(self) -> list[str]:
-        """Removes unused environments beyond the limits, the longest unused first; returns their digests.
+        """Removes unused environments beyond the limits, the longest unused first, and what is left of builds that
+        broke off; returns their digests.
 
         Best effort: another user's environments stay.
         """
+        going, kept_bytes = self._unfinished(), 0
+        for number, (used, size, digest) in enumerate(sorted(self._complete(), reverse=True), 1):
+            kept_bytes += size
+            if number > KEPT or kept_bytes > KEPT_BYTES or time.time() - used > UNUSED_S:
+                going.append(digest)
+        return [digest for digest in going if self._removed(digest)]
+
+    def _complete(self) -> list[tuple[float, int, str]]:
+        """The time of the last use, the bytes and the digest of each complete environment."""
         found: list[tuple[float, int, str]] = []
         for mark in self.folder.glob(f"*/{MARK}"):
             try:
@@ -140,24 +178,33 @@ class Cache:
             except (OSError, ValueError):
                 continue
             found.append((used, size, mark.parent.name))
-        removed, kept_bytes = [], 0
-        for number, (used, size, digest) in enumerate(sorted(found, reverse=True), 1):
-            kept_bytes += size
-            if number <= KEPT and kept_bytes <= KEPT_BYTES and time.time() - used <= UNUSED_S:
-                continue
+        return found
+
+    def _unfinished(self) -> list[str]:
+        """The digests of which there is something, but no complete environment."""
+        try:
+            names = {path.name.removesuffix(".lock") for path in self.folder.iterdir()}
+        except OSError:
+            return []
+        return sorted(name for name in names if _DIGEST.fullmatch(name) and not self.is_whole(name))
+
+    def _removed(self, digest: str) -> bool:
+        """Removes an environment with its lock; False if it is in use or being built, or another user's."""
+        was_whole = self.is_whole(digest)
+        try:
+            lock = self.try_lock(digest)
+            if lock is None:
+                return False
             try:
-                lock = self.try_lock(digest)
-                if lock is None:
-                    continue  # in use
-                try:
-                    self.remove(digest)
-                    (self.folder / f"{digest}.lock").unlink(missing_ok=True)
-                    removed.append(digest)
-                finally:
-                    lock.release()
-            except OSError:
-                continue
-        return removed
+                if self.is_whole(digest) and not was_whole:
+                    return False  # it has been built meanwhile
+                self.remove(digest)
+                (self.folder / f"{digest}.lock").unlink(missing_ok=True)
+            finally:
+                lock.release()
+        except OSError:
+            return False
+        return True
 
 
 def _size(folder: Path) -> int:

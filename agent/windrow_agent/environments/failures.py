@@ -36,7 +36,9 @@ class Builder(NamedTuple):
 
 
 UV = Builder("uv", "give the agent its index (UV_DEFAULT_INDEX)")
-RATTLER = Builder("rattler", "give the agent the credentials for the channels (RATTLER_AUTH_FILE)")
+RATTLER = Builder(
+    "rattler", "name channels that it reaches in the conda_file (their credentials: RATTLER_AUTH_FILE of the agent)"
+)
 
 
 class EnvironmentFailed(Exception):

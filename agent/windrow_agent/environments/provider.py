@@ -17,9 +17,10 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from windrow.common.conda_builder import INSTALL, has_conda_builder
@@ -28,7 +29,7 @@ from windrow.common.journal import say
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
-from windrow_agent.environments.cache import Cache, Lock
+from windrow_agent.environments.cache import Cache, Lock, user_cache
 from windrow_agent.environments.environment_spec import (
     EnvironmentSpec,
     build_variables,
@@ -39,10 +40,15 @@ from windrow_agent.environments.failures import RATTLER, UV, Builder, Environmen
 from windrow_agent.environments.process import POLL_S, Abandoned
 from windrow_agent.workers.capture import CapturedFile
 
+if TYPE_CHECKING:
+    from windrow_agent.node.control_groups import ControlGroups
+
 _NO_BUILDER = (
     "windrow: warning: PyPI does not have all packages of this conda list, and conda's own cannot be installed here: "
     f"what PyPI has is. To have the whole list from its channels: {INSTALL}, in the agent's Python"
 )
+_FOLDERS_OF_BUILDERS = ("UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "RATTLER_CACHE_DIR")
+"""Variables of the agent that name some."""
 TRIES = 2
 PAUSE_S = 3.0
 
@@ -68,11 +74,8 @@ def folder_of(configured: Path | None, agent_folder: Path, environment: Mapping[
     """
     if configured is not None:
         return configured
-    cache = environment.get("XDG_CACHE_HOME") or (
-        str(Path(home) / ".cache") if (home := environment.get("HOME", "")) else ""
-    )
-    if cache.startswith("/"):
-        folder = Path(cache) / "windrow" / "environments"
+    folder = user_cache(environment)
+    if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -90,11 +93,25 @@ class Environments:
     """
 
     def __init__(
-        self, folder: Callable[[], Path], python: str | None, environment: Mapping[str, str], own_folder: Path
+        self,
+        folder: Callable[[], Path],
+        python: str | None,
+        environment: Mapping[str, str],
+        own_folder: Path,
+        start: Callable[[Sequence[Path], Sequence[Path], Path | None], Sequence[str]] = lambda read, write, of: (),
+        give: Callable[[Path], None] = lambda path: None,
+        take_back: Callable[[Path], None] = lambda path: None,
+        groups: ControlGroups | None = None,
     ) -> None:
         """`folder` finds the cache when it is needed; `own_folder`: for downloads, if the user's cache cannot be
-        written.
+        written. `start`: the words before a command that reads and writes these paths, which confine it, and make it
+        the user's whose file the third one is. `give`, `take_back`: of a folder that builders, which may be another
+        user's, write. `groups`: the control groups of the node, if it has some.
         """
+        self._start = start
+        self._give = give
+        self._take_back = take_back
+        self._groups = groups
         self._folder = folder
         self._python = python
         self._environment = environment
@@ -195,13 +212,16 @@ class Environments:
     async def _stated(
         self, python: Path, code: Path, libraries: tuple[str, ...], is_wanted: Callable[[], bool]
     ) -> Stated:
+        # The interpreter is a link: to that of the node, or to one that a builder has got.
+        real = await asyncio.to_thread(python.resolve)
+        start = self._start([code, python.parent.parent, real.parent.parent], [], code)
         for number in range(1, TRIES):
             try:
-                return await stated_version(python, code, libraries, self._environment)
+                return await stated_version(python, code, libraries, self._environment, start, self._groups)
             except EnvironmentFailed as failed:
                 say(logging.WARNING, "environment could not be checked", why=str(failed))
                 await self._pause(PAUSE_S * number, is_wanted)
-        return await stated_version(python, code, libraries, self._environment)
+        return await stated_version(python, code, libraries, self._environment, start, self._groups)
 
     async def _build(
         self, cache: Cache, spec: EnvironmentSpec, log: CapturedFile, is_wanted: Callable[[], bool]
@@ -250,20 +270,25 @@ class Environments:
         self, cache: Cache, spec: EnvironmentSpec, lock: Lock, log: CapturedFile, is_wanted: Callable[[], bool]
     ) -> None:
         await asyncio.to_thread(cache.remove, spec.digest)
+        place = cache.place(spec.digest)
         build = Build(
             spec,
-            cache.place(spec.digest),
+            place,
             variables=build_variables(self._environment, self._cache_of(UV)),
             conda_variables=conda_variables(self._environment, self._cache_of(RATTLER)),
             lock=lock.descriptor,
             log=log,
             wanted=is_wanted,
+            start=self._start([], [place, *self._folders_of_builders()], None),
+            give=self._give,
+            groups=self._groups,
         )
         self._builds.add(build)
         try:
             await build.run()
         finally:
             self._builds.discard(build)
+        await asyncio.to_thread(self._take_back, place)
         facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
         if spec.conda is not None:
             facts |= {"conda": list(spec.conda.specs), "channels": list(spec.conda.channels)}
@@ -273,6 +298,16 @@ class Environments:
         """A cache folder for a builder, if it could not write to its own; otherwise ""."""
         home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
         return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._own_folder / f"{builder.name}-cache")
+
+    def _folders_of_builders(self) -> list[Path]:
+        """Where builders keep downloads and interpreters, as far as they are told. Raises OSError."""
+        found = [self._cache_of(builder) for builder in (UV, RATTLER)]
+        found += [self._environment.get(name, "") for name in _FOLDERS_OF_BUILDERS]
+        places = [Path(place) for place in found if place.startswith("/")]
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+            self._give(place)
+        return places
 
     @staticmethod
     async def _pause(seconds: float, is_wanted: Callable[[], bool]) -> None:

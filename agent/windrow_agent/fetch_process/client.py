@@ -16,6 +16,7 @@ import windrow
 from windrow.common.journal import say
 
 from windrow_agent.fetch_process.messages import Decoder, encode
+from windrow_agent.node import strays
 
 DEATHS_MAX = 5
 """After more deaths in a row without any answer, requests fail."""
@@ -113,6 +114,8 @@ class FetchProcess:
         if process is not None:
             process.kill()
             process.wait()
+            strays.AWAITED.discard(process.pid)
+            strays.CHILDLESS.discard(process.pid)
         self._decoder = Decoder()
         self._unsent.clear()
 
@@ -132,6 +135,9 @@ class FetchProcess:
             except OSError:
                 near.close()
                 raise
+        # Otherwise, it would be taken for an orphan.
+        strays.AWAITED.add(self._process.pid)
+        strays.CHILDLESS.add(self._process.pid)
         near.setblocking(False)
         self._channel = near
         self._loop.add_reader(near.fileno(), self._readable)

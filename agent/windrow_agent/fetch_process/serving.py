@@ -41,7 +41,8 @@ async def _serve(channel: socket.socket) -> None:
             answer["place"] = place
         else:
             parts = [Part(*part) for part in request["parts"]]
-        await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"])
+        user = request["user"] if request["writable"] else None
+        await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"], user=user)
 
     async def carry_out(request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request["id"]}

@@ -70,8 +70,10 @@ class Transfers:
         self._whole_only: set[str] = set()
         """URLs on web servers that do not answer range requests."""
 
-    async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool) -> None:
-        """Makes all parts in a new folder. Raises StorageError, OSError; the folder is then useless."""
+    async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool, user: int | None = None) -> None:
+        """Makes all parts in a new folder. `user`: whose it becomes when all are there; None: it stays that of this
+        process. Raises StorageError, OSError; the folder is then useless.
+        """
         await asyncio.to_thread(os.makedirs, folder)
         todo = iter(parts)
 
@@ -80,6 +82,8 @@ class Transfers:
                 await self._part(folder / part.place, part, writable=writable)
 
         await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
+        if user is not None:
+            await asyncio.to_thread(_give, folder, user)
 
     async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -200,6 +204,13 @@ def _pieces(part: Part) -> Iterator[Piece]:
             end = min(last, begin + PART_BYTES)
             yield Piece(begin, end, begin if part.keep_offsets else at)
             at += end - begin
+
+
+def _give(folder: Path, user: int) -> None:
+    for above, _, names in os.walk(folder):
+        os.chown(above, user, user)
+        for name in names:
+            os.chown(f"{above}/{name}", user, user)
 
 
 def _write(descriptor: int, data: memoryview, at: int) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.common.journal import say
+from windrow.common.removal import discard_tree
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.fetch_process.client import FetchProcess, NotRunning
@@ -106,10 +107,11 @@ class Fetcher:
         folder = step.fetched / f"input-{name}"
 
         async def clear() -> None:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(discard_tree, folder)
 
         try:
-            found = await self._process.ask({"folder": str(folder), "tree": address, "writable": writable}, clear)
+            request = {"folder": str(folder), "tree": address, "writable": writable, "user": step.user}
+            found = await self._process.ask(request, clear)
         except NotRunning as error:
             raise NotFetched(str(error)) from error
         if "cause" in found:
@@ -177,6 +179,7 @@ class Fetcher:
                     "folder": str(one.folder),
                     "parts": one.fetch.parts,
                     "writable": bool(one.step.reader.get("copy")),
+                    "user": one.step.user,
                 }
             )
         except NotRunning as error:
@@ -214,7 +217,7 @@ class Fetcher:
 
     def _clear(self, one: _Held) -> asyncio.Future[None]:
         """Removes what was fetched, on another thread, since it may be large."""
-        return self._loop.run_in_executor(None, shutil.rmtree, one.folder, True)
+        return self._loop.run_in_executor(None, discard_tree, one.folder)
 
     def _fail(self, one: _Held, cause: str, message: str) -> None:
         began = one.begun_ns or time.monotonic_ns()

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 
-from windrow_agent.node import resources
+from windrow_agent.node import control_groups, resources
 from windrow_agent.node.gpus import find_gpus
 from windrow_agent.node.kernel import become_subreaper, forbid_dumps
 from windrow_agent.node.oom import OomCounter
@@ -21,6 +21,7 @@ _PR_SET_PDEATHSIG = "import ctypes, sys; sys.exit(ctypes.CDLL(None).prctl(1, 9, 
 
 def look() -> dict[str, object]:
     """The whole document."""
+    can, how = control_groups.possible()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu_count": resources.cpu_count(),
@@ -29,6 +30,7 @@ def look() -> dict[str, object]:
         "machine_memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": list(find_gpus(os.environ)),
         "sees_oom_kills": OomCounter().is_there,
+        "control_groups": {"possible": can, "how": how},
         "open_files": {"soft": soft, "hard": None if hard == resource.RLIM_INFINITY else hard},
         "kernel": {
             "pidfd_open": _pidfd(),

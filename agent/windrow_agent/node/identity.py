@@ -54,6 +54,10 @@ class Identity:
         if self.replaced_incarnation or damaged:
             # Without the note, only processes in a recorded process group are found.
             self.strays_killed = kill_strays(folder / "workers", self.replaced_incarnation)
+        if (folder / "control-groups").exists():
+            from windrow_agent.node.control_groups import remove_leftovers
+
+            remove_leftovers(folder)
         self._secret_file = folder / "secret"
         self.node_incarnation = secrets.token_hex(16)
         # Written before the first worker starts, so that marked processes can be found whatever happens.

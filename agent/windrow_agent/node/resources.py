@@ -20,18 +20,15 @@ def cpu_count() -> int:
 
 
 def cpu_quota(folders: list[Path]) -> float | None:
-    """Processors that the cgroup grants (v2: cpu.max; v1: cfs quota over period); None if it sets no limit."""
+    """Processors that the cgroups grant (v2: cpu.max; v1: cfs quota over period); None if they set no limit."""
+    found = []
     for folder in folders:
-        text = _read(folder / "cpu.max")
-        if text:
-            quota, _, period = text.partition(" ")
-            if quota != "max":
-                return int(quota) / int(period)
-            continue
-        quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-        if quota and period and int(quota) > 0:
-            return int(quota) / int(period)
-    return None
+        quota, _, period = _read(folder / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota and period and quota != "max" and int(quota) > 0:
+            found.append(int(quota) / int(period))
+    return min(found, default=None)
 
 
 def memory_bytes() -> int:
@@ -46,7 +43,9 @@ def memory_bytes() -> int:
 
 
 def _cgroup_folders(controller: str) -> list[Path]:
-    """Folders of our cgroup, v2 and v1; the root of the mount if the path is the host's and not visible here."""
+    """Folders of our cgroup and of those above it, which bound it too, v2 and v1; the root of the mount if the path is
+    the host's and not visible here.
+    """
     folders: list[Path] = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -57,7 +56,7 @@ def _cgroup_folders(controller: str) -> list[Path]:
         else:
             continue
         own = base / path.lstrip("/")
-        folders.append(own if own.exists() else base)
+        folders += [place for place in (own, *own.parents) if place.is_relative_to(base)] if own.exists() else [base]
     return folders
 
 

@@ -4,8 +4,8 @@ An agent's workers die with it (PR_SET_PDEATHSIG), but their children do not. A 
 registers: the master gives their mini-batches to others, and two copies of a script must not write the same files.
 
 No other process is ever killed. A process is a stray only if its environment carries the earlier incarnation's mark, if
-it is a recorded worker with the recorded start time (process ids are reused, start times are not), or if it belongs to
-the process group of such a worker.
+it is a recorded worker with the recorded start time (process ids are reused, start times are not), if it belongs to
+the process group of such a worker, or if it can only descend from a worker of this incarnation that is dead.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ def start_time(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if it is gone or a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields is not None else None
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 if it is gone, a zombie, or has none here."""
+    fields = _stat(pid) if pid > 0 else None
+    return int(fields[1]) if fields is not None else 0
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -125,6 +131,8 @@ def _find(groups: set[int], incarnation: str) -> dict[int, int]:
 
 AWAITED: set[int] = set()
 """Processes that some other part of the agent waits for."""
+CHILDLESS: set[int] = set()
+"""Those of them that leave no orphans."""
 
 
 def _carries(pid: int, prefix: bytes) -> bool:
@@ -138,8 +146,11 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
     """Kills what dead workers left behind outside their process groups, and reaps orphans that have died.
 
     Such a process (a daemon, or in a session of its own) is our child now, since we are the subreaper, and carries its
-    worker's mark. `workers`: key → pid of live workers, whose descendants are left alone. Returns how many were killed.
-    Called repeatedly, since the kernel's list of children may miss one while others die.
+    worker's mark. One that has wiped its environment is killed once everything that it could descend from is gone: all
+    workers and builds that are older.
+
+    `workers`: key → pid of live workers, whose descendants are left alone. Returns how many were killed. Called
+    repeatedly, since the kernel's list of children may miss one while others die.
     """
     alive = set(workers.values())
     killed = 0
@@ -150,12 +161,24 @@ def end_orphans(node_incarnation: str, workers: Mapping[int, int]) -> int:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 continue
             key = _worker_of(pid, node_incarnation)
-            if key is not None and key not in workers:
+            if (key is not None and key not in workers) or (key is None and _left_its_parents(pid, alive)):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
         except OSError:
             continue
     return killed
+
+
+def _left_its_parents(pid: int, workers: set[int]) -> bool:
+    """Whether a child without a mark descends from a worker or build that is dead: it is in no group of this process,
+    as what this process itself starts is, and older than all that live.
+    """
+    fields = _stat(pid)
+    # The first process of a container gets the orphans of everybody there.
+    if fields is None or os.getpid() == 1 or int(fields[2]) == os.getpgrp():
+        return False
+    begun = int(fields[19])
+    return all((start_time(other) or begun + 1) > begun for other in workers | (AWAITED - CHILDLESS))
 
 
 def _worker_of(pid: int, node_incarnation: str) -> int | None:

@@ -41,6 +41,12 @@ _CAUSE_WORDS = {cause: word for word, cause in _ITEM_CAUSES.items()}
 
 _ITEM_MESSAGE_MAX = 1 << 10
 
+_FAILED_ITEMS_MAX = 50_000
+_MISFITS_MAX = 10_000
+"""The host writes no more (`windrow_worker.failures`). Those that are left out count as items without a result."""
+_ROWS_MAX = (1 << 32) - 1
+"""A mini-batch has no more, so a column has no more misfits."""
+
 _RETRY_AFTER_S_MAX = 86_400
 """A longer wait is not of the host's making."""
 
@@ -75,13 +81,22 @@ def side_of(result: Result) -> dict[str, Any]:
 
 
 def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
-    """Cause, message and detail of a failed attempt, or of a failed `init()`."""
+    """Cause, message and detail of a failed attempt, or of a failed `init()`. The texts are a script's, and go to logs
+    and reports: an exception may quote an address with its signature.
+    """
     cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
     return (
         cause,
-        shortened(str(side.get("message", "")), _MESSAGE_MAX),
-        shortened(str(side.get("detail", "")), _DETAIL_MAX),
+        shortened(_shown(str(side.get("message", ""))), _MESSAGE_MAX),
+        shortened(_shown(str(side.get("detail", ""))), _DETAIL_MAX),
     )
+
+
+def _shown(text: str) -> str:
+    # Not at the top: most jobs have no failure, and the first run() waits for imports.
+    from windrow.common.secret_values import shown_text
+
+    return shown_text(text)
 
 
 def from_result(result: Result, process_number: int, *, rows: bytes | None = None) -> work.Completion:
@@ -109,9 +124,15 @@ def from_result(result: Result, process_number: int, *, rows: bytes | None = Non
             completion.phase = _PHASES.get(completion.cause, node.WORKER_PHASE_UNSPECIFIED)
             completion.retry_after_us = _retry_after_us(side)
         try:
-            for column, count, example in side.get("misfits", ()):
-                completion.misfits.add(column=str(column), count=int(count), example=shortened(str(example), 512))
-        except (TypeError, ValueError, OverflowError):
+            for column, count, example in side.get("misfits", ())[:_MISFITS_MAX]:
+                if not 0 < count <= _ROWS_MAX:
+                    raise ValueError(f"{count} rows")
+                completion.misfits.add(
+                    column=shortened(str(column), _ITEM_MESSAGE_MAX),
+                    count=int(count),
+                    example=shortened(str(example), 512),
+                )
+        except (KeyError, TypeError, ValueError, OverflowError):
             # Not written by the host. Misfits are only information: an error here would leave the lease without an end.
             del completion.misfits[:]
         if "failed" in side:
@@ -129,15 +150,15 @@ def _retry_after_us(side: dict[str, Any]) -> int:
 def _add_failed_items(completion: work.Completion, failed: Any) -> None:
     """Adds the items that the worker has found to fail."""
     try:
-        for first, count, cause, message, place in failed:
+        for first, count, cause, message, place in failed[:_FAILED_ITEMS_MAX]:
             completion.failed_items.add(
                 first=int(first),
                 count=int(count),
                 cause=_ITEM_CAUSES.get(str(cause), work.CAUSE_EXCEPTION),
-                message=shortened(str(message), _ITEM_MESSAGE_MAX),
+                message=shortened(_shown(str(message)), _ITEM_MESSAGE_MAX),
                 place=shortened(str(place), _ITEM_MESSAGE_MAX),
             )
-    except (TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         # Not written by the host. Without them, the master counts items without a result.
         del completion.failed_items[:]
 
@@ -151,6 +172,7 @@ def split_order(split: work.Split) -> bytes:
     document = {
         "cuts": list(split.cuts),
         "given_up": given_up,
+        "suspects": list(split.suspects),
         "runs_max": split.runs_max,
         "call_s": split.call_s,
         "item_s": split.item_s,
@@ -219,6 +241,14 @@ def not_saved(done: work.Completion, cause: work.Cause.ValueType, message: str) 
     completion.cause = cause
     completion.message = shortened(message, _MESSAGE_MAX)
     completion.phase = node.WORKER_PHASE_RETURNING
+    return completion
+
+
+def short_of_memory(failed: work.Completion, message: str) -> work.Completion:
+    """The completion of an attempt that failed because the kernel had killed a child of its worker."""
+    completion = work.Completion()
+    completion.CopyFrom(failed)
+    completion.cause, completion.message = work.CAUSE_OOM, shortened(message, _MESSAGE_MAX)
     return completion
 
 

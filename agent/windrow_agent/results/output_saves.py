@@ -37,7 +37,7 @@ from windrow_agent.steps.step import Step
 from windrow_agent.workers.output_folder import Listing, OutputFolder
 from windrow_agent.workers.process import WorkerProcess
 
-HandIn = Callable[[WorkerProcess, Lease, work.Completion, Path | None], None]
+HandIn = Callable[[Step, WorkerProcess, Lease, work.Completion, Path | None], None]
 """Takes a completion, and the file of its rows if they are large."""
 
 _CHANGES_MAX = 6
@@ -171,7 +171,7 @@ class OutputSaves:
                 if (error := task.exception()) is None:
                     return
                 why = f"The outputs of a mini-batch could not be saved on this node: {error!r}"
-            self._hand_in(worker, lease, *_failed(done, work.CAUSE_NODE_FAULT, why, rows))
+            self._hand_in(step, worker, lease, *failed_after_run(done, work.CAUSE_NODE_FAULT, why, rows))
 
         saved.add_done_callback(ended)
 
@@ -222,11 +222,11 @@ class OutputSaves:
             self._repeated.say(
                 step.step_id, logging.WARNING, "not saved", step=step.step_id, lease=lease.lease_id, why=str(error)
             )
-            done, rows = _failed(done, error.cause, str(error), rows)
+            done, rows = failed_after_run(done, error.cause, str(error), rows)
         took_us = (time.monotonic_ns() - began_ns) // 1000
         done.elapsed_us += took_us
         step.pace.observe(done.elapsed_us / 1e6, 1)
-        self._hand_in(worker, lease, done, rows)
+        self._hand_in(step, worker, lease, done, rows)
 
     async def _at_end(self, step: Step, worker: WorkerProcess, folder: OutputFolder) -> None:
         name = f"process{worker.process_number:03d}"
@@ -242,9 +242,10 @@ class OutputSaves:
         await self._saver.remove(folder)
 
 
-def _failed(
+def failed_after_run(
     done: work.Completion, cause: work.Cause.ValueType, message: str, rows: Path | None
 ) -> tuple[work.Completion, None]:
+    """The completion of an attempt whose `run()` has returned, and that fails all the same; its rows are removed."""
     if rows is not None:
         with suppress(OSError):
             rows.unlink(missing_ok=True)

@@ -19,24 +19,14 @@ from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease
-from windrow_agent.link import Link, LinkLost
+from windrow_agent.link import Link, LinkLost, is_passing
 from windrow_agent.outgoing import completions
 
 _CHUNK_BYTES = 1 << 20
 _AT_A_TIME = 2
 _REFUSALS_MAX = 5
-_PASSING = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.ABORTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.NOT_FOUND,
-}
-"""Failures that say nothing about the rows: the upload is tried again without end."""
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""The same for failures to read the rows."""
+"""Failures to read the rows that say nothing about them: the upload is tried again without end."""
 
 
 class RowUploads:
@@ -74,6 +64,8 @@ class RowUploads:
             completion = completions.failed_here(
                 lease.lease_id, f"The rows of a mini-batch could not be read on this node: {error}"
             )
+        except _NotAsMade as changed:
+            completion = completions.not_saved(completion, work.CAUSE_OUTPUT_FAILED, str(changed))
         except _Refused as refused:
             completion = completions.failed_here(
                 lease.lease_id, f"The master refused the rows of a mini-batch: {refused}"
@@ -103,7 +95,8 @@ class RowUploads:
                 self._waits.goes_on(lease=lease.lease_id, why=why)
                 if failure.reason == errors.LEASE_NOT_LIVE:
                     raise _Refused(failure.message) from error
-                if failure.code not in _PASSING:
+                # NOT_FOUND says nothing about the rows either: they are sent again without end.
+                if not is_passing(failure) and failure.code != grpc.StatusCode.NOT_FOUND:
                     refusals += 1
                     if refusals >= _REFUSALS_MAX:
                         raise _Refused(failure.message) from error
@@ -115,6 +108,13 @@ class RowUploads:
                 refusals += 1
                 if refusals >= _REFUSALS_MAX:
                     found = await asyncio.to_thread(_crc32, rows)
+                    if found == response.crc32:
+                        raise _NotAsMade(
+                            f"The rows of a mini-batch are not those that its worker process has announced (crc32 "
+                            f"{found:#x} for {completion.rows_crc32:#x}, {response.length} bytes for "
+                            f"{completion.rows_length}): something has changed their file. A script must not write to "
+                            "the folder of its worker. If it does not, check the memory and the disk of this node"
+                        )
                     raise _Refused(
                         f"they arrived damaged {refusals} times "
                         f"(sent with crc32 {found:#x}, made with {completion.rows_crc32:#x})"
@@ -137,6 +137,10 @@ class RowUploads:
 
 
 class _Refused(Exception):
+    pass
+
+
+class _NotAsMade(Exception):
     pass
 
 

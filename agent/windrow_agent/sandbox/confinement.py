@@ -7,14 +7,20 @@ A policy is a document (docs/contracts.md, section 4):
 
 - `read`: files and folders to read, with everything below them. `execute`: the same, and programs in them may be
   started. `write`: also to write, make, rename and remove what is below. `device`: files of devices to read, write and
-  control. What does not exist is left out.
-- `closed`: folders of Windrow's. A folder of `read` or `execute` that holds one of them is given without it: the
-  entries beside it are given one by one.
+  control. These are paths without links, as the agent has checked them: what does not exist, or has a link on its way
+  by now, is left out.
+- `public`: folders to read, of which only what every user may read is given, as far as that is so when the process is
+  confined: what else lies there are secrets of the host, which root could read.
+- `all`: everything that there is below, to do with it whatever this user may. `/proc/self` is the folder of the process
+  that is confined.
+- `closed`: folders of Windrow's. A folder of `read`, `execute` or `all` that holds one of them is given without it: the
+  entries beside it are given one by one. Of a folder of `all` that does, the names can be listed.
 - `abi`: the least version of Landlock that will do; 0: go on without.
 
 Invariants:
 
-1. A process that `confine` has returned in can reach nothing else, and neither can its children. It cannot be undone.
+1. A process in which `confine` has returned more than 0 can reach nothing else, and neither can its children. It
+   cannot be undone.
 2. Nothing is given that leads to a device's number: no process can make device files.
 3. Signals, abstract sockets (ABI 6), the memory and the environment of processes outside are out of reach.
 4. Root keeps no right by which it could look into other processes or change the system, only those over files and
@@ -25,6 +31,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -41,6 +48,8 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE, MAKE_CHAR, MA
 MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(8, 16))
 _OF_ABI = {1: (1 << 13) - 1, 2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
 """The rights that came with each version."""
+_MOVING_ABI = 2
+"""Before this version, a confined process moves no file to another folder, whatever it is given."""
 _SCOPED_ABI = 6
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
@@ -51,6 +60,7 @@ _RIGHTS = {
     "write": ((1 << 15) - 1) & ~(MAKE_CHAR | MAKE_BLOCK),
     "device": READ_FILE | WRITE_FILE | READ_DIR | TRUNCATE | IOCTL_DEV,
     "list": READ_DIR,
+    "all": ((1 << 16) - 1) & ~(MAKE_CHAR | MAKE_BLOCK),
 }
 
 _CAPBSET_READ, _CAPBSET_DROP, _CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL = 23, 24, 47, 4
@@ -117,7 +127,7 @@ def confine(policy: dict[str, Any]) -> int:
     abi = kernel_abi()
     if abi < policy["abi"]:
         raise CannotConfine(missing(abi, policy["abi"]))
-    if not abi:
+    if abi < (_MOVING_ABI if policy.get("all") else 1):
         return 0
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -177,29 +187,38 @@ def _ruleset(libc: ctypes.CDLL, abi: int) -> int:
 def _add_rules(libc: ctypes.CDLL, ruleset: int, handled: int, policy: dict[str, Any]) -> None:
     closed = [os.path.realpath(path) for path in policy["closed"]]
     given = set()
-    for kind in ("write", "device", "execute", "read", "list"):
+    for path in policy.get("public", ()):
+        for entry in public(path, closed)[0]:
+            _add_rule(libc, ruleset, handled & _RIGHTS["execute"], entry)
+    for kind in ("write", "device", "execute", "read", "list", "all"):
         paths = policy.get(kind, ())
         if kind == "execute":
-            paths = list(paths) + _own_python()
-        for path in paths:
-            real = os.path.realpath(path)
-            if kind in ("execute", "read"):
-                for entry in around(real, closed):
+            paths = list(paths) + [os.path.realpath(path) for path in _own_python()]
+        for given_path in paths:
+            path = f"/proc/{os.getpid()}" if given_path == "/proc/self" else given_path
+            if kind in ("execute", "read", "all"):
+                if kind == "all":
+                    for above in folders_above(closed, path):
+                        _add_rule(libc, ruleset, handled & _RIGHTS["list"], above)
+                for entry in around(path, closed):
                     if (entry, kind) not in given:
                         given.add((entry, kind))
                         _add_rule(libc, ruleset, handled & _RIGHTS[kind], entry)
             else:
-                _add_rule(libc, ruleset, handled & _RIGHTS[kind], real)
+                _add_rule(libc, ruleset, handled & _RIGHTS[kind], path)
 
 
 def _add_rule(libc: ctypes.CDLL, ruleset: int, rights: int, path: str) -> None:
     try:
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        parent = _open_without_links(path)
     except OSError:
-        # It is not there, or this user cannot reach it anyway.
+        # It is not there, this user cannot reach it anyway, or a link has been laid on the way since it was checked.
         return
     try:
-        if not os.path.isdir(path):
+        mode = os.fstat(parent).st_mode
+        if stat.S_ISLNK(mode):
+            return
+        if not stat.S_ISDIR(mode):
             rights &= _OF_FILES
         if rights:
             rule = _PathBeneath(rights, parent)
@@ -213,6 +232,23 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, rights: int, path: str) -> None:
             )
     finally:
         os.close(parent)
+
+
+def _open_without_links(path: str) -> int:
+    """Opens what an absolute path names, part by part; the last one may be a link, which is opened itself. Raises
+    OSError.
+    """
+    parts = [part for part in path.split("/") if part]
+    folder = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+    holder = os.open("/", folder)
+    for number, part in enumerate(parts):
+        flags = folder if number < len(parts) - 1 else os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            below = os.open(part, flags, dir_fd=holder)
+        finally:
+            os.close(holder)
+        holder = below
+    return holder
 
 
 def around(path: str, closed: list[str]) -> list[str]:
@@ -231,6 +267,44 @@ def around(path: str, closed: list[str]) -> list[str]:
             continue
         found += around(entry, inside)
     return found
+
+
+def public(folder: str, closed: list[str]) -> tuple[list[str], bool]:
+    """What every user may read below a folder, and that is not closed; and whether that is all there is: then it is the
+    folder itself. Links are left out: what they lead to counts. All paths are real ones.
+    """
+    found, is_all = [], folder not in closed
+    try:
+        entries = list(os.scandir(folder)) if is_all else []
+    except OSError:
+        return [], False
+    for entry in entries:
+        try:
+            mode = 0 if entry.path in closed else entry.stat(follow_symlinks=False).st_mode
+        except OSError:
+            mode = 0
+        if stat.S_ISLNK(mode):
+            continue
+        if stat.S_ISDIR(mode) and mode & (stat.S_IROTH | stat.S_IXOTH) == stat.S_IROTH | stat.S_IXOTH:
+            below, is_whole = public(entry.path, closed)
+            found += below
+            is_all = is_all and is_whole
+        elif mode & stat.S_IROTH and not stat.S_ISDIR(mode):
+            found.append(entry.path)
+        else:
+            is_all = False
+    return ([folder], True) if is_all else (found, False)
+
+
+def folders_above(closed: list[str], folder: str) -> set[str]:
+    """The folders above closed ones, up to this folder, that are in no closed one. All paths are real ones."""
+    found: set[str] = set()
+    for path in closed:
+        above = os.path.dirname(path)
+        while is_below(above, folder) and above not in found:
+            found.add(above)
+            above = os.path.dirname(above)
+    return {path for path in found if not any(is_below(path, one) for one in closed)}
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -141,7 +141,10 @@ class LogPushes:
     async def _drop_settled(self) -> None:
         for step in list(self._controller.ended_steps.ended):
             if step.foreign or all(log.file.pushed for log in step.logs):
-                self._controller.ended_steps.ended.remove(step)
-                await asyncio.to_thread(step.drop)
+                try:
+                    await self._controller.drop(step)
+                except Exception:
+                    # What a script has left there must not end the agent.
+                    logging.getLogger("windrow.agent").exception("the folder of an ended step could not be removed")
         for step in self._controller.steps.values():
             step.logs[:] = [log for log in step.logs if not log.file.settled]

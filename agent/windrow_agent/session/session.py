@@ -176,8 +176,9 @@ class Session:
             raise SessionLost(f"the master names its address {address}, which only --ca-file or --insecure may use")
         link = Link(address, self._config.tls_ca_file)
         try:
-            token = (("authorization", f"Bearer {self._config.join_token}"),) if self._config.join_token else ()
-            # Agents of runs on this machine are known by their socket, and make no secret.
+            admits = link.key or self._config.join_token
+            token = (("authorization", f"Bearer {admits}"),) if admits else ()
+            # Agents of runs on this machine are known by the key beside their socket, and make no secret.
             proof = (*token, ("windrow-secret", self._identity.secret)) if self._config.served else token
             response = await link.agent.Register(self._registration(), metadata=proof, timeout=_REGISTER_TIMEOUT_S)
         except BaseException:
@@ -241,6 +242,7 @@ class Session:
             for task in done:
                 await task
         finally:
+            self._controller.lose_master()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
+
+from windrow.common.removal import discard_tree
 
 _KEPT = 32
 """How many archives are kept: those used last."""
@@ -91,7 +92,7 @@ class CodeCache:
     def _unpack(self, archive: Path, target: Path) -> CodeSums:
         from windrow.common import archives
 
-        shutil.rmtree(target, ignore_errors=True)
+        discard_tree(target)
         target.mkdir(parents=True)
         try:
             sums = json.dumps(archives.unpack_code(archive, target)).encode()

@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from windrow.common.removal import discard_tree
 from windrow.rpc.log_paths import WORKER_LOGS, place_of
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -98,6 +98,8 @@ class Step:
     logs: list[LogFile] = field(default_factory=list)
     side_inputs: dict[str, Path] = field(default_factory=dict)
     """Where side inputs that had to be fetched are on this node, by name."""
+    places: dict[str, str] = field(default_factory=dict)
+    """Where the paths of its inputs and outputs led when its first worker was confined, without links."""
     saves: set[asyncio.Task[None]] = field(default_factory=set)
     """Saves of its workers' outputs that are under way."""
     attempt_saves: set[asyncio.Task[None]] = field(default_factory=set)
@@ -126,6 +128,10 @@ class Step:
     """Checksums that workers compare the code with when they import it; None if they compare nothing."""
     building_since_ns: int = 0
     """When the build of its environment began; 0 if none is being built."""
+    user: int | None = None
+    """The user of its job on this node; None if its scripts run as the agent's user."""
+    notes: list[str] = field(default_factory=list)
+    """What its scripts cannot do here, in words, for the logs of its workers."""
     fetch_s: float | None = None
     """How long fetching a mini-batch takes on average, in seconds; None if none was fetched yet."""
 
@@ -286,7 +292,7 @@ class Step:
         """
         try:
             for folder in (self.scratch, self.fetched, self.outputs):
-                shutil.rmtree(folder, ignore_errors=True)
+                discard_tree(folder)
             self.drop_code()
         finally:
             if self.environment is not None:
@@ -296,13 +302,13 @@ class Step:
         """Removes every copy of the code. Raises OSError."""
         for copy in self.folder.glob("code*"):
             if copy.is_dir():
-                shutil.rmtree(copy, ignore_errors=True)
+                discard_tree(copy)
             else:
                 copy.unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Removes the step's folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        discard_tree(self.folder)
 
 
 def _duration(spec: work.StepSpec, name: str, default: float) -> float:

@@ -5,6 +5,7 @@ Everything runs on the event loop's thread and never blocks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
@@ -51,7 +52,13 @@ class LeaseDistributor:
                     self._hand(step, worker, ledger.give(step.step_id, worker.key, 1))
             return
         loads = [len(ledger.of_worker(worker.key)) for worker in workers]
-        for worker, count in zip(workers, shares(loads, queued, step.depth), strict=True):
+        counts = shares(loads, queued, step.depth)
+        # What stands first takes longest: idle workers begin with these, and none of them waits behind another.
+        for at, worker in enumerate(workers):
+            if counts[at] and not loads[at]:
+                self._hand(step, worker, ledger.give(step.step_id, worker.key, 1))
+                counts[at] -= 1
+        for worker, count in zip(workers, counts, strict=True):
             if count:
                 self._hand(step, worker, ledger.give(step.step_id, worker.key, count))
 
@@ -163,7 +170,14 @@ def _packet_of_all_items(lease: Lease, scratch: Path) -> bytes:
             lease.attempt, lease.lease_id, lease.mini_batch_index, lease.item_first, lease.item_count, recipe
         )
     path = _recipe_path(scratch, lease.lease_id)
-    path.write_bytes(recipe)
+    # The folder is the script's, too: a link that it lays there is not followed.
+    path.unlink(missing_ok=True)
+    holder = scratch.stat()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        if holder.st_uid != os.geteuid():
+            # The worker is another user's.
+            os.fchown(file.fileno(), holder.st_uid, holder.st_gid)
+        file.write(recipe)
     return frames.run_packet_with_file(
         lease.attempt,
         lease.lease_id,

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.common.interpreter import NoInterpreter
 from windrow.common.journal import Repeated, say
+from windrow.common.removal import discard_tree
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease
 from windrow_agent.leases.pace import RESULTS_GATHER_S, may_gather
+from windrow_agent.link import Link
 from windrow_agent.node.oom import OomCounter
 from windrow_agent.outgoing import completions
 from windrow_agent.outgoing.queue import OutgoingQueue
@@ -36,6 +39,9 @@ from windrow_agent.workers.frames import BadFrame
 from windrow_agent.workers.page import BUSY, NOTHING, Look, Phase
 from windrow_agent.workers.process import SpawnFailed, WorkerProcess
 
+if TYPE_CHECKING:
+    from windrow_agent.results.script_requests import ScriptRequests
+
 _CLOSED_PATIENCE_NS = 1_000_000_000
 _UNREAD_PATIENCE_NS = 60_000_000_000
 _MISSING_PATIENCE_NS = 3_000_000_000
@@ -43,6 +49,8 @@ _WHERE_PATIENCE_NS = 200_000_000
 """How long a worker that will be killed has to write its stack."""
 _SHORT_S = 0.0002
 """With mini-batches shorter than this, a worker that idles is not worth rebalancing for; the next tick does it."""
+_LOOK_FROM_S = 0.02
+"""With shorter mini-batches, it would cost too much to look after each one whether the worker can start processes."""
 _STDERR_TAIL = 8 << 10
 _CLOSED = (
     "The script has closed or replaced file descriptors that are not its own; results could not be sent. "
@@ -52,6 +60,11 @@ _CLOSED = (
 _MISSING = (
     "A result of the worker process was lost: something else was written into the worker's own channel, or its code "
     "was changed; a script must not touch either"
+)
+
+_PAGE_SPOILT = (
+    "The page by which the worker process shows what it does was cut or overwritten; a script must not write to files "
+    "that are not its own"
 )
 
 
@@ -69,6 +82,7 @@ class Supervisor:
         outgoing: OutgoingQueue,
         staged: Path,
         uploads: RowUploads,
+        link: Callable[[], asyncio.Future[Link]],
         saver: OutputSaver,
         on_change: Callable[[Step], None],
         renew_code: Callable[[Step], None],
@@ -82,6 +96,7 @@ class Supervisor:
         )
         self._on_change = on_change
         self._renew_code = renew_code
+        self._link = link
         self._oom = OomCounter()
         self._repeated = Repeated()
         self._loop = asyncio.get_running_loop()
@@ -100,8 +115,19 @@ class Supervisor:
             return False
         self._listen(step, worker)
         self._loop.add_reader(worker.pidfd, self._on_death, step, worker)
+        self._loop.add_reader(worker.requests.listening.fileno(), self._on_request, step, worker)
         self._distributor.pump(step)
         return True
+
+    @cached_property
+    def requests(self) -> ScriptRequests:
+        """What scripts ask for; most ask for nothing."""
+        from windrow_agent.results.script_requests import ScriptRequests
+
+        return ScriptRequests(self._link, self._workforce.may_show_model)
+
+    def _on_request(self, step: Step, worker: WorkerProcess) -> None:
+        self.requests.accept(step.step_id, worker.requests.listening, worker.pid, step.user)
 
     def _not_ready(
         self,
@@ -150,6 +176,16 @@ class Supervisor:
             self._loop.remove_reader(worker.channels.result.fileno())
         if results:
             self._results.take(step, worker, results)
+            if (
+                worker.group is not None
+                and results[-1].lease_id
+                and (step.pace.duration_s or 1.0) >= _LOOK_FROM_S
+                and worker.killed_for is None
+                and worker.group.was_full()
+            ):
+                # It could not run the next one, which is not to blame.
+                self._kill_full(worker, results[-1].lease_id)
+                return
             self._distributor.pump(step)
             held = len(self._ledger.of_worker(worker.key))
             if not held and (step.pace.duration_s or 1.0) >= _SHORT_S:
@@ -192,6 +228,9 @@ class Supervisor:
                 worker.stall_mark_ns = stalled_ns
             worker.last_look = look
             worker.idle_since_ns = now
+        if look.spoilt:
+            self.kill(worker, _PAGE_SPOILT)
+            return
         overrun = judge(
             look,
             step.limits,
@@ -214,6 +253,12 @@ class Supervisor:
             look.phase is Phase.IDLE and (given or worker.retiring) and now - worker.idle_since_ns > _UNREAD_PATIENCE_NS
         ):
             self.kill(worker, "The worker process does not read the mini-batches that wait in its channel")
+        elif worker.group is not None and worker.group.lacked_memory():
+            # A child of it, else it would be dead itself. The script might wait for that child without end.
+            worker.killed_over = look.lease_id if look.phase in BUSY else 0
+            worker.kill()
+        elif worker.group is not None and worker.group.was_full():
+            self._kill_full(worker, look.lease_id if look.phase in BUSY else 0)
         elif given and self._results_missing(step, worker, look, now):
             worker.spoilt = True
             self.kill(worker, _MISSING)
@@ -235,6 +280,17 @@ class Supervisor:
         if worker.received != received:
             worker.missing_since_ns = 0
         return worker.received == received and worker.killed_for is None
+
+    def _kill_full(self, worker: WorkerProcess, lease_id: int) -> None:
+        """Kills a worker whose processes have reached their number. `lease_id`: over which it did; 0 for none."""
+        assert worker.group is not None
+        worker.killed_over = lease_id
+        self.kill(
+            worker,
+            f"The script has started more processes and threads than a worker may have on this node, "
+            f"{worker.group.limits.processes:,}, and was ended with all of them. If it needs so many, let workers of "
+            "this node have more (windrow agent --worker-processes)",
+        )
 
     def kill_revoked(self, worker: WorkerProcess, look: Look) -> None:
         """Kills a worker that works on a revoked lease."""
@@ -275,6 +331,9 @@ class Supervisor:
         if look.completed > worker.received and not worker.spoilt:
             worker.spoilt = True
             worker.killed_for = worker.killed_for or _MISSING
+        if look.spoilt and not worker.spoilt:
+            worker.spoilt = True
+            worker.killed_for = worker.killed_for or _PAGE_SPOILT
         if worker.spoilt:
             # Results arrive in order, so the first missing one belongs to the mini-batch that spoilt them.
             begun = next(iter(self._ledger.of_worker(worker.key)), 0)
@@ -284,14 +343,19 @@ class Supervisor:
         if worker.overrun is not None and look.phase in BUSY and begun not in self._ledger.of_worker(worker.key):
             # It had finished when the deadline passed.
             worker.overrun = None
+        lacked_memory = worker.group is not None and worker.group.lacked_memory()
+        memory_max = None
+        if worker.group is not None and worker.group.reached_own_memory_limit():
+            memory_max = worker.group.limits.memory
         exit_ = self._workforce.bury(step, worker)
         # What it was writing may be large: not on this thread.
-        self._loop.run_in_executor(None, shutil.rmtree, worker.scratch, True)
+        self._loop.run_in_executor(None, discard_tree, worker.scratch)
         if worker.temporary is not None:
-            self._loop.run_in_executor(None, shutil.rmtree, worker.temporary, True)
+            self._loop.run_in_executor(None, discard_tree, worker.temporary)
         loss = self._ledger.lose(worker.key, begun)
         self._outgoing.release(loss.released)
-        oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None and self._oom.rose()
+        oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None
+        oom = oom and (lacked_memory if worker.group is not None else self._oom.rose())
         stderr = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
         changed = "" if worker.overrun or worker.killed_for else death.changed_code(exit_, sums_of(worker.code))
         found = (
@@ -302,6 +366,7 @@ class Supervisor:
                 look.phase,
                 overrun=worker.overrun,
                 oom=oom,
+                memory_max=memory_max,
                 killed_for=worker.killed_for,
                 place=stack_dump.place(stderr, worker.code),
             )
@@ -315,7 +380,7 @@ class Supervisor:
         ):
             # If all workers are stuck in init(), more tries would not help.
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)
-            script = look.phase >= Phase.INIT and found.cause != work.CAUSE_NODE_FAULT
+            script = (look.phase >= Phase.INIT or look.spoilt) and found.cause != work.CAUSE_NODE_FAULT
             cause = work.CAUSE_INIT_FAILED if script else work.CAUSE_NODE_FAULT
             self._not_ready(step, cause, found.message, detail, worker.process_number, hopeless=stuck)
         if changed and worker.code == step.code:
@@ -367,10 +432,16 @@ class Supervisor:
         worker.log.add_death(lease, completion, error_log.cause_name(completion.cause))
         self._outgoing.complete(lease.lease_id, completion.SerializeToString())
 
+    def close(self) -> None:
+        """Answers no script any more, as the agent ends."""
+        if "requests" in self.__dict__:
+            self.requests.cancel()
+
     def forget(self, worker: WorkerProcess) -> None:
         """Stops listening to a worker."""
         self._loop.remove_reader(worker.pidfd)
         self._loop.remove_reader(worker.channels.result.fileno())
+        self._loop.remove_reader(worker.requests.listening.fileno())
 
 
 def _spoilt(error: BadFrame) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from windrow.common.journal import say
 from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
-from windrow_agent.config import AgentConfig
+from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node import strays
 from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
@@ -22,20 +22,39 @@ from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.allotment import Demand, allot
 from windrow_agent.supervision.worker_config import as_config, hosting, script_config, variables
 from windrow_agent.workers.death import Exit
+from windrow_agent.workers.noted_folder import PASSABLE, PRIVATE
 from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import Page
 from windrow_agent.workers.process import LAUNCH, Channels, SpawnFailed, WorkerProcess
 from windrow_agent.workers.process_log import ProcessLog
+from windrow_agent.workers.script_socket import ScriptSocket, SocketFolder
 from windrow_agent.workers.variables import worker_environment
 
 if TYPE_CHECKING:
+    from windrow_agent.node.control_groups import ControlGroups, WorkerGroup
+    from windrow_agent.sandbox.job_users import JobUsers
     from windrow_agent.sandbox.worker_sandbox import WorkerSandbox
 
 NOT_CONFINED = "off: scripts can do whatever the agent's user can"
 """What confines the workers of a node without a sandbox, in words."""
 
+AWAY_NS = 10_000_000_000
+"""How long the master may be away before the node shares its slots out by itself."""
+
 IDLE_NS = 2_000_000_000
 """How long a step may have no work before it leaves its slots to other steps."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """How many workers each step should have on this node, as the master has decided."""
+
+    workers: dict[int, int] = field(default_factory=dict)
+    """By step id; others should have none."""
+    reclaim_after_ns: int = 0
+    """How long a worker whose place another step waits for may go on with the mini-batch that it runs."""
+    away_since_ns: int = 0
+    """When the master went away; 0: it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +77,121 @@ class Workforce:
     def __init__(self, config: AgentConfig, node: NodeFacts, gpus: GpuIndices, environment: Mapping[str, str]) -> None:
         self.node = node
         self.workers: dict[int, WorkerProcess] = {}
+        self.shares: Shares | None = None
+        """None: no master has decided yet."""
         self.inline_rows_bytes_max = 256 << 10
         self._config = config
         self._gpus = gpus
         self._environment = environment
         self._records = config.folder / "workers"
+        self.users: JobUsers | None = None
+        """The users of jobs, if each job has one of its own."""
+        self._why_no_users = ""
+        if config.job_users != "off":
+            self.users, self._why_no_users = _job_users(config)
+        if self.users is None and (config.folder / "job-users").exists():
+            from windrow_agent.sandbox.job_users import put_away
+
+            put_away(config)
         self._keys = 0
-        self._sandbox = None if config.sandbox == "off" else _sandbox(config, environment)
+        self._sandbox = None
+        if config.sandbox != "off" or self.users is not None:
+            self._sandbox = _sandbox(config, environment, job_users=self.users is not None)
+        # Where jobs have users, those of others can change nothing there.
+        inside = self.users is None and self._sandbox is not None and self._sandbox.only_closes_folder
+        mode = PRIVATE if self.users is None else PASSABLE
+        self._sockets = SocketFolder(config.folder, environment, mode, inside=inside)
+        self.groups: ControlGroups | None = None
+        """The control groups of this node, if it has some."""
+        self._limits = ""
+        if config.control_groups != "off":
+            self.groups, self._limits = _control_groups(config, node)
 
     @property
     def protection(self) -> str:
         """What protects this node from scripts, in one line."""
-        return NOT_CONFINED if self._sandbox is None else self._sandbox.protection()
+        is_off = self._sandbox is None or self._config.sandbox == "off"
+        protection = NOT_CONFINED if is_off or self._sandbox is None else self._sandbox.protection()
+        if self.users is not None:
+            mode, _, rest = protection.partition(":")
+            rest = rest.replace("the agent's user", "the user of its job")
+            protection = f"{mode} + job users:{rest}; {self.users.protection()}"
+        elif self._why_no_users:
+            protection += f"; {self._why_no_users}"
+        if self.groups is not None:
+            mode, _, rest = protection.partition(":")
+            protection = f"{mode} + control groups:{rest}"
+        return f"{protection}; {self._limits}" if self._limits else protection
+
+    def may_show_model(self, path: str, place: str, *, handed_in: bool) -> bool:
+        """Whether the agent may open the files of a registered model for a script, which might not read them itself."""
+        return self._sandbox is None or self._sandbox.may_show_model(path, place, handed_in=handed_in)
+
+    # The users of jobs. What follows takes its time: not on the event loop's thread.
+
+    def take_user(self, step: Step) -> str:
+        """Gives a step the user of its job; returns why it can have none, "" on success."""
+        if self.users is None:
+            return ""
+        from windrow_agent.sandbox.job_users import UsersExhausted
+
+        try:
+            self.users.take(step)
+        except UsersExhausted as error:
+            return str(error)
+        except OSError as error:
+            return f"Step {step.spec.step_name!r} could not get the user of its job on this node: {error}"
+        return ""
+
+    def give_code(self, step: Step, copy: Path) -> None:
+        """Gives the user of its job a copy of the code. Raises OSError."""
+        if step.user is not None:
+            from windrow_agent.sandbox.access_lists import give_tree
+
+            give_tree(copy, step.user)
+
+    def open_to_user(self, step: Step) -> str:
+        """Lets the user of its job write the outputs of a step, and looks whether it can read what the step needs;
+        returns what it cannot, in words.
+        """
+        if self.users is None or step.user is None:
+            return ""
+        from windrow_agent.sandbox.job_users import obstacles
+
+        python = str(step.environment.python) if step.environment is not None else self._python()
+        inputs = _existing([*step.spec.read_paths, *map(str, step.side_inputs.values())])
+        try:
+            notes = self.users.open_outputs(step)
+            read = [str(LAUNCH), str(self.node.boot), *inputs]
+            found, closed = obstacles(step.user, python, read, _existing(step.spec.write_paths))
+        except OSError as error:
+            return f"Step {step.spec.step_name!r} could not be prepared for the user of its job: {error}"
+        step.notes += notes or [f"user {step.user}, as whom the script runs, {why}" for why in closed]
+        if not found:
+            return ""
+        return (
+            f"User {step.user}, as whom this node runs the scripts of job {step.spec.job_id}, {'; '.join(found)}. Let "
+            "all users read it (chmod o+r, and o+x for folders), or start the agent with --job-users off"
+        )
+
+    def leave_outputs(self, step: Step) -> None:
+        """The step has no process here any more: its outputs become their owners'."""
+        if self.users is not None:
+            self.users.leave_outputs(step)
+
+    def dropped(self, step: Step) -> None:
+        """The folder of a step is gone."""
+        if self.users is not None:
+            self.users.leave(step)
 
     def allot(self, steps: Mapping[int, Step], held: Container[int], now_ns: int, *, first: int | None = None) -> None:
         """Sets every step's `target`. `held`: steps with unfinished leases; `first`: a step that gets a worker before
         all others.
         """
         serving = [step for step in steps.values() if step.state is not StepState.ENDING]
+        if self.is_shared_out(now_ns):
+            self._follow(serving, first)
+            return
         demands: list[Demand] = []
         for step in serving:
             idle = now_ns - step.active_ns > IDLE_NS and step.step_id not in held
@@ -101,6 +217,40 @@ class Workforce:
         for step in serving:
             step.target = targets[step.step_id]
 
+    def is_shared_out(self, now_ns: int) -> bool:
+        """Whether the master decides how many workers each step has here; otherwise the node does."""
+        shares = self.shares
+        return shares is not None and not (shares.away_since_ns and now_ns - shares.away_since_ns > AWAY_NS)
+
+    def _follow(self, serving: list[Step], first: int | None) -> None:
+        """Sets every step's `target` as the master has decided."""
+        assert self.shares is not None
+        for step in serving:
+            wanted = self.shares.workers.get(step.step_id, 0)
+            if not step.takes_work:
+                wanted = 0
+            elif step.given_up:
+                wanted = min(wanted, len(step.live))
+            elif step.step_id == first:
+                wanted = max(1, wanted)
+            step.target = wanted
+
+    def yielding(self, now_ns: int) -> list[WorkerProcess]:
+        """Workers that have had their time to leave their place to another step, those first whose mini-batches have
+        run least.
+        """
+        shares = self.shares
+        if shares is None or not shares.reclaim_after_ns:
+            return []
+        over = [
+            worker
+            for worker in self.workers.values()
+            if worker.yields_since_ns
+            and now_ns - worker.yields_since_ns > shares.reclaim_after_ns
+            and worker.killed_for is None
+        ]
+        return sorted(over, key=lambda worker: -worker.look().phase_start_ns)
+
     def room(self, steps: Mapping[int, Step]) -> int:
         """How many more processes may be started now. Ending ones count until they are gone."""
         return max(self.node.slots, sum(step.target for step in steps.values())) - len(self.workers)
@@ -117,11 +267,13 @@ class Workforce:
         stdout = step.log_file(rpc.LOG_KIND_STDOUT, number)
         stderr = step.log_file(rpc.LOG_KIND_STDERR, number)
         built = step.environment
-        python = find_interpreter(self._config.python, self._environment) if built is None else str(built.python)
+        python = self._python() if built is None else str(built.python)
         scratch = step.scratch / name
         gpu = self._gpus.take()
         channels: Channels | None = None
         page: Page | None = None
+        requests: ScriptSocket | None = None
+        group: WorkerGroup | None = None
         try:
             scratch.mkdir(parents=True, exist_ok=True)
             script_log = step.log_file(rpc.LOG_KIND_ENTRY_SCRIPT, number).path
@@ -131,14 +283,17 @@ class Workforce:
             outputs = OutputFolder(step.outputs / name, step.spec.stored_outputs) if step.saves_outputs else None
             places = outputs.places if outputs is not None else {}
             output_path = step.localised(step.spec.output_path, places)
+            # A sandbox that gives outputs makes their folders itself: scripts may lay links on the way to them.
+            made = step.spec.write_paths if sandbox is not None and sandbox.makes_outputs else ()
             for folder in (output_path, *step.spec.output_folders):
-                if folder:
+                if folder and folder not in made:
                     Path(folder).mkdir(parents=True, exist_ok=True)
             channels = Channels.open()
+            requests = self._sockets.open()
             page = Page(step.scratch / f"{name}.page")
             config = step.scratch / f"{name}.json"
             document = self._worker_config(step, number, channels, page, scratch, script_log.parent, metrics.path)
-            document |= {**script_config(step, places), "output_path": output_path}
+            document |= {**script_config(step, places), "output_path": output_path, "requests_path": str(requests.path)}
             config.write_bytes(as_config(document))
             log = ProcessLog(step.log_file(rpc.LOG_KIND_PROCESS, number))
             worker = WorkerProcess(
@@ -154,6 +309,7 @@ class Workforce:
                 scratch,
                 log,
                 step.code,
+                requests,
                 outputs,
             )
             step_variables = variables(step, places)
@@ -171,13 +327,17 @@ class Workforce:
                 gpu_count=len(self._gpus.devices),
                 gpu_device=self._gpus.device(gpu),
             )
+            if self.groups is not None:
+                worker.group = group = self.groups.open(key)
+            entrances = os.pathsep.join(group.entrances) if group is not None else ""
             command = [
-                str(word) for word in (python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files)
+                str(word)
+                for word in (python, LAUNCH, self.node.boot, config, os.getpid(), self.node.open_files, entrances)
             ]
-            notes: list[str] = []
+            notes = [self._limits] if self._limits else []
             if sandbox is not None:
                 confined = sandbox.confine(step, worker, config, command, environment, step_variables)
-                command, environment, notes = confined.command, confined.environment, confined.notes
+                command, environment, notes = confined.command, confined.environment, [*confined.notes, *notes]
             worker.spawn(command, environment)
             if step.pace.duration_s is None:
                 worker.prepare_us = max(0, worker.spawned_ns - step.opened_ns) // 1000
@@ -187,6 +347,10 @@ class Workforce:
                 channels.close()
             if page is not None:
                 page.close()
+            if requests is not None:
+                requests.close()
+            if self.groups is not None and group is not None:
+                self.groups.leave(group)
             step.end_logs(number)
             if isinstance(error, SpawnFailed):
                 raise
@@ -199,6 +363,10 @@ class Workforce:
         say(logging.INFO, "worker started", step=step.step_id, process=name, pid=worker.pid, gpu=gpu)
         return worker
 
+    def _python(self) -> str:
+        """The interpreter of scripts for which no environment is built. Raises NoInterpreter."""
+        return find_interpreter(self._config.python, self._environment)
+
     def bury(self, step: Step | None, worker: WorkerProcess) -> Exit:
         """Cleans up after a dead worker: kills what it left behind, and frees what it had. `step`: None when the agent
         ends.
@@ -207,6 +375,8 @@ class Workforce:
         strays.forget(self._records, worker.pid)
         self._gpus.give_back(worker.gpu_index)
         worker.close()
+        if self.groups is not None and worker.group is not None:
+            self.groups.leave(worker.group)
         if step is not None:
             step.end_logs(worker.process_number)
             step.workers.pop(worker.key, None)
@@ -216,11 +386,18 @@ class Workforce:
 
     def close(self) -> None:
         """Removes what workers have left outside the folder of the agent, which ends."""
+        self._sockets.close()
         if self._sandbox is not None:
             self._sandbox.close()
+        if self.groups is not None:
+            self.groups.close()
+        if self.users is not None:
+            self.users.close()
 
     def end_orphans(self) -> int:
-        """Kills processes that dead workers left behind; returns how many."""
+        """Kills processes that dead workers left behind; returns how many of them were in no control group."""
+        if self.groups is not None:
+            self.groups.sweep()
         return strays.end_orphans(
             self.node.node_incarnation, {worker.key: worker.pid for worker in self.workers.values()}
         )
@@ -247,8 +424,42 @@ class Workforce:
         }
 
 
-def _sandbox(config: AgentConfig, environment: Mapping[str, str]) -> WorkerSandbox:
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if Path(path).exists()]
+
+
+def _sandbox(config: AgentConfig, environment: Mapping[str, str], *, job_users: bool) -> WorkerSandbox:
     # Not at the top: the first run() waits for imports.
     from windrow_agent.sandbox.worker_sandbox import WorkerSandbox
 
-    return WorkerSandbox(config, environment)
+    return WorkerSandbox(config, environment, job_users=job_users)
+
+
+def _job_users(config: AgentConfig) -> tuple[JobUsers | None, str]:
+    """The users of jobs, if there can be some, or in words why not. Raises BadConfig where a range is given."""
+    from windrow_agent.sandbox.job_users import JobUsers, NoJobUsers
+
+    try:
+        return JobUsers(config), ""
+    except NoJobUsers as error:
+        if config.job_users != "auto":
+            raise BadConfig(f"--job-users {config.job_users} is not possible here: {error}") from error
+        say(logging.WARNING, "jobs have no users of their own", why=str(error))
+        return None, f"jobs have no users of their own, since {error}"
+
+
+def _control_groups(config: AgentConfig, node: NodeFacts) -> tuple[ControlGroups | None, str]:
+    """The control groups of the workers, if there can be some, and in words what they do, or why there are none. Raises
+    BadConfig where they are required.
+    """
+    from windrow_agent.node import resources
+    from windrow_agent.node.control_groups import ControlGroups, NoControlGroups
+
+    try:
+        groups = ControlGroups(config, node.slots, resources.cpu_count(), resources.memory_bytes())
+    except NoControlGroups as error:
+        if config.control_groups == "required":
+            raise BadConfig(f"control_groups is required, and there can be none here: {error}") from error
+        say(logging.WARNING, "workers have no control groups", why=str(error))
+        return None, f"no control groups, since {error}: processes and memory of workers have no limit of their own"
+    return groups, groups.protection()

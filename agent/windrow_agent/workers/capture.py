@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from windrow.common.beneath import NotAFile
 
 if TYPE_CHECKING:
     from windrow.rpc.v1 import agent_service_pb2 as rpc
@@ -67,7 +70,7 @@ class CapturedFile:
     def open_for_writing(self) -> int:
         """Opens the file for appending, as stdout or stderr of the worker. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return self._open(os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, text: bytes) -> None:
         """Appends a text of the agent's, unless that would exceed the bound."""
@@ -86,7 +89,7 @@ class CapturedFile:
             return
         end = (size - self._limit // 4) // _BLOCK * _BLOCK
         try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            fd = self._open(os.O_WRONLY)
         except OSError:
             return
         try:
@@ -104,7 +107,7 @@ class CapturedFile:
     def tail(self, length: int) -> bytes:
         """The last bytes of the file."""
         try:
-            with open(self.path, "rb") as file:
+            with open(self._open(os.O_RDONLY), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(self._hole_end, size - length, 0))
                 return file.read(length)
@@ -175,9 +178,10 @@ class CapturedFile:
 
     def _size(self) -> int:
         try:
-            return self.path.stat().st_size
+            found = self.path.lstat()
         except OSError:
             return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
     def _size_of_rows(self) -> int:
         """Without a row at the end that is not whole: it is being written, or its process was killed."""
@@ -189,11 +193,22 @@ class CapturedFile:
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open(self._open(os.O_RDONLY), "rb", buffering=0) as file:
                 file.seek(offset)
                 return file.read(length) or b""
         except OSError:
             return b""
+
+    def _open(self, flags: int) -> int:
+        """Open the file. A script can write its folder: what it puts in the place of the file, such as a link to a
+        secret or a pipe that nobody writes to, is not opened. Raises OSError.
+        """
+        fd = os.open(self.path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise NotAFile(str(self.path))
+        os.set_blocking(fd, True)
+        return fd
 
     def _notice(self, count: int) -> bytes:
         return f"\n[windrow: {count} bytes of output are left out here; a file keeps {self._limit >> 20} MB]\n".encode()

@@ -6,12 +6,16 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.workers.deadlines import Overrun
 from windrow_agent.workers.page import BUSY, Phase
+
+if TYPE_CHECKING:
+    from windrow_agent.node.control_groups import WorkerGroup
 
 NOT_CONFINED = 196
 CODE_CHANGED = 195
@@ -79,18 +83,46 @@ def of_changed_code(name: str, *, again: bool) -> Death:
     )
 
 
+def lack_of_memory(doing: str, memory_max: int | None, killed: str) -> str:
+    """What the kernel has killed for lack of memory, and what to do. `memory_max`: as in `explain`."""
+    if memory_max is None:
+        return (
+            f"The system killed {killed} for lack of memory {doing}. "
+            "Give the job fewer workers per node (max_concurrency_per_instance), smaller mini-batches, or more memory"
+        )
+    from windrow.common.quantities import size
+
+    return (
+        f"The processes of the worker used all memory that a worker may use on this node, {size(memory_max)}, and "
+        f"the system killed {'them' if killed == 'the worker process' else killed} {doing}. Give the job smaller "
+        "mini-batches, or let workers of this node use more (windrow agent --worker-memory)"
+    )
+
+
+def of_its_child(group: WorkerGroup | None, message: str) -> str:
+    """The message of an attempt that failed because the kernel had killed a process that the script started; "" if it
+    has killed none. `message`: what the script, or the command, says of it.
+    """
+    if group is None or not group.lacked_memory():
+        return ""
+    memory_max = group.limits.memory if group.reached_own_memory_limit() else None
+    return f"{lack_of_memory('in run()', memory_max, 'a process of its script')}. What the script says: {message}"
+
+
 def explain(
     exit_: Exit,
     phase: Phase,
     *,
     overrun: Overrun | None,
     oom: bool,
+    memory_max: int | None = None,
     killed_for: str | None = None,
     place: str = "",
 ) -> Death:
     """Finds the cause. `overrun`: the agent killed the worker for a deadline; `killed_for`: for another reason.
 
-    `oom`: the oom_kill count of the cgroup has risen. `place`: where the script was, if that is known.
+    `oom`: the kernel has killed for lack of memory. `memory_max`: the bytes that a worker may use, if it used up those.
+    `place`: where the script was, if that is known.
     """
     doing = _DOING[phase]
     if overrun is not None:
@@ -98,11 +130,7 @@ def explain(
     if killed_for is not None:
         return Death(work.CAUSE_CRASH, killed_for)
     if exit_.signal == signal.SIGKILL and oom:
-        return Death(
-            work.CAUSE_OOM,
-            f"The system killed the worker process for lack of memory {doing}. "
-            "Give the job fewer workers per node (max_concurrency_per_instance), smaller mini-batches, or more memory",
-        )
+        return Death(work.CAUSE_OOM, lack_of_memory(doing, memory_max, "the worker process"))
     if exit_.signal:
         hint = {
             signal.SIGSEGV: ": native code used by the script accessed invalid memory",
@@ -129,7 +157,8 @@ def explain(
     if exit_.code == NOT_CONFINED and phase is Phase.NONE:
         return Death(
             work.CAUSE_NODE_FAULT,
-            "This node could not confine the script (--sandbox); the end of its stderr says what is missing",
+            "This node could not confine the script (--sandbox, --job-users, --control-groups); the end of its stderr "
+            "says what is missing",
         )
     if exit_.code == HOST_FAULT:
         # During a mini-batch, that one is charged, so that it is not tried without end.

@@ -18,8 +18,19 @@ _LENGTHS = struct.Struct("<QI")
 _LENGTHS_AT = _FRAME.size
 _BODY_AT = _FRAME.size + _LENGTHS.size
 
-FRAME_BYTES_MAX = 64 << 20
-"""No frame is larger: rows of that size go through a file."""
+FRAME_BYTES_MAX = 24 << 20
+"""No frame is larger: rows of that size go through a file. A completion made of it is at most twice as long, which a
+message of gRPC takes; one that it did not take would break each session of the node.
+"""
+SIDE_BYTES_MAX = 8 << 20
+"""The host writes no longer side document. To read one takes time, in which the agent does nothing else."""
+START_UNIX_US_MAX = 1 << 54
+"""In the year 2540."""
+ALIVE_US_MAX = 1 << 53
+_ALIVE_SLACK_US = 1_000_000
+_CPUS_MAX = 1 << 12
+_RSS_KIB_MAX = 1 << 40
+_ROWS_BYTES_MAX = 1 << 50
 
 
 class FrameType(IntEnum):
@@ -66,6 +77,37 @@ class BadFrame(ValueError):
         self.before = before
 
 
+def implausible(
+    alive_us: int, start_us: int, elapsed_us: int, run_us: int, cpu_us: int, rss_kib: int, rows_length: int
+) -> str:
+    """What cannot be true in the figures of a frame, in words; "" if all can be. `alive_us`: how long its process has
+    lived. All 64-bit numbers of a frame but its lease are looked at here, and nowhere else: sums of what passes fit
+    into what the master stores.
+    """
+    longest_us = alive_us + _ALIVE_SLACK_US
+    if (
+        0 <= start_us < START_UNIX_US_MAX
+        and elapsed_us <= longest_us
+        and run_us <= longest_us
+        and cpu_us <= longest_us * _CPUS_MAX
+        and rss_kib <= _RSS_KIB_MAX
+        and rows_length <= _ROWS_BYTES_MAX
+    ):
+        return ""
+    if not 0 <= start_us < START_UNIX_US_MAX:
+        return f"it says that it began {start_us} µs after 1970"
+    for what, figure, most, unit in (
+        ("took", elapsed_us, longest_us, "µs"),
+        ("was in run() for", run_us, longest_us, "µs"),
+        ("used the processor for", cpu_us, longest_us * _CPUS_MAX, "µs"),
+        ("used", rss_kib, _RSS_KIB_MAX, "KiB of memory"),
+        ("returned", rows_length, _ROWS_BYTES_MAX, "bytes of rows"),
+    ):
+        if figure > most:
+            return f"it says that it {what} {figure} {unit}, and at most {most} can be true"
+    return ""
+
+
 @dataclass(slots=True)
 class FrameReader:
     """Cuts the bytes of the result channel into frames, and keeps the incomplete rest."""
@@ -74,8 +116,10 @@ class FrameReader:
     _parts: list[bytes] | None = None
     _missing: int = 0
 
-    def feed(self, data: bytes) -> list[Result]:
-        """Takes more bytes; returns the frames that are now complete. Raises BadFrame."""
+    def feed(self, data: bytes, alive_us: int = ALIVE_US_MAX) -> list[Result]:
+        """Takes more bytes; returns the frames that are now complete. `alive_us`: how long the worker has lived.
+        Raises BadFrame.
+        """
         if self._parts is not None:
             # A large frame is arriving: gather its pieces without copying the beginning again and again.
             self._parts.append(data)
@@ -111,9 +155,15 @@ class FrameReader:
             rows_length, side_length = lengths(data, at + _LENGTHS_AT)
             if magic != MAGIC or not FrameType.READY <= kind <= FrameType.STOPPED:
                 raise BadFrame(f"no frame begins with {data[at : at + 8]!r}", frames)
+            if why := implausible(alive_us, start, elapsed, run, cpu, rss, rows_length):
+                raise BadFrame(f"a result that cannot be true: {why}", frames)
+            if side_length > SIDE_BYTES_MAX:
+                raise BadFrame(f"a side document of {side_length} bytes", frames)
             begin = at + _BODY_AT
             if flags & ROWS_IN_FILE:
                 stop = begin + header_length + side_length
+                if stop - at > FRAME_BYTES_MAX:
+                    raise BadFrame(f"a frame of {stop - at} bytes", frames)
                 close = data.find(b"\0", stop)
                 if close < 0:
                     if end - stop > 8192:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windrow.common.beneath import Folder, LinkRefused
+from windrow.common.removal import discard_tree
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import parse_url
 
@@ -119,7 +119,7 @@ class OutputFolder:
 
     def remove(self) -> None:
         """Removes the folder: the worker is gone, and its outputs are saved."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        discard_tree(self.root)
 
     @staticmethod
     def _file_of(output: work.StoredOutput) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 
 PAGE_BYTES = 4096
 _PAGE = struct.Struct("<QBxxxIQQQQII")
-_VERSION = struct.Struct("<Q")
 
 
 class Phase(IntEnum):
@@ -50,44 +48,55 @@ class Look:
     piece_first: int = 0
     piece_count: int = 0
     """The number of items in the piece of a split mini-batch that `run()` has; 0 if there is none."""
+    spoilt: bool = False
+    """The script has cut or overwritten the page: nothing in it is known."""
 
 
 NOTHING = Look(Phase.NONE, 0, 0, 0, 0, 0)
+SPOILT = Look(Phase.NONE, 0, 0, 0, 0, 0, spoilt=True)
 
 
 class Page:
-    """The agent's side of one worker's page.
+    """The agent's side of one worker's page: a file that the worker has mapped.
 
-    Not a page of a list (`windrow.rpc`), but memory that agent and worker share.
+    Not a page of a list (`windrow.rpc`). The agent reads it and maps nothing: a script can cut the file, and a mapping
+    would then end the agent by a SIGBUS.
     """
 
     def __init__(self, path: Path) -> None:
-        """Makes the file with its block allocated; otherwise a full disk could later cause a SIGBUS. Raises OSError."""
+        """Makes the file with its block allocated; otherwise a full disk could later cause a SIGBUS in the worker.
+        Raises OSError.
+        """
         self.path = path
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, PAGE_BYTES)
-            self._map = mmap.mmap(fd, PAGE_BYTES)
         except BaseException:
+            os.close(fd)
             path.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(fd)
+        self._fd = fd
 
     def look(self) -> Look:
         """Reads the page, again while the worker writes. If it died while writing, returns what it had written."""
-        fields = _PAGE.unpack_from(self._map, 0)
-        for _ in range(100):
-            if not fields[0] & 1 and _VERSION.unpack_from(self._map, 0)[0] == fields[0]:
-                break
-            fields = _PAGE.unpack_from(self._map, 0)
-        _, phase, items, lease_id, start, completed, index, first, count = fields
+        try:
+            data = os.pread(self._fd, _PAGE.size, 0)
+            for _ in range(100):
+                before, data = data, os.pread(self._fd, _PAGE.size, 0)
+                if data == before and data and not data[0] & 1:
+                    break
+        except OSError:
+            return SPOILT
+        if len(data) < _PAGE.size:
+            return SPOILT
+        _, phase, items, lease_id, start, completed, index, first, count = _PAGE.unpack(data)
         if phase > Phase.STOPPING:
-            # The script has overwritten the page.
-            return NOTHING
+            return SPOILT
         return Look(Phase(phase), items, lease_id, start, completed, index, first, count)
 
     def close(self) -> None:
-        """Unmaps and removes it."""
-        self._map.close()
+        """Closes and removes it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
         self.path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -22,7 +23,11 @@ from windrow_agent.workers.frames import BadFrame, FrameReader, Result, shutdown
 from windrow_agent.workers.output_folder import OutputFolder
 from windrow_agent.workers.page import NOTHING, Look, Page, Phase
 from windrow_agent.workers.process_log import ProcessLog
+from windrow_agent.workers.script_socket import ScriptSocket
 from windrow_agent.workers.stack_dump import WHERE_SIGNAL
+
+if TYPE_CHECKING:
+    from windrow_agent.node.control_groups import WorkerGroup
 
 _READ_BYTES = 1 << 18
 _PACKET_BYTES = 1 << 17
@@ -75,6 +80,7 @@ class WorkerProcess:
     - `received`: how many results have arrived; `missing_since_ns`: since when the page has counted more; 0 if it
       does not.
     - `retiring`: it was asked to stop; `stopped`: its `shutdown()` is done.
+    - `yields_since_ns`: since when it is to leave its place to another step; 0: it is not.
     - `stall_mark_ns`: how long the agent had stalled when the current phase began; -1 if it was not read yet.
     """
 
@@ -90,9 +96,13 @@ class WorkerProcess:
     scratch: Path
     log: ProcessLog
     code: Path
+    requests: ScriptSocket
+    """Where its processes ask (`script_socket`)."""
     outputs: OutputFolder | None = None
     temporary: Path | None = None
     """Its TMPDIR, if that is not in `scratch`."""
+    group: WorkerGroup | None = None
+    """Its control group, if it has one."""
     pid: int = 0
     pidfd: int = -1
     spawned_ns: int = 0
@@ -103,6 +113,7 @@ class WorkerProcess:
     ready: bool = False
     saving: bool = False
     retiring: bool = False
+    yields_since_ns: int = 0
     stopped: bool = False
     overrun: Overrun | None = None
     overrun_ns: int = 0
@@ -222,7 +233,7 @@ class WorkerProcess:
             self.result_closed_ns = time.monotonic_ns()
             return []
         self.read_bytes = len(data)
-        return self.reader.feed(data)
+        return self.reader.feed(data, self._alive_us)
 
     def drain_results(self) -> list[Result]:
         """All remaining frames of a dead worker. Raises BadFrame."""
@@ -236,10 +247,14 @@ class WorkerProcess:
                 self.result_open = False
                 break
             try:
-                frames += self.reader.feed(data)
+                frames += self.reader.feed(data, self._alive_us)
             except BadFrame as error:
                 raise BadFrame(str(error), frames + error.before) from None
         return frames
+
+    @property
+    def _alive_us(self) -> int:
+        return (time.monotonic_ns() - self.spawned_ns) // 1000
 
     def look(self) -> Look:
         """Reads the page."""
@@ -258,9 +273,13 @@ class WorkerProcess:
             pass
 
     def kill(self) -> None:
-        """Kills the process and its group. Harmless if it is dead: until it is reaped, its pid is not reused."""
+        """Kills the process, its process group and its control group. Harmless if it is dead: until it is reaped, its
+        pid is not reused.
+        """
         if self._process is None or self._process.returncode is not None:
             return
+        if self.group is not None:
+            self.group.kill()
         for kill in (os.killpg, os.kill):
             try:
                 # Also the process itself: its script may have moved it to another group.
@@ -289,6 +308,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Closes descriptors and the page. The output files stay."""
         self.channels.close()
+        self.requests.close()
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1

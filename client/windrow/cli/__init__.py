@@ -2,8 +2,9 @@
 
 `main` sends a command line where it belongs and imports nothing before. `windrow run` reads its options and starts its
 master and agent before typer is loaded (`run_options`, `run_start`); `windrow health` on a folder of this machine loads
-next to nothing (`local_health`); all else, and all help, is the typer application (`app`). Commands that only ask about
-runs on this machine start their master before (`asking`).
+next to nothing (`local_health`); other plain lines load the command that they name (`plain_lines`); all else, and all
+help, is the typer application (`app`). Commands that only ask about runs on this machine start their master before
+(`asking`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 CLOSE = 0.75
 """How much an option has to look like another to be taken for it, of 1."""
-MODULES = {"master": "windrow_master", "setup": "windrow_master.setup"}
+PROGRAMS = ("master", "setup")
 
 
 def main() -> None:
@@ -33,11 +34,18 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    if arguments and arguments[0] in MODULES and "_WINDROW_COMPLETE" not in os.environ:
+    if arguments == ["--version"]:
+        import windrow
+
+        print(f"windrow {windrow.__version__}")
+        leave(0)
+    if arguments and arguments[0] in PROGRAMS and "_WINDROW_COMPLETE" not in os.environ:
+        from windrow.cli.cluster.programs import become
+
         # Leave GRPC_VERBOSITY alone: only gRPC reports callers that it turns away (plain text, a failed handshake).
         become(arguments[0], arguments[1:])
     if arguments and arguments[0] == "health" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli import local_health
+        from windrow.cli.cluster import local_health
 
         asked = local_health.parse(arguments[1:])
         if asked is not None:
@@ -45,7 +53,8 @@ def main() -> None:
     # Messages of gRPC (a connection lost, found again) mean nothing to users; Windrow reports errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if arguments and arguments[0] == "run" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli import run_options, run_start
+        from windrow.cli.options import run_options
+        from windrow.cli.running import run_start
 
         options = run_options.parse(arguments[1:])
         if options is not None:
@@ -53,17 +62,21 @@ def main() -> None:
         if option := run_options.foreign_option(arguments[1:]):
             leave(refuse_foreign(option, arguments))
     if len(arguments) > 1:
-        from windrow.cli import asking
+        from windrow.cli.lines import asking
 
         asking.begin(arguments)
-    if arguments and arguments[0] == "agent" and "_WINDROW_COMPLETE" not in os.environ:
-        from windrow.cli.agent import run_alone as run_app
-    else:
-        from windrow.cli.app import run_app
+    if "_WINDROW_COMPLETE" not in os.environ:
+        from windrow.cli.lines import plain_lines
+
+        if (plain := plain_lines.read(arguments, os.environ)) is not None:
+            from windrow.cli.lines.execution import execute
+
+            leave(execute(*plain))
+    from windrow.cli.lines.app import run_app
 
     try:
         if os.environ.get("_WINDROW_COMPLETE") == "complete_bash":
-            from windrow.cli import bash_words
+            from windrow.cli.lines import bash_words
 
             leave(bash_words.complete(run_app))
         code = run_app()
@@ -80,7 +93,7 @@ def refuse_foreign(option: str, arguments: list[str]) -> int:
     from difflib import get_close_matches
 
     from windrow.cli.messages import report
-    from windrow.cli.run_options import FLAGS, LISTS, VALUES
+    from windrow.cli.options.run_options import FLAGS, LISTS, VALUES
     from windrow.errors import UsageError
 
     close = get_close_matches(option, [*FLAGS, *VALUES, *LISTS], 1, CLOSE)
@@ -107,7 +120,9 @@ def leave(code: int) -> NoReturn:
             if stream is sys.stdout and code == 0 and error.errno != errno.EPIPE:
                 print(f"windrow: The output cannot be written to standard output: {error.strerror}.", file=sys.stderr)
                 code = 1
-    sys.exit(code)
+    from windrow.common.process_end import end_process
+
+    end_process(code)
 
 
 def open_standard_streams() -> None:
@@ -122,8 +137,3 @@ def open_standard_streams() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  for the life of the process
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-
-
-def become(role: str, arguments: list[str]) -> None:
-    """Replace this process by a master or `setup`: the command line imports neither master nor agent."""
-    os.execv(sys.executable, [sys.executable, "-P", "-m", MODULES[role], *arguments])

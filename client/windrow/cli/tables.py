@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.cli.messages import is_colourful, is_terminal, printable
+from windrow.cli.messages import at_words, is_colourful, is_terminal, printable, visible
 
 COLOURS = {
     "completed": "green",
@@ -75,7 +75,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
             may_fold = folds and index in (0, len(names) - 1)
             table.add_column(name, justify="right" if is_right else "left", overflow="fold", no_wrap=not may_fold)
         for row in rows:
-            table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+            table.add_row(*(Text(visible(cell), style=COLOURS.get(cell, "")) for cell in row))
         console.print(table)
         return
     cells = [names, *([cell.replace("\n", " ") for cell in row] for row in rows)]
@@ -85,14 +85,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folds:
             cell.rjust(width) if is_right else cell.ljust(width)
             for cell, width, is_right in zip(row, widths, right, strict=True)
         )
-        out("  ".join(padded).rstrip())
+        out("  ".join(padded).rstrip(), whole=True)
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     """Print names and values, one per line."""
     width = max((len(name) for name, _ in fields), default=0)
     for name, value in fields:
-        out(f"{name:<{width}}  {value}".rstrip())
+        out(f"{name:<{width}}  {value}".rstrip(), hang=width + 2)
 
 
 def print_json(value: Any) -> None:
@@ -100,9 +100,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2), flush=True)
 
 
-def out(text: str) -> None:
-    """Print a line to standard output; characters that its encoding cannot show become escapes."""
-    print(printable(text, sys.stdout.encoding), flush=True)
+def out(text: str, *, whole: bool = False, hang: int = 0) -> None:
+    """Print a line to standard output; characters that its encoding cannot show become escapes.
+
+    On a terminal, what is longer than a line continues below (see `at_words`), unless it is `whole`: data, not words.
+    """
+    shown = printable(text, sys.stdout.encoding)
+    print(shown if whole else at_words(shown, sys.stdout, hang), flush=True)
 
 
 def ago(moment: datetime | None) -> str:

@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import stat
 import sys
 import time
 from collections import deque
@@ -75,6 +76,7 @@ class _JsonFile(logging.Handler):
             self._path.rename(self._path.with_name(self._path.name + ".1"))
         full = self._fd
         self._open()
+        os.fchmod(self._fd, stat.S_IMODE(os.fstat(full).st_mode))
         os.close(full)
 
     def close(self) -> None:

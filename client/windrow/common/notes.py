@@ -51,7 +51,7 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
 
 
 def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Write a note atomically. Only one call at a time for a path.
+    """Write a note atomically. Of several calls at the same time, one is the last.
 
     `durable`: it is on the disk, with its name, when this returns. Raises OSError.
     """
@@ -62,10 +62,17 @@ def write_note(path: str | os.PathLike[str], value: Mapping[str, Any], *, durabl
         return
     folder, slash, name = os.fspath(path).rpartition("/")
     # Hidden by this name: otherwise a client that lists a folder of logs may ask for it when it is gone.
-    partial = f"{folder}{slash}.{name}.windrow-partial"
-    with open(partial, "wb") as file:
-        file.write(render(value))
-    os.rename(partial, path)  # noqa: PTH104  pathlib is not for the way to the first run()
+    partial = f"{folder}{slash}.{name}.{os.urandom(4).hex()}.windrow-partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(render(value))
+        os.rename(partial, path)  # noqa: PTH104  pathlib is not for the way to the first run()
+    except OSError:
+        try:
+            os.unlink(partial)  # noqa: PTH108  the same
+        except OSError:
+            pass
+        raise
 
 
 def read_note(path: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -41,6 +41,16 @@ def seconds_in(text: str) -> int | None:
     return None if found is None else int(found[1]) * seconds[found[2]]
 
 
+def bytes_in(text: str) -> int | None:
+    """The bytes of a size as users write it: 500MB, 1.5 GB (powers of 1,000), 16GiB (powers of 1,024); None if it is
+    none.
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(i?)B", text.strip())
+    if found is None:
+        return None
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** ("KMGT".index(found[2]) + 1))
+
+
 def brief_duration(seconds: float) -> str:
     """The largest unit alone, for narrow columns: `12s`, `3min`, `2h`, `4d`."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):

@@ -1,4 +1,4 @@
-"""Values that are secrets as their names say: they stay out of what is shown or handed on."""
+"""Values that are secrets by their names, or by what they look like: they stay out of what is shown or handed on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 LEFT_OUT = "left-out"
 """What stands in place of a secret value."""
@@ -14,17 +15,49 @@ CHARACTERS_MIN = 4
 _SECRET = re.compile(
     r"(?i)(secret|passw|token|credential|(api|access|account)[-_]?key|connection[-_]?str|\bsas\b|_key$)"
 )
-_ANYWHERE = re.compile(r"(?i)secret|passw|token|credential|key|connection|sas")
-"""A text in which this is not found names no secret."""
+_IN_VALUES = re.compile(
+    r"(?i:\b(?:AccountKey|SharedAccessKey|SharedAccessSignature|Password|Pwd)\s*=\s*(?P<of_connection>[^;\s\"']{4,}))"
+    # Of a URL with a signature of Azure, AWS or Google in its query.
+    r"|(?i:[?&](?:sig|X-Amz-Signature|X-Goog-Signature)=(?P<signature>[^&\s\"'#]{16,}))"
+    # user:password@ of a URL.
+    r"|(?i:\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,256}:(?P<password>[^\s/@\"']{4,256})@)"
+    # The token in the address of a conda channel.
+    r"|(?i:\bhttps?://[^\s/:@\"']{1,256}/t/(?P<channel>[A-Za-z0-9-]{16,256})/)"
+    r"|(?P<key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z))"
+    # Tokens that say by how they begin what they are: GitHub, GitLab, Slack, Hugging Face, OpenAI and Anthropic, npm,
+    # PyPI, Google, AWS; and JSON web tokens.
+    r"|\b(?P<token>gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{40,255}|glpat-[A-Za-z0-9_-]{20,}"
+    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|hf_[A-Za-z0-9]{30,}|sk-(?=[\w-]*[A-Z])(?=[\w-]*\d)[A-Za-z0-9_-]{32,}"
+    r"|npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{50,}|AIza[A-Za-z0-9_-]{35}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})(?![A-Za-z0-9])"
+)
+"""Secrets by what they look like, whatever their name: the group that matched is the secret."""
+_PLACEHOLDER = re.compile(r"\$\{\{|\$\{?\w+\}?$|<[^>]*>$|\*+$|x+$|left-out$", re.IGNORECASE)
+"""What stands where a secret would be: a reference, a blank to fill in."""
+_ANYWHERE = re.compile(
+    r"(?i)secret|passw|token|credential|key|connection|sas|pwd|sig|://|gh[pousr]_|github_pat|glpat|xox|hf_|sk-|npm_|pypi-"
+    r"|AIza|AKIA|ASIA|eyJ"
+)
+"""A text in which this is not found has no secret."""
+
+
+def secrets_in(value: str) -> list[str]:
+    """The parts of a text that look like secrets: keys in connection strings, signatures and passwords in URLs, private
+    keys, tokens of well-known services.
+    """
+    found = (match[match.lastgroup or 0] for match in _IN_VALUES.finditer(value))
+    return [secret for secret in dict.fromkeys(found) if not _PLACEHOLDER.match(secret)]
 
 
 def secret_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those environment variables that are secrets, by name."""
-    return {name: value for name, value in sorted(variables.items()) if _SECRET.search(name)}
+    """Those environment variables that are secrets by their name, or hold one, by name. The whole value counts."""
+    return {name: value for name, value in sorted(variables.items()) if _SECRET.search(name) or secrets_in(value)}
 
 
 def without_secrets(arguments: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """Arguments with `LEFT_OUT` in place of the values of options that are secrets; and these values, by option."""
+    """Arguments with `LEFT_OUT` in place of the values of options that are secrets, and of what looks like a secret in
+    any other; and what was left out, by option (by position, as `argument 3`, where there is none).
+    """
     told, found = list(arguments), {}
     for at, word in enumerate(told):
         option, equals, value = word.partition("=")
@@ -36,15 +69,25 @@ def without_secrets(arguments: Iterable[str]) -> tuple[list[str], dict[str, str]
         elif at + 1 < len(told) and not told[at + 1].startswith("-"):
             found[option] = told[at + 1]
             told[at + 1] = LEFT_OUT
+    for at, word in enumerate(told):
+        for number, secret in enumerate(secrets_in(word)):
+            told[at] = told[at].replace(secret, LEFT_OUT)
+            found[f"argument {at + 1}" + (f" ({number + 1})" if number else "")] = secret
     return told, found
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """A text without the values of secrets: a message or traceback may quote them."""
+    """A text without the values of secrets, and without what looks like one: a message or traceback may quote them."""
+    secrets = {*secrets, *secrets_in(text)}
     for value in sorted(secrets, key=len, reverse=True):
         if len(value) >= CHARACTERS_MIN:
             text = text.replace(value, LEFT_OUT)
     return text
+
+
+def shown_text(text: str) -> str:
+    """A text without what looks like a secret."""
+    return redacted(text, ()) if _ANYWHERE.search(text) else text
 
 
 @lru_cache(maxsize=16)
@@ -59,7 +102,26 @@ def shown_document(document: bytes) -> bytes:
             variables = secret_variables(step["environment_variables"])
             step["environment_variables"].update(dict.fromkeys(variables, LEFT_OUT))
             step["arguments"], found = without_secrets(step["arguments"])
+            for name, given in step.get("inputs", {}).items():
+                # An input that is text. A short one, such as `true`, may stand for anything in a command.
+                if _SECRET.search(name) and given.get("value"):
+                    found[name], given["value"] = given["value"], LEFT_OUT
             changed |= bool(variables or found)
-    except (ValueError, LookupError, TypeError, AttributeError):
+            if command := step.get("command"):
+                step["command"] = redacted(command, [*variables.values(), *found.values()])
+                changed |= step["command"] != command
+        shown = _shown(job)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return document
-    return json.dumps(job).encode() if changed else document
+    return json.dumps(shown).encode() if changed or shown != job else document
+
+
+def _shown(value: Any) -> Any:
+    """A part of a document in which no text looks like a secret: paths of inputs, options of pip, channels, tags."""
+    if isinstance(value, str):
+        return shown_text(value)
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    return value

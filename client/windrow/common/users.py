@@ -16,7 +16,7 @@ def become_user(name: str) -> None:
     """Make this process one of another user, given by name or number, with that user's groups and home, permanently.
     Does nothing if it already is. Refuses root, as whom scripts could read the join token. Raises UsageError.
     """
-    uid, gid, home = _find(name)
+    uid, gid, home = find_user(name)
     if uid == 0:
         raise UsageError(
             f"--user {name}: scripts that run as root could read the join token. Choose another user (with Compose: "
@@ -70,7 +70,8 @@ def unreadable(needed: Mapping[str, Sequence[str]]) -> list[str]:
         for found in filter(None, map(obstacle, paths)):
             kept.setdefault(found, []).append(what)
     return [
-        f"This agent runs as user {os.geteuid()}, who cannot read {', '.join(dict.fromkeys(listed))}: {_closed(found)}."
+        f"This agent runs as user {os.geteuid()}, who cannot read {', '.join(dict.fromkeys(listed))}: "
+        f"{permissions(found)}."
         for found, listed in kept.items()
     ]
 
@@ -87,7 +88,8 @@ def obstacle(path: str) -> str:
     return "" if os.access(target, os.R_OK | (os.X_OK if Path(target).is_dir() else 0)) else target
 
 
-def _closed(path: str) -> str:
+def permissions(path: str) -> str:
+    """Whose a file or folder is, and who may do what with it, in words; or why it cannot be said."""
     try:
         entry = Path(path).stat()
     except OSError as error:
@@ -96,7 +98,7 @@ def _closed(path: str) -> str:
     return f"the {kind} {path} has mode {stat.S_IMODE(entry.st_mode):04o} and belongs to user {entry.st_uid}"
 
 
-def _find(name: str) -> tuple[int, int, str]:
+def find_user(name: str) -> tuple[int, int, str]:
     """Return user, group and home. A number does not need an entry in the user database: its group then has the same
     number, and its home is that of the environment.
     """

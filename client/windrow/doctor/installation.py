@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import windrow
@@ -31,6 +34,8 @@ EXTRAS = (
     Extra("conda", ("rattler",), "conda lists with packages that PyPI does not have (R, GDAL, cudatoolkit)"),
     Extra("setup", ("cryptography",), "`windrow setup`, which makes certificates and tokens"),
 )
+STARTS_WITH = ("windrow", "grpc", "google.protobuf")
+"""What most commands import: the largest part of their start."""
 _DISTRIBUTIONS = {"rattler": "py-rattler"}
 """Names on PyPI of modules that have another one."""
 
@@ -56,6 +61,32 @@ def check() -> Iterator[Finding]:
             versions = ", ".join(f"{module} {_version(module)}" for module in extra.modules)
             yield Finding(AREA, extra.name, OK, f"{versions}: {extra.use}")
     yield _uv()
+    yield _bytecode()
+
+
+def _bytecode() -> Finding:
+    """Whether Python compiles what each command imports anew each time."""
+    name = "bytecode"
+    found = [spec for module in STARTS_WITH if (spec := find_spec(module)) is not None and spec.origin]
+    without = [spec for spec in found if not Path(cache_from_source(str(spec.origin))).exists()]
+    if not without:
+        return Finding(AREA, name, OK, "there is one for what each command imports")
+    folders = [Path(str(spec.origin)).parent for spec in without]
+    names = ", ".join(spec.name for spec in without)
+    if sys.dont_write_bytecode:
+        why = "PYTHONDONTWRITEBYTECODE is set"
+    elif closed := [str(folder) for folder in folders if not os.access(folder, os.W_OK)]:
+        why = f"{closed[0]} cannot be written"
+    else:
+        return Finding(AREA, name, OK, f"Python writes it for {names} when they are imported next")
+    places = " ".join(shlex.quote(str(folder)) for folder in folders)
+    return Finding(
+        AREA,
+        name,
+        WARN,
+        f"none for {names}, and Python writes none ({why}): each command compiles them anew, and takes twice as long",
+        f"Compile them once, as a user who may write there: {shlex.quote(sys.executable)} -m compileall -q {places}",
+    )
 
 
 def _version(module: str) -> str:

@@ -51,17 +51,30 @@ KERNEL = {
 def check() -> Iterator[Finding]:
     """All findings of this area."""
     try:
-        node = ask("windrow_agent.node")
+        node, environments = ask("windrow_agent.node"), ask("windrow_agent.environments")
     except Unanswered as error:
         yield Finding(AREA, "agent", FAIL, f"the agent's code does not run: {error}", "Reinstall Windrow.")
         return
     yield from _size(node)
     yield _open_files(node)
     yield from _kernel(node)
-    yield _sandbox()
+    yield from _sandbox()
+    yield _control_groups(node["control_groups"])
+    if environments:
+        yield _environments(environments)
     yield _shared_memory()
     yield _temporary()
     yield _clock()
+
+
+def _environments(found: dict[str, Any]) -> Finding:
+    left = f", and {counted(found['unfinished'], 'build')} under way or broken off" if found["unfinished"] else ""
+    seen = f"{size(found['size'])}: {counted(found['complete'], 'environment')} in {found['folder']}{left}"
+    advice = (
+        f"Agents keep those in use. Of the others, they keep the {found['most']} used last, "
+        f"{size(found['most_bytes'])} in all, and none that was not used for {found['unused_days']} days."
+    )
+    return Finding(AREA, "environments", OK, seen, advice)
 
 
 def _size(node: dict[str, Any]) -> Iterator[Finding]:
@@ -111,15 +124,36 @@ def _kernel(node: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(AREA, name, level, f"does not work here: {effect}", advice)
 
 
-def _sandbox() -> Finding:
+def _sandbox() -> Iterator[Finding]:
     try:
         found = ask("windrow_agent.sandbox")
     except Unanswered as error:
-        return Finding(AREA, "sandbox", WARN, f"it cannot be asked: {error}", "Reinstall Windrow.")
+        yield Finding(AREA, "sandbox", WARN, f"it cannot be asked: {error}", "Reinstall Windrow.")
+        return
     if found["is_enough"]:
-        return Finding(AREA, "sandbox", OK, f"Landlock {found['abi']}: --sandbox strict can confine scripts")
-    advice = "--sandbox auto does what can be done here; strict needs Linux 6.12 or newer with Landlock."
-    return Finding(AREA, "sandbox", WARN, f"--sandbox {found['protection']}", advice)
+        seen = f"Landlock {found['abi']}: scripts of agents are confined (auto), --sandbox strict can confine them more"
+        yield Finding(AREA, "sandbox", OK, seen)
+    else:
+        advice = "--sandbox auto and given do what can be done here; strict needs Linux 6.12 or newer with Landlock."
+        yield Finding(AREA, "sandbox", WARN, f"--sandbox {found['protection']}", advice)
+    yield _job_users(found["job_users"])
+
+
+def _job_users(found: dict[str, Any]) -> Finding:
+    if found["possible"]:
+        seen = f"agents that start here can give each job a user of its own (--job-users auto: {found['how']})"
+    else:
+        seen = f"none for agents that start here, since {found['how']}"
+    return Finding(AREA, "users of jobs", OK, seen)
+
+
+def _control_groups(found: dict[str, Any]) -> Finding:
+    if found["possible"]:
+        return Finding(AREA, "control groups", OK, f"agents that start here can limit each worker: {found['how']}")
+    seen = f"none for agents that start here, since {found['how']}"
+    advice = "A script can start processes and take memory until none is left. "
+    advice += "docs/how-to/confine-scripts.md says how an agent gets control groups."
+    return Finding(AREA, "control groups", OK, seen, advice)
 
 
 def _shared_memory() -> Finding:

@@ -117,7 +117,7 @@ def _ask(client: Client, access: Access) -> Iterator[Finding]:
     yield from _nodes(list(client.list_nodes()), master.windrow_version)
 
 
-UNPROTECTED = ("auto (nothing)", "auto (partly)", "strict (")
+UNPROTECTED = ("auto (", "given (", "strict (")
 """How the words of a node begin that confines scripts less than it should."""
 
 
@@ -144,7 +144,8 @@ def _nodes(nodes: list[Node], version: str) -> Iterator[Finding]:
             seen = f"the authority by which it knows the master expires on {node.ca_good_until:%Y-%m-%d}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, NEW_AUTHORITY)
         if node.protection.startswith(UNPROTECTED):
-            yield Finding(AREA, f"node {node.node_id}", WARN, f"sandbox {node.protection}", "Give it another kernel.")
+            advice = "docs/how-to/confine-scripts.md says what each kernel and each folder of an agent allows."
+            yield Finding(AREA, f"node {node.node_id}", WARN, f"sandbox {node.protection}", advice)
         if node.windrow_version and node.windrow_version != version:
             seen = f"has {node.windrow_version}, the master {version}"
             yield Finding(AREA, f"node {node.node_id}", WARN, seen, "Upgrade the older one.")

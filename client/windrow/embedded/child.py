@@ -14,6 +14,7 @@ States: following -> ending -> ended.
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import signal
@@ -70,11 +71,15 @@ def main() -> None:
     threading.Thread(target=follow, args=(take_lifeline(), run_folder), name="follow-starter", daemon=True).start()
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    finally:
-        if run_folder and starter_is_gone.is_set():
-            remove_run_folder(run_folder)
+    if run_folder:
+        atexit.register(clear_behind_starter, run_folder)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def clear_behind_starter(run_folder: str) -> None:
+    """Remove the socket's folder if the starter can no longer do it."""
+    if starter_is_gone.is_set():
+        remove_run_folder(run_folder)
 
 
 if __name__ == "__main__":

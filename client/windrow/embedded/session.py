@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 READY_S = 60.0
 """How long a master may take to serve: it may have to recover a large state from a slow disk."""
 ATTACH_S = 30.0
+ATTACH_TOLD_S = 1.0
 POLL_S = 0.01
+SANDBOXES = ("off", "auto", "given", "strict")
+"""How the workers are confined; each one more than those before it."""
 
 
 class Session:
@@ -48,6 +51,7 @@ class Session:
         with_agent: bool,
         datastores: Sequence[str],
         make_room: Callable[[str], None],
+        tell: Callable[[str], None],
     ) -> None:
         """Start master and agent, or attach. Use `open_session`."""
         self.address = ""
@@ -68,6 +72,7 @@ class Session:
         self._ownership: state_folder.Ownership | None = None
         self._thread: threading.Thread | None = None
         self._make_room = make_room
+        self._tell = tell
         self._given_datastores = read(datastores)
         self.datastores: dict[str, str] = {}
         """The datastores of the master, by name."""
@@ -142,7 +147,8 @@ class Session:
             self._claim_or_attach(held.check)
 
     def _claim_or_attach(self, check: Callable[[], None]) -> None:
-        deadline = time.monotonic() + ATTACH_S
+        begun_s = time.monotonic()
+        is_told = False
         while True:
             self._ownership = state_folder.claim(self.folder, check)
             if self._ownership is not None:
@@ -157,12 +163,15 @@ class Session:
                     self.interpreter = str(endpoint.get("interpreter") or "")
                     self.builds_environments = bool(endpoint.get("builds_environments", False))
                     return
-            if time.monotonic() > deadline:
-                raise StateFolderError(
-                    f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
-                    f"{self.folder} open, but runs nothing there: a windrow.Client that is open, or a command that "
-                    "asks questions. Close or end it, or choose another state folder (--state DIR; in Python, state=)."
-                )
+            waited_s = time.monotonic() - begun_s
+            other = f"Another windrow process{f' ({self.owner_pid})' if self.owner_pid else ''} has the state folder "
+            other += f"{self.folder} open, but runs nothing there: a windrow.Client that is open, or a command that "
+            other += "asks questions. Close or end it, or choose another state folder (--state DIR; in Python, state=)."
+            if waited_s > ATTACH_S:
+                raise StateFolderError(other)
+            if waited_s > ATTACH_TOLD_S and not is_told:
+                is_told = True
+                self._tell(f"Waiting for at most {ATTACH_S:.0f} s: {other[0].lower()}{other[1:]}")
             self._make_room(self.folder)
             check()
             time.sleep(POLL_S)
@@ -231,7 +240,7 @@ class Session:
                 "--environments own."
             )
         theirs_is = endpoint.get("sandbox", "off")
-        if self.with_agent and self._sandbox != theirs_is and (self._sandbox == "strict" or theirs_is == "off"):
+        if self.with_agent and SANDBOXES.index(self._sandbox) > SANDBOXES.index(str(theirs_is)):
             raise UsageError(
                 f"The state folder {self.folder} is served by another `windrow run` (process {self.owner_pid}), whose "
                 f"scripts run with --sandbox {theirs_is}, not {self._sandbox}. Wait for it to finish, or choose "
@@ -265,21 +274,24 @@ def open_session(
     datastores: Sequence[str] = (),
     must_exist: bool = False,
     make_room: Callable[[str], None] = lambda folder: None,
+    tell: Callable[[str], None] = lambda message: None,
 ) -> Session:
     """Open a state folder. Master and agent are starting when this returns.
 
     `with_agent` False: start only a master, which answers questions and runs nothing. `environments`: "build" those
     that steps ask for, or "own" to run all scripts in one Python (implied by `python`); by default what
     $WINDROW_ENVIRONMENTS says, else "build". `datastores`: of the master,
-    each `NAME=PLACE`. `sandbox`: "off", "auto" or "strict", by default what $WINDROW_SANDBOX says, else "off".
+    each `NAME=PLACE`. `sandbox`: one of SANDBOXES, by default what $WINDROW_SANDBOX says, else "off".
     `must_exist`: refuse a folder without state. `make_room`: called with the folder while it waits
-    for an owner that runs nothing. Raises StateFolderError, UsageError, MasterFailed.
+    for an owner that runs nothing. `tell`: called with a sentence if that lasts.
+    Raises StateFolderError, UsageError, MasterFailed.
     """
     # Jobs without a database are a damaged state, which the master reports.
     if must_exist and not state_folder.has_state(state) and not os.path.exists(os.path.join(state, "jobs")):
         raise StateFolderError(
             f"There is no Windrow state in {os.path.abspath(state)} (no {STATE_MARK}). "
-            "Give the folder of a run with --state DIR, or a running master with --master ADDRESS."
+            "Give the folder of a run with --state DIR, or a running master with --master ADDRESS. In Python, "
+            "windrow.Client(state=…, new=True) begins there."
         )
     where = "environments" if environments else "$WINDROW_ENVIRONMENTS"
     environments = environments or os.environ.get("WINDROW_ENVIRONMENTS") or "build"
@@ -287,8 +299,8 @@ def open_session(
         raise UsageError(f"{where} is {environments!r}; it must be build or own.")
     where = "sandbox" if sandbox else "$WINDROW_SANDBOX"
     sandbox = sandbox or os.environ.get("WINDROW_SANDBOX") or "off"
-    if sandbox not in ("off", "auto", "strict"):
-        raise UsageError(f"{where} is {sandbox!r}; it must be off, auto or strict.")
+    if sandbox not in SANDBOXES:
+        raise UsageError(f"{where} is {sandbox!r}; it must be off, auto, given or strict.")
     return Session(
         state,
         python=python,
@@ -298,4 +310,5 @@ def open_session(
         with_agent=with_agent,
         datastores=datastores,
         make_room=make_room,
+        tell=tell,
     )

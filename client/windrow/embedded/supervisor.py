@@ -78,7 +78,7 @@ class Supervisor:
     ) -> None:
         """`state`: the prepared folder, absolute. `run_folder`: a fresh one, for the socket. `python`: the one given
         for scripts, if any. `interpreter`: the one that scripts run in. `environments`: build or own. `sandbox`: off,
-        auto or strict. `datastores`: of the master, by name."""
+        auto, given or strict. `datastores`: of the master, by name."""
         self.run_folder = run_folder
         self.address = f"unix:{run_folder}/master"
         self.failure: MasterFailed | None = None
@@ -354,9 +354,10 @@ def write_agent_config(
         "slots": slots,
         "drain_grace_s": DRAIN_GRACE_S,
         "sandbox": sandbox,
+        "control_groups": "off",
         "allowed_paths": os.environ.get("WINDROW_ALLOW_PATH", "").split(),
         "job_paths": os.environ.get("WINDROW_JOB_PATHS", "").split(),
-        "closed_paths": [state],
+        "closed_paths": [state, run_folder],
     }
     path = os.path.join(run_folder, "agent.json")
     with open(path, "w") as file:

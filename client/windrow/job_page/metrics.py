@@ -1,4 +1,4 @@
-"""What scripts have logged by `Run.log`: a table, with a line for each name that has many numbers."""
+"""What scripts have logged by `Run.log`: a table, with a line for each name that has many numbers; and tags."""
 
 from __future__ import annotations
 
@@ -31,6 +31,32 @@ class ShownMetric(Protocol):
     def maximum(self) -> float | None: ...
     @property
     def points(self) -> Sequence[tuple[float, float]]: ...
+
+
+class ShownTag(Protocol):
+    """What is shown of a tag; `windrow.sdk.metrics.Tag` has this shape."""
+
+    @property
+    def step(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> str | None: ...
+    @property
+    def is_property(self) -> bool: ...
+
+
+def tags_table(tags: Sequence[ShownTag]) -> str:
+    """A row for each tag or property."""
+    body = "".join(
+        f'<tr><th scope="row">{escape(tag.name)}</th><td>{"property" if tag.is_property else "tag"}</td>'
+        f"<td>{escape(tag.value or '')}</td></tr>"
+        for tag in tags
+    )
+    return (
+        '<div class="wide"><table class="sortable"><thead><tr><th>name</th><th>kind</th><th>value</th></tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def metrics_table(metrics: Sequence[ShownMetric]) -> str:

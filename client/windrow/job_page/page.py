@@ -13,7 +13,7 @@ import windrow
 from windrow.common.quantities import counted
 from windrow.job_page import distributions, tables, timeline
 from windrow.job_page.drawing import LEFT, PLOT, WIDTH, line, rect, share, size, span, svg, text, time_axis
-from windrow.job_page.metrics import ShownMetric, metrics_table
+from windrow.job_page.metrics import ShownMetric, ShownTag, metrics_table, tags_table
 from windrow.job_page.verdict import parts_of, starts_of, verdict
 
 _STATES = {
@@ -28,9 +28,15 @@ _FAILED_ONLY_STEP = ("failed", "cancelled")
 _DONE = ("completed", "skipped")
 
 
-def job_page(report: dict[str, Any], metrics: Sequence[ShownMetric] = (), *, options: str = "") -> str:
-    """The page as HTML. `report`, `metrics`: what `Client.report` and `Client.metrics` give; `options`: what commands
-    need to reach the same master, beginning with a space."""
+def job_page(
+    report: dict[str, Any],
+    metrics: Sequence[ShownMetric] = (),
+    tags: Sequence[ShownTag] = (),
+    *,
+    options: str = "",
+) -> str:
+    """The page as HTML. `report`, `metrics`, `tags`: what the methods of `Client` give; `options`: what commands need
+    to reach the same master, beginning with a space."""
     job, steps = report["job"], report["steps"]
     several = len(steps) > 1
     name = job["display_name"] or job["job_id"]
@@ -39,9 +45,12 @@ def job_page(report: dict[str, Any], metrics: Sequence[ShownMetric] = (), *, opt
         body.append(f"<section><h2>Steps</h2>{_steps(job, steps)}</section>")
     if of_job := [metric for metric in metrics if not metric.step]:
         body.append(f"<section><h2>Metrics of the job</h2>{metrics_table(of_job)}</section>")
+    if tags_of_job := [tag for tag in tags if not tag.step]:
+        body.append(f"<section><h2>Tags of the job</h2>{tags_table(tags_of_job)}</section>")
     for number, step in enumerate(steps):
         of_step = [metric for metric in metrics if metric.step == step["name"]]
-        body.append(_step(job, step, number, of_step, several=several, options=options))
+        tags_of_step = [tag for tag in tags if tag.step == step["name"]]
+        body.append(_step(job, step, number, of_step, tags_of_step, several=several, options=options))
     style = resources.files("windrow.job_page").joinpath("page.css").read_text(encoding="utf-8")
     script = resources.files("windrow.job_page").joinpath("page.js").read_text(encoding="utf-8")
     made = datetime.fromtimestamp(job["now_s"], UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -202,6 +211,7 @@ def _step(
     step: dict[str, Any],
     number: int,
     metrics: Sequence[ShownMetric],
+    tags: Sequence[ShownTag],
     *,
     several: bool,
     options: str,
@@ -229,6 +239,7 @@ def _step(
     parts = [
         title,
         f"<h3>Metrics</h3>{metrics_table(metrics)}" if metrics else "",
+        f"<h3>Tags</h3>{tags_table(tags)}" if tags else "",
         "<h3>Where the workers' time went</h3>",
         timeline.worker_seconds(figures, starts_of(step), ended=step["end_s"] is not None),
         _when(figures) if ran else "",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from windrow.common.quantities import counted, duration, precise_duration, size
+from windrow.common.second_attempts import second_attempts
 from windrow.common.status_words import DONE
 
 SUGGESTIONS_MAX = 3
@@ -83,8 +84,10 @@ def verdict(report: Mapping[str, Any]) -> Verdict:
         tail = tail_of(step["figures"]) if is_whole and not step["is_command"] else None
         if tail is not None and tail.saved_s >= GAIN_MIN * took_s:
             sentences.append(_tail_words(step, tail, several=len(report["steps"]) > 1))
+        if step["settings"]["speculate"]:
+            sentences.append(_second_attempts(step, several=len(report["steps"]) > 1))
         name = f"Step {step['name']}: " if len(report["steps"]) > 1 else ""
-        suggestions += _suggestions(step, tail, took_s, name)
+        suggestions += _suggestions(step, tail, took_s, name, typed=not job["has_job_file"])
     worth = [one for one in suggestions if one.gain >= GAIN_MIN and took_s >= SUGGESTED_FROM_S]
     worth.sort(key=lambda one: -one.gain)
     return Verdict(tuple(sentences), tuple(worth[:SUGGESTIONS_MAX]))
@@ -185,6 +188,12 @@ def _tail_words(step: Mapping[str, Any], tail: Tail, *, several: bool) -> str:
     )
 
 
+def _second_attempts(step: Mapping[str, Any], *, several: bool) -> str:
+    batches, ended = step["mini_batches"], step["end_s"] is not None
+    text = second_attempts(batches["speculated"], batches["speculated_won"], ended=ended)
+    return f"Step {step['name']}: {text}." if several else f"{text[0].upper()}{text[1:]}."
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
 
@@ -196,16 +205,20 @@ def _listed(parts: list[str]) -> str:
 # Suggestions
 
 
-def _suggestions(step: Mapping[str, Any], tail: Tail | None, took_s: float, name: str) -> Iterable[Suggestion]:
-    """Everything that would make one step faster, each with its gain. `name`: what each begins with."""
+def _suggestions(
+    step: Mapping[str, Any], tail: Tail | None, took_s: float, name: str, *, typed: bool
+) -> Iterable[Suggestion]:
+    """Everything that would make one step faster, each with its gain. `name`: what each begins with. `typed`: there is
+    no job file, and settings are options of the command line.
+    """
     figures, starts = step["figures"], starts_of(step)
     workers = max(1.0, max(figures["over_time"]["alive"], default=0) / figures["bin_us"])
     spent = figures["worker_us"]
     found = [
-        *_of_size(step, tail, workers),
+        *_of_size(step, tail, workers, typed=typed),
         *_of_starts(step, starts, workers),
         *_of_failures(step, workers),
-        *([] if step["is_command"] else _of_workers(step, workers)),
+        *([] if step["is_command"] else _of_workers(step, workers, typed=typed)),
     ]
     loading_s = (spent["useful"] - min(spent["useful"], _run_us(step))) / 1e6 / workers
     found.append(
@@ -218,7 +231,7 @@ def _suggestions(step: Mapping[str, Any], tail: Tail | None, took_s: float, name
     return [Suggestion(name + text, min(1.0, saved_s / took_s)) for text, saved_s in found if saved_s > 0]
 
 
-def _of_size(step: Mapping[str, Any], tail: Tail | None, workers: float) -> Iterable[tuple[str, float]]:
+def _of_size(step: Mapping[str, Any], tail: Tail | None, workers: float, *, typed: bool) -> Iterable[tuple[str, float]]:
     """Mini-batches that are too large for an even end, or too small."""
     figures, spent = step["figures"], step["figures"]["worker_us"]
     done = figures["attempts"]["useful"]
@@ -231,15 +244,15 @@ def _of_size(step: Mapping[str, Any], tail: Tail | None, workers: float) -> Iter
         if items >= 2 and not step["settings"]["has_groups"]:
             yield (
                 f"Smaller mini-batches: workers waited {duration(tail.saved_s)} each for the last ones, of "
-                f"{items:,.0f} items on average. A quarter of the size{_sized(step, wanted, 0.25)} lets them share the "
-                "end.",
+                f"{items:,.0f} items on average. A quarter of the size{_sized(step, wanted, 0.25, typed=typed)} lets "
+                "them share the end.",
                 tail.saved_s * 0.75,
             )
         elif not step["settings"]["speculate"]:
             yield (
                 f"Workers waited {duration(tail.saved_s)} each for the last mini-batches, which cannot be smaller. If "
-                "some are slow by chance (a busy disk, a request that hangs), let them run twice: --speculate True in "
-                "program_arguments.",
+                "some are slow by chance (a busy disk, a request that hangs), let them run twice: "
+                f"{'--speculate' if typed else '--speculate True in program_arguments'}.",
                 tail.saved_s / 2,
             )
     between_s = spent["idle"] / 1e6 / workers - (tail.saved_s if tail is not None else 0.0)
@@ -249,7 +262,7 @@ def _of_size(step: Mapping[str, Any], tail: Tail | None, workers: float) -> Iter
         if times >= 2:
             yield (
                 f"Larger mini-batches: one takes {precise_duration(mean_s)}, and workers wait between them. "
-                f"About {times:,.0f} times the size{_sized(step, wanted, times)} leaves little of that.",
+                f"About {times:,.0f} times the size{_sized(step, wanted, times, typed=typed)} leaves little of that.",
                 between_s * (1 - 1 / times),
             )
     elif rate := step["settings"]["rate_per_s"]:
@@ -260,14 +273,15 @@ def _of_size(step: Mapping[str, Any], tail: Tail | None, workers: float) -> Iter
         )
 
 
-def _sized(step: Mapping[str, Any], wanted: int | None, times: float) -> str:
+def _sized(step: Mapping[str, Any], wanted: int | None, times: float, *, typed: bool) -> str:
     """The exact setting, if it is known what the size counts."""
     if wanted is None:
         return ""
     value = max(1, round(wanted * times))
+    setting = "--mini-batch-size" if typed else "mini_batch_size:"
     if step["settings"]["size_counts"] == "bytes":
-        return f" (mini_batch_size: {size(value).replace(' ', '').lower()} instead of {size(wanted)})"
-    return f" (mini_batch_size: {value} instead of {wanted})"
+        return f" ({setting} {size(value).replace(' ', '').lower()} instead of {size(wanted)})"
+    return f" ({setting} {value} instead of {wanted})"
 
 
 def _of_starts(step: Mapping[str, Any], starts: Mapping[str, int], workers: float) -> Iterable[tuple[str, float]]:
@@ -314,7 +328,7 @@ def _of_failures(step: Mapping[str, Any], workers: float) -> Iterable[tuple[str,
     )
 
 
-def _of_workers(step: Mapping[str, Any], workers: float) -> Iterable[tuple[str, float]]:
+def _of_workers(step: Mapping[str, Any], workers: float, *, typed: bool) -> Iterable[tuple[str, float]]:
     figures = step["figures"]
     useful_us, done = figures["worker_us"]["useful"], figures["attempts"]["useful"]
     if not useful_us or done < 4 * workers or step["settings"]["rate_per_s"]:
@@ -325,9 +339,10 @@ def _of_workers(step: Mapping[str, Any], workers: float) -> Iterable[tuple[str, 
     nodes = max(1, len(figures["nodes"]) + figures["nodes_left_out"])
     if cpu < CPU_LOW:
         each = round(2 * workers / nodes)
+        setting = "--workers" if typed else f"max_concurrency_per_instance: {each} and --slots"
         yield (
             f"run() uses a processor for {_percent(cpu)} of its time. Twice as many workers on each node would "
-            f"use it better: max_concurrency_per_instance: {each} and --slots {each}, if memory allows.",
+            f"use it better: {setting} {each}, if memory allows.",
             (working_s - longest_s) / 2,
         )
 

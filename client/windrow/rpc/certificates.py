@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import calendar
 import logging
+import math
 import re
 import time
 from collections.abc import Callable
@@ -84,18 +85,19 @@ class CertificateWatch:
         self._what = what
         self._advice = advice
         self._read = read
-        self._next_look_s = 0.0
+        self._next_look_s = -math.inf
         self._told: int | None = None
         """The days left at the last warning (WARN_DAYS: at least DAILY_DAYS); None before the first warning."""
         self.good_until: float | None = None
         """When they expire (seconds since 1970), as of the last check; None if unknown."""
 
     def look(self, now_s: float | None = None) -> None:
-        """Check the certificates; reads them once an hour. `now_s`: seconds since 1970."""
-        now = time.time() if now_s is None else now_s
-        if now < self._next_look_s:
+        """Check the certificates; reads them once an hour. `now_s`: seconds since 1970, to check them at that time."""
+        monotonic_s = time.monotonic()
+        if now_s is None and monotonic_s < self._next_look_s:
             return
-        self._next_look_s = now + LOOK_EVERY_S
+        now = time.time() if now_s is None else now_s
+        self._next_look_s = monotonic_s + LOOK_EVERY_S
         try:
             ends = good_until(self._read())
         except OSError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc
 
 from windrow.errors import MasterUnreachable, MasterUntrusted, NotFound, RequestRefused, WindrowError
-from windrow.rpc import errors
+from windrow.rpc import errors, session_key
 from windrow.rpc.address import grpc_target, stays_here
 from windrow.rpc.bearer import Bearer
 from windrow.rpc.errors import Failure
@@ -138,6 +138,8 @@ def _open(address: str, access: Access | None) -> grpc.Channel:
     target = grpc_target(address)
     if access is None or not access.ca:
         channel = grpc.insecure_channel(target, options=OPTIONS)
+        if key := session_key.read(target):
+            return grpc.intercept_channel(channel, Bearer(key))
         # The token of an address that is given up on goes nowhere else in clear text.
         if access is None or not stays_here(address):
             return channel

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.errors import UsageError
+from windrow.rpc.contexts_file import contexts_file
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 NONE = "none"
@@ -118,7 +119,7 @@ class Contexts:
 
     def __init__(self, file: Path | None = None) -> None:
         """Raises UsageError if the file cannot be read, or is not a contexts file."""
-        self.file = file or _default_file()
+        self.file = file or Path(contexts_file())
         self.current = ""
         self.all: dict[str, Access] = {}
         try:
@@ -192,14 +193,6 @@ class Contexts:
                 partial.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(f"The contexts file {self.file} cannot be written: {error.strerror}.") from error
-
-
-def _default_file() -> Path:
-    named = os.environ.get("WINDROW_CONTEXTS")
-    if named:
-        return Path(named)
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path("~/.config").expanduser()) / "windrow" / "contexts.json"
 
 
 def _access(entry: Mapping[str, Any]) -> Access:

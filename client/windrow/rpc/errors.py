@@ -22,6 +22,7 @@ DETAILS_KEY: Final = "grpc-status-details-bin"
 # What was asked for does not exist.
 JOB_UNKNOWN: Final = "JOB_UNKNOWN"
 LOG_UNKNOWN: Final = "LOG_UNKNOWN"
+RUN_FILE_UNKNOWN: Final = "RUN_FILE_UNKNOWN"
 OUTPUT_UNKNOWN: Final = "OUTPUT_UNKNOWN"
 OUTPUT_NOT_READY: Final = "OUTPUT_NOT_READY"
 ARTIFACT_MISSING: Final = "ARTIFACT_MISSING"

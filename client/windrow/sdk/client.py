@@ -16,7 +16,7 @@ import os
 import shlex
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from windrow.sdk.committed_rows import CommittedRows
     from windrow.sdk.deletion import Deletion
     from windrow.sdk.job_warnings import JobWarnings
-    from windrow.sdk.metrics import Metric
+    from windrow.sdk.metrics import Metric, Tag
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
     from windrow.sdk.token import Tokens
@@ -710,6 +710,33 @@ class Client:
         from windrow.sdk.metrics import metrics_of
 
         return metrics_of(self, job_id)
+
+    def tags(self, job_id: str, submitted: Mapping[str, str] | None = None) -> list[Tag]:
+        """The tags and properties that scripts and notebooks have given the job and its steps. `submitted`: tags of the
+        job that they replace. Raises NotFound.
+        """
+        from windrow.sdk.metrics import tags_of
+
+        return tags_of(self, job_id, submitted or {})
+
+    def tag(
+        self,
+        job_id: str | Job,
+        tags: Mapping[str, str | None] | None = None,
+        *,
+        step: str = "",
+        properties: Mapping[str, str | None] | None = None,
+        remove: Iterable[str] = (),
+    ) -> None:
+        """Give a job, or one of its steps, tags and properties. Of a tag the newest value counts, of a property the
+        first. `remove`: tags that it has no longer. Raises NotFound, RequestRefused.
+        """
+        kinds = ((pb.RUN_TAG_KIND_UNSPECIFIED, tags or {}), (pb.RUN_TAG_KIND_PROPERTY, properties or {}))
+        wanted = [
+            pb.RunTag(name=name, value=value, kind=kind) for kind, those in kinds for name, value in those.items()
+        ]
+        wanted += [pb.RunTag(name=name, kind=pb.RUN_TAG_KIND_REMOVED) for name in remove]
+        self.connection.call(self._stub.TagRun, pb.TagRunRequest(job_id=id_of(job_id), step_name=step, tags=wanted))
 
     def download_code(self, digest: str, target: Path) -> None:
         """Download a code archive into a file. Continues where it broke off. Raises NotFound, OSError."""

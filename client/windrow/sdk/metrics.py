@@ -1,8 +1,8 @@
-"""The metrics of a job: what its scripts have logged by `Run.log`, read from the files of the workers.
+"""The metrics and tags of a job: what its scripts have logged by `Run.log`, and what they and notebooks have tagged.
 
-Each worker appends rows to a file of its own, `<step>/user/metrics/<node>/processNNN.csv` of the job's logs. A row is
-whole, or is no row: where a file was cut (docs/reference/files.md#the-logs-of-a-job), the ends of the cut are passed
-over.
+Each worker appends rows to a file of its own, `<step>/user/metrics/<node>/processNNN.csv` of the job's logs. The master
+appends what clients tag to `tags.csv` of the step's or the job's logs. A row is whole, or is no row: where a file
+was cut (docs/reference/files.md#the-logs-of-a-job), the ends of the cut are passed over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
 
 POINTS_MAX = 1000
 """Of a metric with more values, every second one is left out of `points`, again and again."""
+ROW_BYTES_MAX = 64 << 10
+"""Of what `Run.log` and its like write (docs/contracts.md, section 4)."""
+DIGITS_MAX = 300
+"""A larger integer is a float, so that no figure of it overflows."""
 TABLES = ("row", "table")
-_FILE = re.compile(r"([^/]+)/user/metrics/[^/]+/process\d+\.csv")
-_ROW = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{15}Z,.*,(?:value|list|row|table),(?:step|job)")
+TAG, UNTAG, PROPERTY = "tag", "untag", "property"
+_TAGS = (TAG, UNTAG, PROPERTY)
+_FILE = re.compile(r"(?:([^/]+)/user/metrics/[^/]+/process\d+|(?:([^/]+)/)?tags)\.csv")
+_ROW = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{15}Z,.*,(?:value|list|row|table|tag|untag|property),(?:step|job)")
 
 
 class Logged(NamedTuple):
-    """One call of `Run.log`, `log_list`, `log_row` or `log_table`. `kind`: `value`, `list`, `row` or `table`."""
+    """One call of `Run.log`, `log_list`, `log_row` or `log_table`, or of `tag` and its like. `kind`: `value`, `list`,
+    `row`, `table`; `tag`, `untag`, `property`.
+    """
 
     step: str
     of_job: bool
@@ -59,6 +68,7 @@ class Metric(NamedTuple):
         return {
             "step": self.step,
             "name": self.name,
+            "kind": "metric",
             "newest": {key: _jsonable(value) for key, value in self.newest.items()}
             if isinstance(self.newest, dict)
             else _jsonable(self.newest),
@@ -69,37 +79,130 @@ class Metric(NamedTuple):
         }
 
 
+class Tag(NamedTuple):
+    """A tag or property of a run: of a tag the newest value, of a property the first one."""
+
+    step: str
+    """Empty for one of the whole job."""
+    name: str
+    value: str | None
+    time: datetime
+    """When it got this value."""
+    is_property: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, with the keys of a metric."""
+        return {
+            "step": self.step,
+            "name": self.name,
+            "kind": PROPERTY if self.is_property else TAG,
+            "newest": self.value,
+            "time": self.time.isoformat(),
+            "count": 1,
+            "minimum": None,
+            "maximum": None,
+        }
+
+
 def metrics_of(client: Client, job_id: str) -> list[Metric]:
     """The metrics of a job, those of the whole job first, then by step and name. Raises NotFound."""
+    return metrics_and_tags(client, job_id)[0]
+
+
+def metrics_and_tags(client: Client, job_id: str) -> tuple[list[Metric], list[Tag]]:
+    """The metrics of a job, and the tags and properties that its runs were given while it ran or later; those of the
+    whole job first, then by step and name. Raises NotFound.
+    """
     found: dict[tuple[str, str], _Gathered] = {}
-    for one in logged(client, job_id):
+    tagged: list[Logged] = []
+    for one in _everything(client, job_id):
         key = ("" if one.of_job else one.step), one.name
-        if values := _single(one):
+        if one.kind in _TAGS:
+            tagged.append(one)
+        elif values := _single(one):
             found.setdefault(key, _Gathered()).add(one.time, values)
-    return [gathered.metric(step, name) for (step, name), gathered in sorted(found.items())]
+    return [gathered.metric(step, name) for (step, name), gathered in sorted(found.items())], _tags(tagged)
 
 
 def logged(client: Client, job_id: str) -> Iterator[Logged]:
     """Everything that a job's scripts have logged so far, file by file. Raises NotFound."""
+    return (one for one in _everything(client, job_id) if one.kind not in _TAGS)
+
+
+def tags_of(client: Client, job_id: str, submitted: Mapping[str, str] = MappingProxyType({})) -> list[Tag]:
+    """The tags and properties of the runs of a job. `submitted`: the tags that it was submitted with, which later ones
+    replace. Raises NotFound.
+    """
+    first = datetime.min.replace(tzinfo=UTC)
+    before = [Logged("", True, first, name, TAG, value) for name, value in submitted.items()]
+    return _tags([*before, *(one for one in _everything(client, job_id) if one.kind in _TAGS)])
+
+
+def _tags(calls: Iterable[Logged]) -> list[Tag]:
+    # Of two values of one microsecond, everybody takes the same, whichever file is read first.
+    found: dict[tuple[str, bool, str], Tag] = {}
+    for one in sorted(calls, key=lambda one: (one.time, json.dumps([one.name, one.value, one.kind]))):
+        step, is_property = "" if one.of_job else one.step, one.kind == PROPERTY
+        key = (step, is_property, one.name)
+        if one.kind == UNTAG:
+            found.pop(key, None)
+        elif not (is_property and key in found):
+            found[key] = Tag(step, one.name, one.value, one.time, is_property)
+    return [tag for _, tag in sorted(found.items())]
+
+
+def _everything(client: Client, job_id: str) -> Iterator[Logged]:
     for file in client.logs(job_id):
         place = _FILE.fullmatch(file.path)
         if place is not None:
-            yield from _read(place[1], client.read_log(job_id, file.path))
+            yield from _read(place[1] or place[2] or "", client.read_log(job_id, file.path))
 
 
 def _read(step: str, chunks: Iterable[bytes]) -> Iterator[Logged]:
-    rest = b""
+    rest, is_row = b"", True
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if _ROW.fullmatch(line):
-                try:
-                    time, name, value, kind, run = next(csv.reader([line.decode()]))
-                    moment = datetime.fromisoformat(time)
-                    yield Logged(step, run == "job", moment, name, kind, json.loads(value))
-                except ValueError:
-                    # The beginning of one row and the end of another, where a file was cut.
-                    continue
+            if is_row and (one := _logged(step, line)) is not None:
+                yield one
+            is_row = True
+        if len(rest) > ROW_BYTES_MAX:
+            # No row is that long. It is not kept, however far it goes on.
+            rest, is_row = b"", False
+
+
+def _logged(step: str, line: bytes) -> Logged | None:
+    """A call of a script; None for what is none: the beginning of one row and the end of another, where a file was cut,
+    or what a script has written there itself.
+    """
+    if not _ROW.fullmatch(line):
+        return None
+    try:
+        time, name, text, kind, run = next(csv.reader([line.decode()]))
+        value = json.loads(text, parse_int=_whole_number)
+        moment = datetime.fromisoformat(time)
+    except (ValueError, csv.Error, RecursionError):
+        return None
+    return Logged(step, run == "job", moment, name, kind, value) if _is_of_kind(kind, value) else None
+
+
+def _whole_number(digits: str) -> int | float:
+    """As an integer, if it is not too large to be compared with other numbers and drawn."""
+    return int(digits) if len(digits) <= DIGITS_MAX else float(digits)
+
+
+def _is_of_kind(kind: str, value: Any) -> bool:
+    """Whether a call of this kind logs such a value."""
+    if kind == "list":
+        return isinstance(value, list)
+    if kind == "row":
+        return isinstance(value, dict)
+    if kind == "table":
+        if not isinstance(value, dict):
+            return False
+        columns = [column for column in value.values() if isinstance(column, list)]
+        return len(columns) == len(value) and len({len(column) for column in columns}) <= 1
+    return kind not in _TAGS or value is None or isinstance(value, str)
 
 
 class _Gathered:

@@ -72,4 +72,8 @@ def store_words(error: BaseException) -> str:
     text = _QUERY.sub(r"\1", " ".join(text.partition("<?xml")[0].split()))
     if codes:
         text = f"{text.rstrip(': ')}: {': '.join(codes)}"
+    # Not at the top: the first run() waits for imports.
+    from windrow.common.secret_values import shown_text
+
+    text = shown_text(text)
     return text if len(text) <= _WORDS_MAX else text[:_WORDS_MAX] + "…"

@@ -28,7 +28,15 @@ _FORMS = {
 
 
 class BadUrl(ValueError):
-    """An address that cannot be used; the text says why, and shows a valid one."""
+    """An address that cannot be used; the text says why, and shows a valid one. It has no password or signature of the
+    address, since it is shown and logged.
+    """
+
+    def __init__(self, message: str) -> None:
+        # Not at the top: reading a job file is on the way to the first run().
+        from windrow.common.secret_values import shown_text
+
+        super().__init__(shown_text(message))
 
 
 class StorageUrl(NamedTuple):

@@ -77,7 +77,9 @@ def check_codes(
             packed.add((code.folder, required))
             _check_packable(code, required, found, loaded)
         look = (code.folder, code.entry_script, repr(sorted(code.variables.items())), code.step in elsewhere)
-        if code.entry_script and python is not None and look not in looked_at:
+        # Of another file than a Python script, the job file's own error says all.
+        is_script = code.entry_script.endswith(".py") or not Path(code.folder, code.entry_script).is_file()
+        if code.entry_script and is_script and python is not None and look not in looked_at:
             looked_at.add(look)
             _check_script(code, python, found, own_packages=code.step not in elsewhere)
     return found

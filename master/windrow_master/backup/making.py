@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import time
 from pathlib import Path
 
 import windrow
 from windrow.common.durable import sync_folder
 from windrow.common.notes import write_note
+from windrow.common.removal import discard_tree
 
 from windrow_master.backup.contents import (
     BackupError,
@@ -64,14 +64,14 @@ def make_backup(state: Path, target: Path) -> BackupNote:
         partial.rename(target)
         sync_folder(target.parent)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        discard_tree(partial)
         raise
     return note
 
 
 def _copied(files: StateFiles, backup: BackupFiles) -> BackupNote:
     for _ in range(TRIES):
-        shutil.rmtree(backup.state, ignore_errors=True)
+        discard_tree(backup.state)
         backup.state.mkdir(0o700)
         database = StateFiles(backup.state).database
         copied = copy_database(files.database, database)

@@ -39,9 +39,10 @@ def restore_backup(source: Path, state: Path) -> BackupNote:
         verify(state, note)
         if found := troubles(files):
             raise BackupError(f"The backup is not sound: {found}. {state} is incomplete; use another backup.")
-        sync_file_system(state)
+        # Before the sync: an older copy that is put in the place of the database later is known by it.
         lock.note(note.incarnation)
         own_like(backup.state.stat(), files.lock)
+        sync_file_system(state)
         files.unfinished_restore.rmdir()
         sync_folder(state)
     finally:

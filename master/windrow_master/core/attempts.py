@@ -20,6 +20,7 @@ from windrow_master.core import splits
 from windrow_master.core.agreement import miscount
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.blame import fail_if_given_up, note_failure, note_success, quarantine_if_faulty
+from windrow_master.core.bounds import keep_in_bounds
 from windrow_master.core.budgets import budget_left, count_failure
 from windrow_master.core.causes import TRAITS, USER_ERROR, Budget, reported_cause
 from windrow_master.core.commands import (
@@ -30,7 +31,7 @@ from windrow_master.core.commands import (
     ReleaseLeases,
     StepsRaised,
 )
-from windrow_master.core.headers import HeaderMisfit, join_headers
+from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pace import RETRY_AFTER_MAX_S, retry_delay_s
@@ -47,9 +48,6 @@ from windrow_master.core.thresholds import NOT_PER_ITEM, short_returns_fail
 
 NO_FAILURES = frozenset((Cause.PREEMPTED, Cause.CANCELLED))
 """Causes for which neither the mini-batch nor the node is to blame."""
-
-INT64_MAX = (1 << 63) - 1
-"""What a store takes; a peer's unsigned number may be larger."""
 
 SUCCEEDED, FAILED = MiniBatchState.SUCCEEDED, MiniBatchState.FAILED
 """For the hot path: to look an enum's member up costs more than the comparison."""
@@ -74,6 +72,7 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
                 step = steps[lease.step_id]
                 touched[lease.step_id] = step
                 state.drop_lease(lease, step)
+                keep_in_bounds(result, step.settings.row_format)
                 if result.HasField("worker_start"):
                     step.counters.add_start(result.worker_start)
                 verdict = Verdict.ACCEPTED
@@ -159,6 +158,9 @@ def _complete_attempt(
     if header and header != step.header:
         try:
             step.header = join_headers(step.settings.row_format, step.header, header)
+        except HeaderTooLong as error:
+            _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
+            return
         except HeaderMisfit as error:
             # Which of the two came first depends on the time: not one of them fails, but the step.
             _fail_attempt(state, node, step, lease, result, now, Cause.BAD_RETURN, str(error))
@@ -207,7 +209,7 @@ def _complete_attempt(
             counters.add_short_return(mini_batch, unnamed, told, node.node_id, result.process_number)
     if outcome is SUCCEEDED:
         counters.succeeded += 1
-        counters.elapsed_us += result.elapsed_us & INT64_MAX
+        counters.elapsed_us += result.elapsed_us
     else:
         counters.failed += 1
     block, row_count = -1, 0
@@ -321,12 +323,12 @@ def _store_result(
             state=ending,
             cause=cause,
             start_unix_us=result.start_unix_us,
-            elapsed_us=result.elapsed_us & INT64_MAX,
-            run_us=result.run_us & INT64_MAX,
-            cpu_us=result.cpu_us & INT64_MAX,
+            elapsed_us=result.elapsed_us,
+            run_us=result.run_us,
+            cpu_us=result.cpu_us,
             item_count=result.item_count,
             result_count=result.result_count,
-            peak_rss_kib=result.peak_rss_kib & INT64_MAX,
+            peak_rss_kib=result.peak_rss_kib,
             message=message,
             detail=detail,
             phase=result.phase,

@@ -24,7 +24,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import chain
 
@@ -55,7 +54,7 @@ def on_report_worker_failure(state: CoreState, command: ReportWorkerFailure, now
     """
     step = state.steps.get(command.step_id)
     node = state.nodes.get(command.node_id)
-    if step is None or node is None or step.state != StepState.RUNNING:
+    if step is None or node is None or step.state != StepState.RUNNING or step.step_id not in node.told_steps:
         return
     if not step.counters.hear_worker_failure(node.node_id, node.node_incarnation, command.number):
         return
@@ -166,7 +165,7 @@ def _processes_of(nodes: list[Node], step: Step) -> int:
 def _processes(node: Node, step: Step) -> int:
     """How many workers a node may have for a step."""
     wanted = step.settings.max_concurrency_per_instance
-    return wanted if wanted is not None else max(1, int(json.loads(node.resources or b"{}").get("slots", 1)))
+    return wanted if wanted is not None else node.slots
 
 
 def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment) -> None:
@@ -180,7 +179,7 @@ def quarantine_if_faulty(state: CoreState, node: Node, message: str, now: Moment
     node.message = f"{node.faults} attempts in a row failed because of this node, the last: {message}"
     node.faults = 0
     state.touch_node(node)
-    state.add_event(now, None, "node_quarantined", f"{node.node_id}: {node.message}")
+    state.add_node_event(now, node.node_id, "node_quarantined", f"{node.node_id}: {node.message}")
     # Mini-batches that have not started would fail by it as well.
     state.recall_unstarted(node)
 

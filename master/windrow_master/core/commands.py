@@ -61,6 +61,15 @@ class CancelJob(NamedTuple):
     job_id: str
 
 
+class ClockSetBack(NamedTuple):
+    """The wall clock was set back by `by_s` seconds. Since then it has never been before `to_s` (since 1970). Reply:
+    None.
+    """
+
+    by_s: float
+    to_s: float
+
+
 class ForgetJob(NamedTuple):
     """Keep an ended job no longer in memory: it is about to be deleted. Reply: None, or Refused (JOB_NOT_ENDED)."""
 
@@ -120,6 +129,8 @@ class HeldLease(NamedTuple):
     generation: int
     identity: int
     """core.ids.step_identity of its step."""
+    contradicted: bool = False
+    """The store has its attempt, which has ended, or is another one."""
 
 
 class OpenWork(NamedTuple):
@@ -130,6 +141,8 @@ class OpenWork(NamedTuple):
     stream: int
     held: tuple[HeldLease, ...]
     step_ids: tuple[StepId, ...]
+    workers: tuple[tuple[StepId, int], ...] = ()
+    """Steps that have workers there, and how many."""
 
 
 class CloseWork(NamedTuple):
@@ -373,6 +386,7 @@ Command = (
     | Settle
     | CancelJob
     | ForgetJob
+    | ClockSetBack
     | ExplainJob
     | PauseJob
     | BeginWork

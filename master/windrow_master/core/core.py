@@ -41,6 +41,7 @@ HANDLERS: dict[type, Handler] = {
     commands.Settle: lambda state, command, now: None,
     commands.CancelJob: steps.on_cancel_job,
     commands.ForgetJob: steps.on_forget_job,
+    commands.ClockSetBack: steps.on_clock_set_back,
     commands.ExplainJob: reasons.on_explain_job,
     commands.PauseJob: steps.on_pause_job,
     commands.BeginWork: steps.on_begin_work,

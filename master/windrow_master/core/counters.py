@@ -186,6 +186,10 @@ class Counters:
             starts[name] = starts.get(name, 0) + value
         starts["init_max_us"] = max(starts.get("init_max_us", 0), start.init_us)
 
+    def mean_init_s(self) -> float:
+        """How long `init()` takes, in seconds, as far as workers have told; 0.0 before the first has."""
+        return float(self.starts.get("init_us", 0)) / 1e6 / max(1, self.starts.get("workers", 0))
+
     def add_short_return(self, mini_batch: int, items: int, message: str, node_id: str, process: int) -> None:
         """Count items that got no result although `run()` returned."""
         kind = self._kind(0, mini_batch, message, node_id, process, 0)

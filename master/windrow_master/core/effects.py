@@ -16,6 +16,16 @@ class SendStep(NamedTuple):
     step_id: StepId
 
 
+class SendShares(NamedTuple):
+    """Tell an agent how many workers each step should have on its node: those that are not named none."""
+
+    node_id: NodeId
+    stream: int
+    shares: tuple[tuple[StepId, int], ...]
+    reclaim_after_s: float
+    """How long a worker whose place another step waits for may go on with the mini-batch that it runs."""
+
+
 class SendAssignments(NamedTuple):
     """Hand leases out. Never waits for the disk: leases are volatile."""
 
@@ -104,6 +114,7 @@ class NotifyJob(NamedTuple):
 
 Effect = (
     SendStep
+    | SendShares
     | SendAssignments
     | RevokeLeases
     | RecallLeases

@@ -12,14 +12,28 @@ SELF_DESCRIBED = ("csv", "parquet")
 
 MIXED = b"\0"
 """Stands for the columns of a step whose mini-batches have different ones. No header begins with it."""
+HEADER_BYTES_MAX = 8 << 20
+"""Each step keeps its header in memory and in the database. 30,000 columns of Parquet fit."""
+SHOWN_CHARS_MAX = 1_000
 
 
 class HeaderMisfit(Exception):
     """The rows of a mini-batch do not fit those of another; the message shows the user what differs."""
 
 
+class HeaderTooLong(Exception):
+    """No step keeps a header of this length. The message tells the user."""
+
+
 def join_headers(row_format: str, known: bytes | None, header: bytes) -> bytes:
-    """The header of all mini-batches so far: whichever comes first, the same comes out. Raises HeaderMisfit."""
+    """The header of all mini-batches so far: whichever comes first, the same comes out. Raises HeaderMisfit,
+    HeaderTooLong.
+    """
+    if len(header) > HEADER_BYTES_MAX:
+        raise HeaderTooLong(
+            f"run() returned rows whose header (the names and types of their columns) has {len(header):,} bytes. At "
+            f"most {HEADER_BYTES_MAX:,} are possible. Return fewer columns, or give them shorter names."
+        )
     if known is None or header == known:
         return header
     if row_format in SELF_DESCRIBED:
@@ -32,4 +46,5 @@ def join_headers(row_format: str, known: bytes | None, header: bytes) -> bytes:
 
 
 def _shown(header: bytes) -> str:
-    return repr(header.decode("utf-8", "backslashreplace").rstrip("\r\n"))
+    text = header.decode("utf-8", "backslashreplace").rstrip("\r\n")
+    return repr(text) if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]!r}…"

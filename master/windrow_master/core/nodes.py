@@ -17,9 +17,12 @@ Invariants:
 5. While several nodes are connected and none of them is heard of, none is lost, for up to `cut_off_max_s`: most likely
    the master is cut off, and there is no other node to run anything. After that, every node gets a full lease period
    before it can be declared lost.
+6. A node is handed at most `limits.leases_per_node` leases, whatever it asks for.
 """
 
 from __future__ import annotations
+
+from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
 from windrow_master.core.attempts import lose_leases
@@ -38,11 +41,12 @@ from windrow_master.core.commands import (
     SetCapacity,
 )
 from windrow_master.core.endings import forget_node_of_endings
-from windrow_master.core.ids import LEASE_PREFIX_SHIFT, LeaseId, NodeId
+from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
 from windrow_master.core.state import ENDED_STEPS, LOST_SECRETS_KEPT, CoreState, Node, Step
 from windrow_master.core.states import JobState, MiniBatchState, NodeState
+from windrow_master.limits import how_to_raise
 
 DIGEST_MISMATCHES_MAX = 4
 """The number of heartbeats in a row with a different view of the leases held after which the stream is reopened."""
@@ -70,11 +74,19 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         lose_node(state, known, "Replaced by its next incarnation.", now)
         known = None
     if known is None:
+        if len(state.nodes) >= state.limits.nodes:
+            return Refused(
+                "LIMIT_REACHED",
+                f"{counted(state.limits.nodes, 'node')} are registered, which is this master's limit nodes. "
+                f"{command.node_id} joins once one of them has left or is lost; its agent tries again. To take more, "
+                f"{how_to_raise('nodes')}.",
+            )
         known = state.nodes[command.node_id] = Node(command.node_id, command.node_incarnation)
         known.register_time = now.wall_s
         known.cordoned = state.absent.pop(command.node_id, None) is not None
-        state.add_event(now, None, "node_registered", command.node_id)
-    known.resources, known.labels = command.resources, command.labels
+        state.add_node_event(now, command.node_id, "node_registered", command.node_id)
+    known.has(command.resources)
+    known.labels = command.labels
     known.secret_digest = command.secret_digest
     state.lost_secrets.pop(command.node_id, None)
     for step_id, identity in command.held_steps:
@@ -173,6 +185,8 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.capacity.clear()
     node.given_up.clear()
     node.workers.clear()
+    node.shares, node.shares_told = dict(command.workers), None
+    state.share_out_anew()
     node.offered = set()
     node.recalled_s.clear()  # whatever was asked for on the earlier stream may never have arrived
     node.claims.clear()
@@ -207,7 +221,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         state.recall_unstarted(node)
     for step_id in command.step_ids:
         step = state.steps.get(step_id)
-        if step is not None:
+        if step is not None and step_id in node.told_steps:
             step.workers.may_be_on.add(node.node_id)
             if state.jobs[step.job_key].state == JobState.CANCELLING:
                 step.workers.ending_on.add(node.node_id)
@@ -228,15 +242,14 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
 
     The state may have been restored from a backup. Then a node can hold leases of masters that this state does not
     know: for step numbers that now belong to other steps, or for mini-batches that are divided again. None of those is
-    adopted.
+    adopted. Nor is one that this master has given, or has adopted before: it has ended, and is the key of an attempt.
     """
-    lease_id, _, mini_batch, generation, identity = held
-    if step.state in ENDED_STEPS or identity != state.identity_of(step):
+    lease_id, _, mini_batch, generation, identity, contradicted = held
+    if contradicted or step.state in ENDED_STEPS or identity != state.identity_of(step):
         return False
-    if lease_id in state.leases or not state.may_have_given(lease_id):
+    if lease_id in state.leases or not state.may_be_adopted(lease_id):
         return False
-    own = lease_id >> LEASE_PREFIX_SHIFT == state.lease_prefix
-    if not 0 <= mini_batch < (len(step.mini_batches) if own else step.plan.known_before):
+    if not 0 <= mini_batch < step.plan.known_before:
         return False
     table = step.mini_batches
     tries = table.tries.get(mini_batch)
@@ -252,6 +265,7 @@ def _adopt(state: CoreState, node: Node, step: Step, held: HeldLease, now: Momen
     lease = Lease(lease_id, step.step_id, mini_batch, generation, node.node_id, now.monotonic_s, attempt)
     table.become(mini_batch, MiniBatchState.LEASED)
     state.add_leases([lease], node, step)
+    state.adopted.add(lease_id)
     state.unstored.append(lease_id)
     return True
 
@@ -291,8 +305,9 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         step = state.steps.get(step_id)
         if step is None or step.state in ENDED_STEPS:
             continue
-        node.capacity[step_id] = leases_max
-        node.workers[step_id] = workers
+        # Nobody's word is worth more than this: leases go where the slots are.
+        node.capacity[step_id] = min(leases_max, state.limits.leases_per_node)
+        node.workers[step_id] = min(workers, state.limits.workers_per_node)
         if step_id in command.given_up:
             node.given_up.add(step_id)
             with state.contained(step):
@@ -342,7 +357,7 @@ def _set_cordon(state: CoreState, node: Node, cordoned: bool, now: Moment) -> No
     if not cordoned:
         state.absent.pop(node.node_id, None)
     state.touch_node(node)
-    state.add_event(now, None, "node_cordoned" if cordoned else "node_uncordoned", node.node_id)
+    state.add_node_event(now, node.node_id, "node_cordoned" if cordoned else "node_uncordoned", node.node_id)
 
 
 def on_remove_node(state: CoreState, command: RemoveNode, now: Moment) -> Refused | None:
@@ -382,7 +397,7 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
     if node.stream:
         state.effects.append(fx.CloseStream(node.node_id, node.stream))
         node.stream = 0
-    state.add_event(now, None, event, f"{node.node_id}: {message}")
+    state.add_node_event(now, node.node_id, event, f"{node.node_id}: {message}")
     del state.nodes[node.node_id]
     forget_standing(state, node.node_id, now)
     forget_node_of_endings(state, node, now, left=event == "node_left")

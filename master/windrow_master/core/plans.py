@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.commands import Moment, PlanGroup, TakenOver
-from windrow_master.core.headers import HeaderMisfit, join_headers
+from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_headers
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
@@ -92,7 +92,7 @@ def on_plan_group(state: CoreState, command: PlanGroup, now: Moment) -> bool:
     if command.header is not None:
         try:
             step.header = join_headers(step.settings.row_format, step.header, command.header)
-        except HeaderMisfit as error:
+        except (HeaderMisfit, HeaderTooLong) as error:
             fail_step(state, step, str(error), now, USER_ERROR)
             return True
     if command.done:

@@ -105,8 +105,8 @@ class Reason(NamedTuple):
     nodes: tuple[str, ...] = ()
     """Nodes in question."""
     counts: tuple[tuple[str, int], ...] = ()
-    """Most first: leases by node; of NODES_BUSY, leases by the step that has them; of NODES_SET_ASIDE, nodes by their
-    state."""
+    """Most first: leases by node; of NODES_BUSY, workers or leases by the step that has them; of NODES_SET_ASIDE, nodes
+    by their state."""
     steps: tuple[tuple[str, StepState], ...] = ()
     """Steps in question, with their states."""
     leased: int = 0
@@ -297,15 +297,17 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
         return Reason(name, Code.NODES_DOUBTED, queued=queued, doubts=doubts, given_up=given_up)
     chosen = working_nodes(state, step, _serving(state.nodes.values()))
     names = tuple(node.node_id for node in chosen)
-    if any(step.step_id not in node.capacity for node in chosen) or not chosen:
+    having = [node for node in chosen if step.step_id in node.shares]
+    if any(step.step_id not in node.capacity for node in having) or not chosen:
         return Reason(name, Code.NODES_ANSWER, nodes=names, queued=queued)
-    # The nodes want nothing of this step: other work has their slots.
+    # Other steps have the slots: they have them as their share, or still run what they hold there.
     others: Counter[str] = Counter()
     for node in chosen:
-        for step_id, held in node.held.items():
+        for step_id in node.shares.keys() | node.held.keys():
             other = state.steps.get(step_id)
-            if held and other is not None and other is not step:
-                others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += held
+            count = node.held.get(step_id, 0) if having else node.shares.get(step_id, 0)
+            if count and other is not None and other is not step:
+                others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += count
     code = Code.NODES_BUSY if others else Code.NODES_FULL
     return Reason(name, code, nodes=names, counts=_counted(others), queued=queued)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause
@@ -162,6 +162,13 @@ class NodeRow(NamedTuple):
     """1: it gets nothing new; holds for the name."""
     secret_digest: str = ""
     """sha256 of the secret that the node proves itself by, hexadecimal; empty if it has none."""
+
+
+CLOCK_SET_BACK: Final = "clock_set_back"
+"""The kind of an event of no job: the clock was set back. Its time is the earliest that the clock has shown since."""
+
+EVENTS_OF_NO_JOB_KEPT: Final = 20_000
+"""The newest of them stay; beside these, those of CLOCK_SET_BACK."""
 
 
 class EventRow(NamedTuple):

@@ -87,7 +87,8 @@ def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSetti
 
 def _node(row: NodeRow) -> Node:
     node = Node(NodeId(row.node_id), row.node_incarnation)
-    node.resources, node.register_time = row.resources, row.register_time
+    node.has(row.resources)
+    node.register_time = row.register_time
     node.labels, node.pools = row.labels, pools_of(row.labels)
     node.cordoned, node.secret_digest = bool(row.cordoned), row.secret_digest
     node.seen = node.has_reported = False

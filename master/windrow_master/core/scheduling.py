@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
+from windrow_master.core import shares
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
@@ -43,18 +44,19 @@ def pick(state: CoreState, now: Moment) -> None:
         return
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
+    shares.decide(state, steps, serving, now)
     for step in steps:
         with state.contained(step):
             nodes = working_nodes(state, step, serving)
+            step.nodes.chosen = {node.node_id for node in nodes}
             _offer(state, step, nodes, now)
-            _hand_out(state, step, nodes, now)
+            _hand_out(state, step, [node for node in nodes if step.step_id in node.offered], now)
 
 
 def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
-    """Offer a step to those nodes that have not been offered it."""
-    step.nodes.chosen = {node.node_id for node in nodes}
+    """Offer a step to those nodes that should have workers of it, and have not been offered it."""
     for node in nodes:
-        if step.step_id not in node.offered:
+        if step.step_id in node.shares and step.step_id not in node.offered:
             node.offered.add(step.step_id)
             node.note_told(step.step_id, state.steps)
             step.workers.may_be_on.add(node.node_id)
@@ -90,6 +92,11 @@ def recall_due_s(state: CoreState) -> float:
     wait_s = state.timing.recall_answer_s
     asked = [asked_s for node in state.nodes.values() for asked_s in node.recalled_s.values()]
     return _next_after_pick(state, [asked_s + pause_s for asked_s in asked for pause_s in (wait_s, wait_s * RARELY)])
+
+
+def shares_due_s(state: CoreState) -> float:
+    """When (monotonic) the nodes are to be shared out anew, though no command comes; inf: they are not."""
+    return _next_after_pick(state, [state.shares.due_s])
 
 
 def _next_after_pick(state: CoreState, moments: Iterable[float]) -> float:
@@ -215,7 +222,8 @@ def _places(state: CoreState, step: Step, serving: list[Node], now: Moment) -> l
         if step.settings.rate_per_s < math.inf:
             # A lease is begun at once, so that the pace of leases is that of calls. Until a worker is ready, one waits.
             wanted = min(wanted, slots if has_ready_worker(step, node) else 1)
-        places.append(_Place(node, slots, held, wanted - held, limit is None))
+        room = min(wanted - held, state.limits.leases_per_node - len(node.lease_ids))
+        places.append(_Place(node, slots, held, room, limit is None))
     return places
 
 

@@ -152,5 +152,7 @@ class Timing:
     node_fault_delay_s: float = 2.0
     retry_wait_s: float = 30.0
     """How long a retry waits for a slot of another node before it goes to any."""
+    reclaim_after_s: float = 30.0
+    """How long a worker whose place another step waits for may go on with the mini-batch that it runs."""
     recall_answer_s: float = 0.5
     """How long a node that was asked for leases it has not begun is not asked again, unless it gives some back."""

@@ -116,7 +116,8 @@ def tell_of_groups(state: CoreState, step: Step) -> None:
             state,
             step,
             f"Step {step.settings.name!r}: run() returns one row for mini-batches of several items, and all items but "
-            "one count as failed. If that row stands for all of them, add --returns per_group to program_arguments.",
+            "one count as failed. If that row stands for all of them, say so: --returns per_group, in "
+            "program_arguments of the job file or, without one, as an option.",
         )
 
 

@@ -82,6 +82,10 @@ class Split:
     """Where pieces begin, beside the first, which begins at 0."""
     given_up: list[FailedItems] = field(default_factory=list)
     """Items that are no longer run, ascending."""
+    suspects: list[int] = field(default_factory=list)
+    """Where the pieces begin of which one ended the last worker: they run first, and once more in their turn. What runs
+    before them would run again after each death.
+    """
     deaths: int = 0
     """Workers that died over a piece."""
     others: int = 0
@@ -103,18 +107,30 @@ def begin(items: int) -> Split:
 def note_death(split: Split, first: int, count: int, cause: Cause, message: str) -> None:
     """Note that a piece has ended its worker: halve it, or give its only item up."""
     split.deaths += 1
+    split.suspects = []
     if count > 1 and split.deaths < DEATHS_MAX:
-        split.cuts = _with_cuts(split, first, first + count - count // 2, first + count)
+        half = first + count - count // 2
+        split.cuts = _with_cuts(split, first, half, first + count)
+        split.suspects = _behind_others(split, first, half)
         return
     if count == 1:
         split.ended[first] = split.ended.get(first, 0) + 1
         split.cuts = _with_cuts(split, first, first + 1)
-        if split.ended[first] < ITEM_TRIES and split.deaths < DEATHS_MAX:
+        # One that takes too long alone did so each time before, and each try takes that long.
+        tries = 1 if cause is Cause.TIMEOUT else ITEM_TRIES
+        if split.ended[first] < tries and split.deaths < DEATHS_MAX:
+            split.suspects = _behind_others(split, first)
             return
     else:
         message += f" (not split further: {split.deaths} workers have died over this mini-batch)"
     split.cuts = _with_cuts(split, first, first + count)
     split.given_up = sorted([*split.given_up, FailedItems(first, count, cause, message)])
+
+
+def _behind_others(split: Split, *suspects: int) -> list[int]:
+    """These pieces, if others run before them."""
+    given_up = {one.first for one in split.given_up}
+    return list(suspects) if any(cut < suspects[0] for cut in {0, *split.cuts} - given_up) else []
 
 
 def _with_cuts(split: Split, *more: int) -> list[int]:

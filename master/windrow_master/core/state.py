@@ -26,6 +26,7 @@ from windrow_master.core.ids import (
 )
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches, Tries
+from windrow_master.core.node_events import NodeEvents
 from windrow_master.core.pace import Pace
 from windrow_master.core.ready import ReadyQueue
 from windrow_master.core.records import (
@@ -37,6 +38,7 @@ from windrow_master.core.records import (
     StepRow,
 )
 from windrow_master.core.settings import StepSettings, Timing
+from windrow_master.core.sharing.entitlements import Entitlements, Owed
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
 from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
@@ -80,6 +82,8 @@ class Step:
     pace: Pace = field(default_factory=Pace)
     second_attempts: dict[int, int] = field(default_factory=dict)
     """How often mini-batches that are leased were begun once more (`speculation`). Volatile."""
+    known_identity: tuple[int, bytes, int] | None = None
+    """The generation and document for which `CoreState.identity_of` was computed last, and the answer. Volatile."""
 
     def become(self, after: StepState) -> None:
         """Change the step's state. Raises IllegalTransition."""
@@ -185,6 +189,28 @@ class Job:
         )
 
 
+@dataclass(slots=True)
+class Group:
+    """How the nodes that are in the same pools are shared out (`shares`)."""
+
+    owed: Owed = field(default_factory=Owed)
+    last: Entitlements | None = None
+    """The last decision."""
+
+
+@dataclass(slots=True)
+class Shares:
+    """How the cluster is shared out (`shares`). Volatile."""
+
+    groups: dict[frozenset[str], Group] = field(default_factory=dict)
+    """By the pools of their nodes."""
+    there: object = None
+    """The steps and nodes of the last decision; None: the next one must not wait."""
+    decided_s: float = -math.inf
+    due_s: float = math.inf
+    """When the next decision may differ, though no command comes (monotonic)."""
+
+
 LOST_SECRETS_KEPT = 10_000
 TOLD_STEPS_KEPT = 1_000
 """Steps that are gone and a node may still be noted to know of."""
@@ -245,12 +271,25 @@ class Node:
     digests: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     """The master's and the agent's view of the leases held, at the last heartbeat: (count, exclusive or)."""
     digest_mismatches: int = 0
+    slots: int = 1
+    """The workers that it runs at a time; from its resources."""
+    shares: dict[StepId, int] = field(default_factory=dict)
+    """How many workers each step should have there (`shares`)."""
+    shares_since: dict[StepId, float] = field(default_factory=dict)
+    """When a step got its last one there (monotonic)."""
+    shares_told: dict[StepId, int] | None = None
+    """What its agent was told on this stream; None: nothing yet."""
 
     def become(self, after: NodeState) -> None:
         """Change the node's state. Raises IllegalTransition."""
         if after != self.state:
             NODE.check(self.state, after)
             self.state = after
+
+    def has(self, resources: bytes) -> None:
+        """Note what the node offers."""
+        self.resources = resources
+        self.slots = max(1, int(json.loads(resources or b"{}").get("slots", 1)))
 
     def note_told(self, step_id: StepId, known: Collection[StepId]) -> None:
         """Note that the node knows of a step. `known`: the steps that the state has; others are dropped at times."""
@@ -311,7 +350,10 @@ class CoreState:
     lost_secrets: dict[NodeId, str] = field(default_factory=dict)
     """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
     admitted them has ended. The last LOST_SECRETS_KEPT."""
+    node_events: NodeEvents = field(default_factory=NodeEvents)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    adopted: set[int] = field(default_factory=set)
+    """Leases of earlier masters that this one has taken up: each at most once, since it is the key of its attempt."""
     unstored: deque[LeaseId] = field(default_factory=deque)
     """Leases without an attempt row, oldest first (some may be gone already)."""
     job_key_last: int = 0
@@ -336,6 +378,7 @@ class CoreState:
     raised: dict[StepId, Exception] = field(default_factory=dict)
     """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
     scheduling_wanted: bool = False
+    shares: Shares = field(default_factory=Shares)
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
 
@@ -360,17 +403,23 @@ class CoreState:
         self.lease_count += count
         return cast("Sequence[LeaseId]", range(first, first + count))
 
-    def may_have_given(self, lease_id: int) -> bool:
-        """Whether a peer may be right that a master of this state gave it this lease."""
-        prefix, count = lease_id >> LEASE_PREFIX_SHIFT, lease_id & ((1 << LEASE_PREFIX_SHIFT) - 1)
-        if not 0 < lease_id <= LEASE_ID_MAX:
-            return False
-        return 0 < count <= self.lease_count if prefix == self.lease_prefix else prefix in self.lease_prefixes
+    def may_be_adopted(self, lease_id: int) -> bool:
+        """Whether a peer may be right that an earlier master of this state gave it this lease. This master knows all
+        of its own that have not ended."""
+        prefix = lease_id >> LEASE_PREFIX_SHIFT
+        is_earlier = prefix != self.lease_prefix and prefix in self.lease_prefixes
+        return 0 < lease_id <= LEASE_ID_MAX and is_earlier and lease_id not in self.adopted
 
     def identity_of(self, step: Step) -> int:
         """The identity of a step, whatever its number: see `ids.step_identity`."""
-        job = self.jobs[step.job_key]
-        return step_identity(job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal)
+        job, known = self.jobs[step.job_key], step.known_identity
+        if known is None or known[0] != job.generation or known[1] is not job.document:
+            # It takes a pass over the whole document, and nodes ask for it with each lease that they say they hold.
+            identity = step_identity(
+                job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal
+            )
+            known = step.known_identity = (job.generation, job.document, identity)
+        return known[2]
 
     def is_foreign(self, step_id: StepId, identity: int) -> bool:
         """Whether a step on a node certainly does not belong to this state."""
@@ -398,6 +447,11 @@ class CoreState:
         self.dirty_steps.add(step.step_id)
         self.touch_job(self.jobs[step.job_key])
 
+    def share_out_anew(self) -> None:
+        """Have the nodes shared out anew at the end of this command: some slots are free, or are gone."""
+        self.shares.there = None
+        self.scheduling_wanted = True
+
     def touch_node(self, node: Node) -> None:
         """Mark a node as changed or forgotten."""
         self.dirty_nodes.add(node.node_id)
@@ -405,6 +459,11 @@ class CoreState:
     def add_event(self, now: Moment, job_key: JobKey | None, kind: str, message: str) -> None:
         """Record something worth telling later."""
         self.dirty.events.append(EventRow(now.wall_s, job_key, kind, message))
+
+    def add_node_event(self, now: Moment, node_id: NodeId, kind: str, message: str) -> None:
+        """Record something about a node, unless too much was recorded of it lately (`node_events`)."""
+        if (words := self.node_events.words(node_id, message, now.monotonic_s)) is not None:
+            self.add_event(now, None, kind, words)
 
     def add_leases(self, leases: list[Lease], node: Node, step: Step) -> None:
         """Enter leases of one node and step everywhere (CoreState invariant 1)."""

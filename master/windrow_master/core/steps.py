@@ -25,6 +25,7 @@ from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.commands import (
     BeginWork,
     CancelJob,
+    ClockSetBack,
     FailStep,
     FinishStep,
     ForgetJob,
@@ -38,6 +39,7 @@ from windrow_master.core.commands import (
 )
 from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.records import CLOCK_SET_BACK
 from windrow_master.core.state import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold, sets_threshold
@@ -60,7 +62,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
             return known.job_key
     if command.job_id in state.job_keys:
         return Refused("JOB_EXISTS", f"A job named {command.job_id!r} exists already. Choose another name.")
-    if refused := too_many_jobs(state):
+    if refused := too_many_jobs(state, command.project):
         return refused
     state.job_key_last += 1
     job = Job(
@@ -95,15 +97,21 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
     return job.job_key
 
 
-def too_many_jobs(state: CoreState) -> Refused | None:
-    """Why no further job can be open; None if one can."""
-    open_jobs, most = sum(job.state not in ENDED_JOBS for job in state.jobs.values()), state.limits.open_jobs
-    if open_jobs < most:
+def too_many_jobs(state: CoreState, project: str) -> Refused | None:
+    """Why no further job of a project can be open; None if one can."""
+    open_jobs = [job for job in state.jobs.values() if job.state not in ENDED_JOBS]
+    in_project = sum(job.queue == project for job in open_jobs)
+    if len(open_jobs) >= state.limits.open_jobs:
+        name, most, found, whose = "open_jobs", state.limits.open_jobs, len(open_jobs), "this master"
+    elif in_project >= state.limits.open_jobs_per_project:
+        name, most, found = "open_jobs_per_project", state.limits.open_jobs_per_project, in_project
+        whose = f"project {project}"
+    else:
         return None
     return Refused(
         "LIMIT_REACHED",
-        f"{counted(open_jobs, 'job')} of this master have not ended, and its limit open_jobs is {most}. Wait until one "
-        f"has ended, or cancel one (`windrow job list` names them); or {how_to_raise('open_jobs')}.",
+        f"{counted(found, 'job')} of {whose} have not ended, and the limit {name} is {most}. Wait until one has ended, "
+        f"or cancel one (`windrow job list` names them); or {how_to_raise(name)}.",
     )
 
 
@@ -352,6 +360,11 @@ def on_cancel_job(state: CoreState, command: CancelJob, now: Moment) -> JobKey |
     return key
 
 
+def on_clock_set_back(state: CoreState, command: ClockSetBack, now: Moment) -> None:
+    """Keep it as an event, whose time is the earliest that the clock has shown since."""
+    state.add_event(now._replace(wall_s=command.to_s), None, CLOCK_SET_BACK, f"by {command.by_s:.0f} s")
+
+
 def on_forget_job(state: CoreState, command: ForgetJob, now: Moment) -> Refused | None:
     """Take an ended job out of the memory, unless its end still has to be written."""
     job = state.jobs.get(command.job_key)
@@ -488,10 +501,13 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
 def _leave_nodes(state: CoreState, step: Step) -> None:
     """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
     generation = state.jobs[step.job_key].generation
+    state.share_out_anew()
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
         node.workers.pop(step.step_id, None)
+        node.shares.pop(step.step_id, None)
+        node.shares_since.pop(step.step_id, None)
         node.held.pop(step.step_id, None)
         node.offered.discard(step.step_id)
         node.ready_steps.discard(step.step_id)

@@ -12,7 +12,7 @@ from windrow_master.core.commands import Moment, Tick
 from windrow_master.core.endings import announce_ending, ending_announced_s
 from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
-from windrow_master.core.scheduling import placement_due_s, recall_due_s
+from windrow_master.core.scheduling import placement_due_s, recall_due_s, shares_due_s
 from windrow_master.core.state import ENDED_JOBS, CoreState, Step
 from windrow_master.core.states import AttemptState, JobState, NodeState
 from windrow_master.core.steps import forget, may_be_forgotten
@@ -36,7 +36,7 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             node.become(NodeState.READY if node.stream else NodeState.DISCONNECTED)
             node.message = ""
             state.touch_node(node)
-            state.add_event(now, None, "node_quarantine_over", node.node_id)
+            state.add_node_event(now, node.node_id, "node_quarantine_over", node.node_id)
             state.scheduling_wanted = True
     for step in list(state.steps.values()):
         with state.contained(step):
@@ -47,7 +47,8 @@ def on_tick(state: CoreState, command: Tick, now: Moment) -> None:
             if step.ready.release_due(now.monotonic_s) or placement_due_s(state, step) <= now.monotonic_s:
                 state.scheduling_wanted = True
     _forget_ended_jobs(state, now)
-    if recall_due_s(state) <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
+    due_s = min(recall_due_s(state), shares_due_s(state))
+    if due_s <= now.monotonic_s or 0 < state.settle_until_s <= now.monotonic_s:
         state.scheduling_wanted = True
 
 
@@ -56,7 +57,7 @@ def next_due(state: CoreState, now: Moment) -> float:
     past means now; inf means never. It looks at each node and step, so it is not for every command.
     """
     _drop_stored(state)
-    due_s = recall_due_s(state)
+    due_s = min(recall_due_s(state), shares_due_s(state))
     if state.unstored:
         due_s = min(due_s, state.leases[state.unstored[0]].granted_s + state.timing.store_leases_after_s)
     if state.settle_until_s:

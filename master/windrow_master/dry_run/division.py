@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from windrow_master.helper_process import command_of
 from windrow_master.planning import describe_items
 from windrow_master.planning.no_input import groups_without_input
 from windrow_master.planning.recipes.description import describe_partition
-from windrow_master.shell.planning_driver import EARLIER, MESSAGE_HEAD, GroupRecords
+from windrow_master.shell.planning_driver import EARLIER, ENDS_S, MESSAGE_HEAD, GroupRecords, how_it_died
 
 LOOK_S = 0.2
 ITEMS_SHOWN = 5
@@ -89,6 +90,9 @@ class Division:
             process.stdin.write(json.dumps({**request, "checkpoint": None}).encode() + b"\n")
             process.stdin.flush()
             self._follow(process.stdout.fileno())
+            if not (self.complete or self.stopped or self.error):
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDS_S)
             process.kill()
             said = process.stderr.read().decode(errors="replace").strip()
         finally:
@@ -98,7 +102,10 @@ class Division:
             for stream in (process.stdin, process.stdout, process.stderr):
                 stream.close()
         if not (self.complete or self.stopped or self.error):
-            self.error = f"The planner process ended before it was done. Its last output: {said[-STDERR_TAIL:]}"
+            self.error = (
+                f"The planner process ended before it was done. {how_it_died(process.returncode)}"
+                f"Its last output: {said[-STDERR_TAIL:]}"
+            )
             self.category = "SystemError"
 
     def _follow(self, stdout: int) -> None:

@@ -117,7 +117,17 @@ class StateFiles:
         """What a backup leaves out, by its path below the folder: what belongs to live processes, what an agent or a
         client can do without, what is copied in another way, and what is being deleted.
         """
-        left = {"lock", "backup.lock", "reserve", "health", "socket", "embedded.lock", "embedded.json", "agent"}
+        left = {
+            "lock",
+            "backup.lock",
+            "reserve",
+            "clock",
+            "health",
+            "socket",
+            "embedded.lock",
+            "embedded.json",
+            "agent",
+        }
         left |= {f"{STATE_MARK}{end}" for end in ("", "-wal", "-shm", "-journal")}
         left |= {path.name for path in (self.unfinished_restore, *self.before_migrations())}
         for _, place in self.removed_found():
@@ -128,6 +138,11 @@ class StateFiles:
     def journal(self) -> Path:
         """The master's own log."""
         return self.folder / "master.log"
+
+    @property
+    def clock(self) -> Path:
+        """A note: how the clocks of the machine stood (`clock_watch`)."""
+        return self.folder / "clock"
 
     @property
     def audit(self) -> Path:

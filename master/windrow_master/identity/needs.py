@@ -40,7 +40,14 @@ class Need(NamedTuple):
     """It changes something: it is written to the audit log."""
     lasts: bool = False
     """Its messages may go on for hours: it ends with its token."""
+    request_bytes_max: int = 8 << 20
+    """Size of one of its requests, at most."""
 
+
+CHUNK_MAX = 2 << 20
+"""Of requests that bring a chunk of at most 1 MiB."""
+LARGEST = 64 << 20
+"""What gRPC takes at all: for documents, which have a limit of their own, and results of many attempts."""
 
 _ANYBODY = Need(Who.ANYBODY)
 _VIEW = Need(Who.CLIENT, Role.VIEW)
@@ -55,24 +62,33 @@ _BY_SERVICE = {
     "grpc.health.v1.Health": {"Check": _ANYBODY, "List": _ANYBODY, "Watch": _ANYBODY},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _STREAM},
     "windrow.rpc.v1.AgentService": {
-        "Register": Need(Who.JOINING, changes=True),
-        "Heartbeat": _NODE,
-        "Work": _NODE,
-        "UploadRows": _NODE,
-        "PushLogs": _NODE,
+        # The last heartbeat and the labels of each node are kept.
+        "Register": Need(Who.JOINING, changes=True, request_bytes_max=1 << 20),
+        "Heartbeat": _NODE._replace(request_bytes_max=1 << 20),
+        "Work": _NODE._replace(request_bytes_max=LARGEST),
+        "UploadRows": _NODE._replace(request_bytes_max=CHUNK_MAX),
+        "PushLogs": _NODE._replace(request_bytes_max=CHUNK_MAX),
+        "KeepFiles": _NODE._replace(request_bytes_max=CHUNK_MAX),
+        "ListModels": _NODE,
+        "ListRunFiles": _NODE,
+        "ReadRunFile": _NODE,
+        "ReadLogged": _NODE,
+        "FindData": _NODE,
+        "ListDatastores": _NODE,
     },
     "windrow.rpc.v1.ArtifactService": {
         "GetArtifact": Need(Who.CLIENT_OR_NODE, Role.VIEW),
         "DownloadArtifact": Need(Who.CLIENT_OR_NODE, Role.VIEW, lasts=True),
-        "UploadArtifact": _SUBMIT._replace(lasts=True),
+        "UploadArtifact": _SUBMIT._replace(lasts=True, request_bytes_max=CHUNK_MAX),
         "StatData": _ASK_TO_SUBMIT,
         "PlaceData": _SUBMIT._replace(lasts=True),
     },
     "windrow.rpc.v1.AssetService": {"CreateAsset": _SUBMIT, "GetAsset": _VIEW, "ListAssets": _VIEW},
     "windrow.rpc.v1.JobService": {
-        "SubmitJob": _SUBMIT,
+        "SubmitJob": _SUBMIT._replace(request_bytes_max=LARGEST),
         "CancelJob": _SUBMIT,
-        "RetryJob": _SUBMIT,
+        "TagRun": _SUBMIT._replace(request_bytes_max=CHUNK_MAX),
+        "RetryJob": _SUBMIT._replace(request_bytes_max=LARGEST),
         "DeleteJob": _SUBMIT,
         "PruneJobs": _SUBMIT._replace(lasts=True),
         "GetJob": _VIEW,

@@ -10,15 +10,15 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windrow_master.core.headers import MIXED
+from windrow_master.core.headers import HEADER_BYTES_MAX, MIXED
 from windrow_master.output.extents import SegmentReader, strides
 from windrow_master.store.records import CommittedRange
 
 if TYPE_CHECKING:
     import pyarrow
 
-HEAD_BYTES = 1 << 20
-"""A header line or schema is shorter: it has to fit into a message of the protocol."""
+HEAD_BYTES = HEADER_BYTES_MAX + (64 << 10)
+"""A header line or schema is shorter, with what stands before it."""
 
 
 class OtherColumns(Exception):

@@ -21,6 +21,7 @@ from windrow.storage.credentials import hide_credentials
 from windrow_master.helper_process import read_request
 from windrow_master.planning.emitter import Emitter, Output
 from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.memory import bound_memory, lacked_memory, too_much_memory
 from windrow_master.planning.plan_files.checkpoint import Checkpoint
 from windrow_master.planning.plan_files.places_seen import PlacesNoted
 from windrow_master.planning.plan_files.plan_files import PlanFiles
@@ -44,7 +45,14 @@ def main() -> None:
     output = Output(stdout)
     try:
         try:
-            plan(parse_request(line), output)
+            request = parse_request(line)
+            bound_memory(request.memory_bytes_max)
+            try:
+                plan(request, output)
+            except Exception as error:
+                if not lacked_memory(error):
+                    raise
+                raise too_much_memory(request.memory_bytes_max) from error
         except PlanningError as error:
             output.send({"type": "error", "category": error.category, "message": str(error)})
     except BrokenPipeError:

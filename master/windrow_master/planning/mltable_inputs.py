@@ -35,12 +35,12 @@ from windrow_master.planning.request import DividedInput, Request
 from windrow_master.planning.sections import Listed, Section, plan_sections
 from windrow_master.planning.tables import listing
 from windrow_master.planning.tables.cut import cut
-from windrow_master.planning.tables.files import TableFile, stat_file
+from windrow_master.planning.tables.files import TableFile, keep_within, stat_file
 from windrow_master.planning.tables.partitions import Partitions
 from windrow_master.planning.tables.pin_delimited import DelimitedPinning
 from windrow_master.planning.tables.pin_json_lines import JsonLinesPinning
 from windrow_master.planning.tables.pin_paths import check_names, path_columns_json
-from windrow_master.planning.tables.row_steps import column_names, columns_after, drops_rows, resolve
+from windrow_master.planning.tables.row_steps import column_names, columns_after, drops_rows, resolve, takes_rows
 from windrow_master.planning.tables.source import Source, is_marker, open_source, plain_read
 
 BYTES_DEFAULT = 1024 * 1024
@@ -53,6 +53,7 @@ def plan_tables(request: Request, plan_files: PlanFiles, emitter: Emitter) -> No
 
     Raises PlanningError.
     """
+    keep_within(request.roots)
     start = request.checkpoint
     position = None if start is None else start.position["next"]
     if position is not None and request.several:
@@ -303,6 +304,8 @@ def _pin_steps(
     if source.mltable is not None and source.mltable.after:
         steps = resolve(source.mltable.after, column_names(reader))
         reader["steps"] = steps
+        if reader["format"] == "parquet" and not source.reads_plain and takes_rows(source.mltable.after):
+            reader.update(by_row=True, null_objects=True)
         pinned["base"] = os.fsdecode(source.path)
     if request.partition_keys:
         _pin_partition(source, given, request, reader, constants)

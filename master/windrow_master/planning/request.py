@@ -53,6 +53,7 @@ class Request(NamedTuple):
     - `datastores`: resolves their addresses in MLTable files.
     - `rows_folder`: a folder for sorted rows that agents can read; None if there is none.
     - `earlier`: the step whose results are taken over.
+    - `memory_bytes_max`: the memory of the planner; None: without a bound.
     - `slow`: the ranks of mini-batches that were slow in an earlier job, by length and crc32 of their recipes.
     """
 
@@ -70,6 +71,7 @@ class Request(NamedTuple):
     rows_folder: bytes | None
     earlier: EarlierJob | None
     slow: Mapping[tuple[int, int], int]
+    memory_bytes_max: int | None
 
     @property
     def several(self) -> bool:
@@ -101,6 +103,7 @@ def parse_request(line: bytes) -> Request:
             None if value["rows_folder"] is None else os.fsencode(value["rows_folder"]),
             _earlier_of(value["earlier"]),
             {(length, crc32): rank for length, crc32, rank in value["slow"]},
+            value.get("memory_bytes_max"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise PlanningError(f"The request to the planner is not understood: {error!r}.", SYSTEM_ERROR) from error

@@ -19,18 +19,18 @@ def definition_of(path: bytes) -> bytes | None:
     return definition if os.path.isfile(definition) else None
 
 
-def places_in(definition: bytes) -> Iterator[tuple[str, bytes]]:
+def places_in(definition: bytes, content: bytes | None = None) -> Iterator[tuple[str, bytes]]:
     """The entries of an MLTable file, each with its key and the absolute path of the folder or file that holds all it
     names.
 
-    A file with errors yields nothing: they are reported when the data is read.
+    A file with errors yields nothing: they are reported when the data is read. `content`: of the file, if it was read.
     """
     # Imported here: most inputs are not tables, and need no YAML.
     from windrow.spec.naming.locations import is_elsewhere
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import read_mltable
 
-    table = read_mltable(os.fsdecode(definition), Problems())
+    table = read_mltable(os.fsdecode(definition), Problems(), content)
     for index, entry in enumerate(table.paths if table is not None else ()):
         text = os.fsencode(entry.text)
         if is_elsewhere(entry.text):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
-from windrow_master.core.ids import StepId
+from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Phase
 from windrow_master.core.statuses import category_of, status_of
@@ -27,16 +28,15 @@ def _lines(reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str
     for page in reader.attempts_of(step_id):
         indices = sorted({attempt.mini_batch for attempt in page})
         batches = {row.mini_batch: row for row in reader.mini_batches_at(step_id, indices)}
-        tries: dict[int, list[tuple[int, int]]] = {}
+        picks: dict[LeaseId, int] = {}
+        tries: Counter[int] = Counter()
         for other in reader.attempts_at(step_id, indices):
-            if other.state != AttemptState.SUCCEEDED:
-                tries.setdefault(other.mini_batch, []).append((other.start_unix_us, other.lease_id))
+            picks[other.lease_id] = 1 + tries[other.mini_batch]
+            tries[other.mini_batch] += other.state != AttemptState.SUCCEEDED
         lines = []
         for attempt in page:
-            begun = (attempt.start_unix_us, attempt.lease_id)
-            picked = 1 + sum(one < begun for one in tries.get(attempt.mini_batch, ()))
             node = folders.get((attempt.node_id, attempt.node_incarnation), attempt.node_id)
-            lines.append(_line(attempt, batches[attempt.mini_batch], picked, node))
+            lines.append(_line(attempt, batches[attempt.mini_batch], picks[attempt.lease_id], node))
         yield "".join(lines)
 
 

@@ -36,11 +36,15 @@ class Describer(NamedTuple):
     partition: Callable[[bytes], str] | None = None
 
 
-def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path) -> int:
+def write_failed_items(
+    reader: StoreReader, step_id: StepId, recipes: Path, describe: Describer, target: Path, *, job_file: str = ""
+) -> int:
     """Write the file atomically and return the number of its rows. If there are none, remove the file.
 
-    Raises OSError.
+    `job_file`: of the job, which says how messages call its settings. Raises OSError.
     """
+    from windrow.spec.one_line.words import failure_in_options  # no run needs it before something has failed
+
     # One name for each step: the next master overwrites what a killed one left.
     temporary = target.with_name(f".{target.name}.{step_id}.windrow-partial")
     count = 0
@@ -55,7 +59,8 @@ def write_failed_items(reader: StoreReader, step_id: StepId, recipes: Path, desc
                 for failure in page:
                     recipe = recipe_reader.recipe(failure)
                     cause = Cause(failure.cause).name.lower() if failure.cause else "no_result"
-                    rest = (cause, failure.tries, failure.node_id, failure.message, failure.mini_batch)
+                    message = failure_in_options(cause, failure.message, job_file)
+                    rest = (cause, failure.tries, failure.node_id, message, failure.mini_batch)
                     more: list[str] = []
                     if describe.partition is not None:
                         more.append("" if recipe is None else describe.partition(recipe))

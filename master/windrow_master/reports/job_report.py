@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windrow.spec.one_line.request import is_one_line
+from windrow.spec.one_line.words import failure_in_options, in_options
+
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import JobRow, StepRow
@@ -36,6 +39,7 @@ def job_report(
 ) -> bytes:
     """The document as of `now_s` (seconds since 1970). `running`: what is at work, by step. Raises StateError."""
     document = json.loads(job.document)
+    job_file = document.get("job_file", "")
     rows_max = max(8, min(ROWS_MAX, ROWS_IN_ALL // max(1, len(steps))))
     report = {
         "format": FORMAT,
@@ -46,7 +50,8 @@ def job_report(
             "project": job.queue,
             "submitter": job.submitter,
             "state": JobState(job.state).name.lower(),
-            "message": job.message,
+            "message": in_options(job.message, job_file),
+            "has_job_file": not is_one_line(job_file),
             "create_s": job.create_time,
             "end_s": job.end_time,
             "now_s": now_s,
@@ -54,7 +59,7 @@ def job_report(
         },
         "steps": [
             {"is_command": _is_command(document, step), "settings": _settings(document, step)}
-            | _step(reader, step, now_s, running.get(step.step_id, ()), rows_max)
+            | _step(reader, step, job_file, now_s, running.get(step.step_id, ()), rows_max)
             for step in steps
         ],
     }
@@ -97,13 +102,18 @@ def _settings(document: Mapping[str, Any], step: StepRow) -> dict[str, Any]:
 
 
 def _step(
-    reader: StoreReader, step: StepRow, now_s: float, running: Sequence[RunningAttempt], rows_max: int
+    reader: StoreReader,
+    step: StepRow,
+    job_file: str,
+    now_s: float,
+    running: Sequence[RunningAttempt],
+    rows_max: int,
 ) -> dict[str, Any]:
     counters = Counters.from_json(step.counters)
     told = {
         "name": step.name,
         "state": StepState(step.state).name.lower(),
-        "message": step.message,
+        "message": in_options(step.message, job_file),
         "error_category": step.error_category,
         "reused_from": StepPaths.from_json(step.paths).reused_from,
         "start_s": step.start_time,
@@ -117,6 +127,8 @@ def _step(
             "failed": counters.failed,
             "cancelled": counters.cancelled,
             "taken_over": counters.taken_over,
+            "speculated": counters.speculated,
+            "speculated_won": counters.speculated_won,
         },
         "items": {
             "total": counters.items_total,
@@ -128,7 +140,7 @@ def _step(
         "rows": counters.rows,
         "retries": counters.retries,
         "starts": counters.starts,
-        "failures": _failures(counters),
+        "failures": _failures(counters, job_file),
         "figures": None,
     }
     if step.start_time is not None:
@@ -142,11 +154,12 @@ def _step(
     return told
 
 
-def _failures(counters: Counters) -> list[dict[str, Any]]:
+def _failures(counters: Counters, job_file: str) -> list[dict[str, Any]]:
     """The kinds of failures, those that cost most first, each with the first of them."""
     found = []
     for kind in counters.failure_kinds():
         detail = kind.detail
         shown = detail if len(detail) <= DETAIL_CHARACTERS_MAX else "…" + detail[-DETAIL_CHARACTERS_MAX:]
-        found.append({**kind._asdict(), "detail": shown})
+        message = failure_in_options(kind.cause, kind.message, job_file)
+        found.append({**kind._asdict(), "message": message, "detail": shown})
     return found

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from windrow_master.core.bounds import DURATION_US_MAX, TIME_US_MAX
 from windrow_master.core.ids import StepId
 from windrow_master.reports.attempt_lines import attempt_lines
 from windrow_master.reports.whole_files import whole_file
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import WorkerTotals
 
+LATEST_US = TIME_US_MAX + DURATION_US_MAX
 PROCESSED_COLUMNS = (
     "Mini-batch Id",
     "Picked Count",
@@ -87,7 +89,8 @@ def write_summaries(totals: list[WorkerTotals], folders: Mapping[tuple[str, str]
 
 def utc(us: int) -> str:
     """A moment in µs since 1970, as the tables write it."""
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # An earlier version has stored any moment.
+    return datetime.fromtimestamp(min(max(us, 0), LATEST_US) / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _sums(rows: Iterable[WorkerTotals]) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windrow_master.reports.whole_files import PARTIAL_SUFFIX
 
-_OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json")
+_OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json", "tags.csv")
 """Files of a step that are not copied: the root has its own, or people have no use for them."""
 
 

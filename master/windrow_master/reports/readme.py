@@ -8,6 +8,7 @@ _STEP = """\
   job_progress_overview.*.txt    progress, line by line; the file with the newest name (yyyymmddhh, UTC) grows
   failed_items.csv               every item without a result, with its cause (only if there are any)
   metrics.csv                    the step's metrics over time
+  tags.csv                       the tags that notebooks have given it (only if there are any)
   user/                          from your script
     error.txt                    a summary of its errors
     error/<node>/processNNN.txt  full traces of init(), run() and shutdown()
@@ -15,6 +16,7 @@ _STEP = """\
                                  what it printed, and what it logged by EntryScript().logger
     metrics/<node>/processNNN.csv
                                  the values that it logged by Run.log: windrow job show JOB --metrics
+    files/                       what it uploaded by run.upload_file and run.upload_folder
     environment/<node>/          the output of uv while the step's environment was built (if it has one)
   sys/                           from Windrow
     master_role.*.txt            the scheduler's view; one file for each master that has run the step

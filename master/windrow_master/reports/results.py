@@ -28,7 +28,7 @@ WITHOUT_LOG = frozenset(("node_lost", "preempted", "cancelled", "rows_lost", SHO
 
 def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
     """Return the text of a step's `job_result.txt`. Raises StateError."""
-    lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.row.message), ""]
+    lines = [f"Step {step.name} of job {job.row.job_id}: {step.outcome}", *_why(step.message), ""]
     if step.paths.reused_from:
         lines.append(f"Output        {_rows(step)}")
     elif step.row.state == StepState.SKIPPED:
@@ -47,7 +47,7 @@ def step_result(job: JobFacts, step: StepFacts, reader: StoreReader) -> str:
 
 def job_result(job: JobFacts, reader: StoreReader) -> str:
     """Return the text of the job's `job_result.txt`. Raises StateError."""
-    lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.row.message), ""]
+    lines = [f"Job {job.row.job_id}: {job.outcome}", *_why(job.message), ""]
     by = f", by {job.row.submitter} for the project {job.row.queue}" if job.row.submitter else ""
     lines += [f"Submitted  {_moment(job.row.create_time)}{by}", f"Ended      {_moment(job.row.end_time)}"]
     if job.row.end_time is not None:
@@ -62,7 +62,7 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         reused = f", reused from job {step.paths.reused_from}" if step.paths.reused_from else ""
         lines.append(f"  {step.name}: {step.outcome}{reused}{counts}")
         if step.row.state == StepState.SKIPPED:
-            lines += [f"    {line}" for line in _why(step.row.message)]
+            lines += [f"    {line}" for line in _why(step.message)]
         lines += [f"    {' '.join(note.split())}" for note in counters.notes]
         if rows := _rows(step):
             lines.append(f"    {rows}")
@@ -73,8 +73,8 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
         return "\n".join(lines) + "\n"
     if failed.has_failures:
         lines += ["", f"Step {failed.name}", "", *_numbers(failed, reader), "", *_failures(job, failed, reader)]
-    elif failed.row.message and failed.row.message not in job.row.message:
-        lines += ["", f"Step {failed.name}: {failed.row.message}"]
+    elif failed.message and failed.message not in job.message:
+        lines += ["", f"Step {failed.name}: {failed.message}"]
     lines += ["", *_next_commands(job, failed, reader)]
     others = [step.name for step in job.steps if step is not failed and step.has_failures]
     if others:
@@ -85,8 +85,8 @@ def job_result(job: JobFacts, reader: StoreReader) -> str:
 def step_error(job: JobFacts, step: StepFacts) -> str:
     """Return the text of `job_error.txt` for a step that failed: a few lines about what ended it."""
     lines = [f"{step.row.error_category or 'SystemError'}: step {step.name} of job {job.row.job_id} failed."]
-    lines += _why(step.row.message)
-    for kind in step.counters.failure_kinds()[:1]:
+    lines += _why(step.message)
+    for kind in step.failure_kinds[:1]:
         lines += ["", f"{_headline(step, kind)}, the first in {_where(step, kind)}:", *_told(kind)]
     lines += ["", f"What to do: see {step.name}/job_result.txt, or: {job.command('job logs', '--failed')}"]
     return "\n".join(lines) + "\n"
@@ -175,7 +175,7 @@ def _thresholds(step: StepFacts) -> Iterator[str]:
 
 
 def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
-    kinds = step.counters.failure_kinds()
+    kinds = step.failure_kinds
     permanent = [kind for kind in kinds if kind.is_permanent]
     others = [kind for kind in kinds if not kind.is_permanent]
     if permanent:
@@ -205,12 +205,12 @@ def _failures(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[s
             of = f"{failure.item_count:,} of {counted(failure.items, 'item')}" if failure.items else ""
             where = f" on {failure.node_id}" if failure.node_id else ""
             yield f"- mini-batch {failure.mini_batch}: {name}{tries}{where}" + (f", {of}" if of else "")
-        beside, listed = place_in(step.row.message), job.command("job logs", f"{step.name}/{FILE_NAME}")
+        beside, listed = place_in(step.message), job.command("job logs", f"{step.name}/{FILE_NAME}")
         yield f"All failed items: {beside}, or {listed}" if beside else f"All failed items: {listed}"
 
 
 def _next_commands(job: JobFacts, step: StepFacts, reader: StoreReader) -> Iterator[str]:
-    kinds = step.counters.failure_kinds()
+    kinds = step.failure_kinds
     number = next((kind.mini_batch_index for kind in kinds if kind.mini_batch_index >= 0), None)
     commands: list[tuple[str, str]] = []
     if any(_log_of(step, kind, reader) for kind in kinds):

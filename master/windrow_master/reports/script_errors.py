@@ -13,6 +13,7 @@ from pathlib import Path
 
 from windrow.common.failure_kinds import FailureKind, headline, key_of, ordered
 from windrow.common.quantities import counted
+from windrow.spec.one_line.words import failure_in_options
 
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import AttemptRow
@@ -45,9 +46,16 @@ class _Kind:
 
 
 def write_script_errors(
-    reader: StoreReader, step_id: StepId, folders: Mapping[tuple[str, str], str], target: Path, *, settled: bool
+    reader: StoreReader,
+    step_id: StepId,
+    folders: Mapping[tuple[str, str], str],
+    target: Path,
+    *,
+    settled: bool,
+    job_file: str = "",
 ) -> int:
     """Write the file; return the number of failed attempts (0 removes the file). `settled`: the step is complete.
+    `job_file`: of the job, which says how messages call its settings.
 
     Raises OSError, StateError.
     """
@@ -91,7 +99,8 @@ def write_script_errors(
             named = ", ".join(map(str, kind.named)) + (", ..." if kind.more else "")
             noun = "mini-batch" if len(kind.named) == 1 else "mini-batches"
             file.write(f"\n{told.status}: {headline(told, settled=settled)}; {noun} {named}\n")
-            file.write(f"  First in {kind.where}:\n  {' '.join(told.message.split())}\n")
+            message = failure_in_options(told.cause, told.message, job_file)
+            file.write(f"  First in {kind.where}:\n  {' '.join(message.split())}\n")
             for line in told.detail.rstrip().splitlines():
                 file.write(f"    {line}\n")
         if others:

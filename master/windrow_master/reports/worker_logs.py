@@ -26,6 +26,7 @@ from windrow.rpc.log_paths import WORKER_LOGS, place_of, worker_place
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register, write_register
+from windrow_master.script_files import FILES
 
 _NOTICE = (
     b"\n[windrow: the logs of this job have reached %d bytes, the most that the master keeps for a job "
@@ -80,7 +81,12 @@ class WorkerLogs:
             used = self._used.get(job)
         if used is None:
             # Once for each job: an earlier master may have written some of it.
-            used = sum(_size(Path(folder, name)) for folder, _, names in os.walk(job) for name in names)
+            used = sum(
+                _size(Path(folder, name))
+                for folder, _, names in os.walk(job)
+                if f"/{FILES}/" not in f"{folder}/"  # what scripts have uploaded is no log
+                for name in names
+            )
         with self._lock:
             used = max(used, self._used.get(job, 0))
             fits = used + growth <= budget

@@ -30,6 +30,8 @@ class JobUse(NamedTuple):
     generation: int
     seq: int
     end_time: float
+    ended_nth: int
+    """Rises from one end of a job to the next, whatever the clock says; 0 while the job has not ended."""
     job_file: str
     steps: tuple[StepId, ...]
     step_names: tuple[str, ...]
@@ -80,10 +82,19 @@ class JobUses:
         known = self._known.get(row.job_key)
         if known is not None and (known.generation, known.seq) == (row.generation, row.seq):
             return known
-        return _read(row, self._reader.steps_of(row.job_key))
+        ended_nth = self._last_end(row.job_key) if row.state in ENDED_JOBS else 0
+        return _read(row, self._reader.steps_of(row.job_key), ended_nth)
+
+    def _last_end(self, job_key: JobKey) -> int:
+        """The number of the event by which a job ended last."""
+        last = after = 0
+        while events := self._reader.events_of(job_key, after):
+            after = events[-1][0]
+            last = max([number for number, event in events if event.kind == "ended"], default=last)
+        return last
 
 
-def _read(row: JobRow, steps: list[StepRow]) -> JobUse:
+def _read(row: JobRow, steps: list[StepRow], ended_nth: int) -> JobUse:
     document: dict[str, Any] = json.loads(row.document)
     settings: list[dict[str, Any]] = document["steps"]
     paths = {step.name: StepPaths.from_json(step.paths) for step in steps}
@@ -96,6 +107,7 @@ def _read(row: JobRow, steps: list[StepRow]) -> JobUse:
         generation=row.generation,
         seq=row.seq,
         end_time=row.end_time or 0.0,
+        ended_nth=ended_nth,
         job_file=document.get("job_file", ""),
         steps=tuple(step.step_id for step in steps),
         step_names=tuple(step.name for step in steps),

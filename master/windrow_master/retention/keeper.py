@@ -75,7 +75,7 @@ class Keeper:
         *,
         keeps_outputs: bool,
         in_haste: bool,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
         """`keeps_outputs`: outputs without a place of their own are in the state folder. `in_haste`: no rests, and
         calls return when all is gone, because the process may end with the call. `clock`: seconds since 1970.

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from windrow.common.durable import sync_folder
 from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, write_note
+from windrow.common.removal import removal as removing
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.state import ENDED_JOBS
@@ -145,20 +145,7 @@ def remove_in_pieces(folder: Path, most: int = FILES_AT_ONCE) -> Iterator[None]:
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
         return
-    done = 0
-    # By descriptors: what scripts wrote may hold links anywhere.
-    for _, folders, names, descriptor in os.fwalk(folder, topdown=False, follow_symlinks=False):
-        for name in names:
-            os.unlink(name, dir_fd=descriptor)
-            done += 1
-            if done % most == 0:
-                yield
-        for name in folders:
-            try:
-                os.rmdir(name, dir_fd=descriptor)
-            except NotADirectoryError:
-                os.unlink(name, dir_fd=descriptor)
-    shutil.rmtree(folder)
+    yield from removing(folder, most)
     yield
 
 

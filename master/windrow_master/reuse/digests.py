@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,9 @@ from typing import NamedTuple
 from windrow.storage.urls import is_remote
 
 from windrow_master.planning.errors import PlanningError, shown
-from windrow_master.planning.listing.walk import Guard, outside, walk
+from windrow_master.planning.listing.opening import open_within, read_within
+from windrow_master.planning.listing.outside import outside
+from windrow_master.planning.listing.walk import Guard, walk
 from windrow_master.planning.table_paths import definition_of, places_in
 from windrow_master.reuse.digest_cache import NO_MARKS, DigestCache, Marks
 from windrow_master.roots import Roots
@@ -52,6 +55,7 @@ class Digests:
         self._resolve = resolve
         self._roots = roots
         self._pool = ThreadPoolExecutor(THREADS)
+        self._read_all = partial(_read_all, roots=roots)
 
     def of(self, place: Place) -> str:
         """Return the sha256 (hexadecimal) of a place. Raises NoDigest."""
@@ -73,7 +77,11 @@ class Digests:
         if definition is None:
             return self._one(path)
         whole = hashlib.sha256(self._one(os.fsdecode(definition)).encode())
-        for key, named in places_in(definition):
+        # Imported here: most inputs are not tables, and need no YAML.
+        from windrow.spec.reading.yaml_files import FILE_BYTES_MAX
+
+        content = read_within(definition, self._roots, FILE_BYTES_MAX + 1)
+        for key, named in places_in(definition, content):
             whole.update(f"\0{key}\0{self._one(self._resolve(os.fsdecode(named)))}".encode())
         return whole.hexdigest()
 
@@ -120,7 +128,7 @@ class Digests:
         known = [cache.find(name, mark) for name, mark in zip(names, marks, strict=True)]
         unknown = [path for path, digest in zip(paths, known, strict=True) if digest is None]
         parts = [unknown[at : at + _TOGETHER] for at in range(0, len(unknown), _TOGETHER)]
-        read = chain.from_iterable(self._pool.map(_read_all, parts))
+        read = chain.from_iterable(self._pool.map(self._read_all, parts))
         for name, mark, digest in zip(names, marks, known, strict=True):
             if digest is not None:
                 yield name, mark, digest
@@ -135,17 +143,16 @@ def _guarded(folder: bytes, chunks: Iterator[list[bytes]], guard: Guard) -> Iter
         yield names
 
 
-def _read_all(paths: list[bytes]) -> list[tuple[bytes, Marks]]:
-    return list(map(_read, paths))
+def _read_all(paths: list[bytes], roots: Roots | None) -> list[tuple[bytes, Marks]]:
+    return [_read(path, roots) for path in paths]
 
 
-def _read(path: bytes) -> tuple[bytes, Marks]:
+def _read(path: bytes, roots: Roots | None) -> tuple[bytes, Marks]:
     """The digest of a file, and its marks; NO_MARKS if it had changed shortly before it was read.
 
-    Raises OSError, NoDigest.
+    Raises OSError, NoDigest, PlanningError.
     """
-    # A pipe that nobody writes to would never open.
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    file = open_within(path, roots)
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):

@@ -52,15 +52,17 @@ _UNDECISIVE = frozenset(
 )
 
 
-def settings_key(step: EffectiveStep, inputs: Mapping[str, str], scripts_run_in: str) -> str:
+def settings_key(step: EffectiveStep, inputs: Mapping[str, str], scripts_run_in: str, project: str) -> str:
     """Return the sha256 (hexadecimal) of everything that decides what a step makes, except the contents of its inputs.
 
     `step`: without addresses of datastores; `inputs`: where its inputs are; `scripts_run_in`: what is known of the
-    agents' Python. The version of Windrow is part of the key: another version may write rows differently.
+    agents' Python; `project`: whose jobs may reuse it. The version of Windrow is part of the key: another version may
+    write rows differently.
     """
     decisive = {
         "windrow": windrow.__version__,
         "scripts_run_in": scripts_run_in,
+        "project": project,
         "settings": {name: value for name, value in step._asdict().items() if name not in _UNDECISIVE},
         "inputs": {
             name: ["literal", given.value]

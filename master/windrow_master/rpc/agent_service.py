@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
 from google.protobuf import json_format
-from windrow.common.journal import say
+from google.protobuf.message import DecodeError
+from windrow.common.journal import Repeated, say
 from windrow.rpc import errors
 from windrow.rpc.v1 import agent_service_pb2 as pb
 from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
@@ -25,19 +26,23 @@ from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
 from windrow_master.core.state import Node
-from windrow_master.core.states import NodeState
+from windrow_master.core.states import AttemptState, NodeState, Verdict
 from windrow_master.identity.principals import TokenRefused, caller, digest_of
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import refuse
+from windrow_master.rpc.script_file_calls import READING_MAX, ScriptFileCalls
+from windrow_master.run_values import RunValues
+from windrow_master.script_files import ScriptFiles
 from windrow_master.shell.work_session import RESPONSE_BYTES_MAX, WorkSession
 from windrow_master.shell.writer import Writer
 from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import in_thread
 
 if TYPE_CHECKING:
+    from windrow_master.core.records import AttemptRow
     from windrow_master.rpc.worker_reports import WorkerReport
 
 CREDENTIAL_KEY = "windrow-credential"
@@ -49,8 +54,16 @@ UNACKNOWLEDGED_MESSAGES_MAX = 16
 UNACKNOWLEDGED_BYTES_MAX = 64 << 20
 """While more bytes of rows than this wait, over all streams, each stream is read one message at a time: a slow or full
 disk holds the fleet back instead of filling the memory."""
+COMMANDS_AT_ONCE = 500
+"""After so many entries of one message, others have their turn: an agent sends a few, and a rogue what it likes."""
 NOTE_PROGRESS_S = 10.0
 """While large rows arrive, their step is noted as making progress this often."""
+DROPPED = (Verdict.SUPERSEDED, Verdict.JOB_ENDED, Verdict.UNKNOWN)
+"""Verdicts on results that do not count."""
+_RESULTS = Repeated(in_all=30)
+"""Those results: a node could send as many as it likes."""
+_CUT = Repeated(in_all=30)
+"""Nodes that ask for more than one node gets."""
 READY_PHASES = frozenset(
     (
         node_pb2.WORKER_PHASE_IDLE,
@@ -71,11 +84,14 @@ class Sessions(Protocol):
     def close_session(self, node_id: NodeId, session: WorkSession) -> None:
         """Note that a stream has ended."""
 
+    def logs_of(self, step_id: int) -> Path | None:
+        """The folder of a step's logs; None if there is no such step."""
+
     def staging_folder(self, lease_id: LeaseId) -> Path | None:
         """Where large rows of a live lease are staged; None if the lease is not live."""
 
 
-class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
+class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer):
     """Turns requests into commands for the writer."""
 
     def __init__(
@@ -83,14 +99,25 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         writer: Writer,
         sessions: Sessions,
         logs: WorkerLogs,
+        script_files: ScriptFiles,
+        run_values: RunValues,
         addresses: list[str],
         *,
         embedded: bool,
+        attempts_with: Callable[[Sequence[int]], list[AttemptRow]],
         limits: Limits | None = None,
     ) -> None:
-        """`embedded`: all agents run on this machine, as this user. `identity.needs` says who may join."""
+        """`embedded`: all agents run on this machine, as this user. `identity.needs` says who may join.
+        `attempts_with`: the stored attempts under leases (`StoreReader.attempts_with`)."""
+        self._attempts_with = attempts_with
         self._embedded = embedded
-        self._row_uploads_max = (limits or Limits()).row_uploads
+        self._script_files = script_files
+        self._run_values = run_values
+        self._reading = asyncio.Semaphore(READING_MAX)
+        self._logs_of = sessions.logs_of
+        self._limits = limits = limits or Limits()
+        self._script_files_max = limits.script_files
+        self._row_uploads_max = limits.row_uploads
         self._row_uploads = 0
         self._writer = writer
         self._sessions = sessions
@@ -202,19 +229,17 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             return
         session = WorkSession(next(self._streams))
         self._sessions.open_session(node_id, session)
-        held = tuple(
-            HeldLease(
-                LeaseId(lease.lease_id),
-                StepId(lease.step_id),
-                lease.mini_batch_index,
-                lease.generation,
-                lease.identity,
-            )
-            for lease in first.hello.held_leases
-        )
         try:
+            held = await self._claims(node_id, first.hello.held_leases)
+            steps = tuple(map(StepId, first.hello.step_ids))
+            most = self._limits.workers_per_node
+            workers = tuple(
+                (step_id, min(count, most))
+                for step_id, count in zip(steps, first.hello.step_workers, strict=False)
+                if count
+            )
             reply = await self._writer.submit(
-                commands.OpenWork(node_id, incarnation, session.stream, held, tuple(map(StepId, first.hello.step_ids)))
+                commands.OpenWork(node_id, incarnation, session.stream, held, steps, workers)
             )
             await refuse(context, reply)
             reader = asyncio.create_task(self._read(first, requests, node_id, session))
@@ -223,10 +248,44 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     await context.write(response)
             finally:
                 reader.cancel()
-                await asyncio.gather(reader, return_exceptions=True)
+                (problem,) = await asyncio.gather(reader, return_exceptions=True)
+            if isinstance(problem, DecodeError):
+                raise problem
         finally:
             self._sessions.close_session(node_id, session)
             self._writer.submit(commands.CloseWork(node_id, session.stream))
+
+    async def _claims(self, node_id: NodeId, claimed: Sequence[pb.HeldLease]) -> tuple[HeldLease, ...]:
+        """The leases that a node claims to hold. Those of earlier masters are compared with what is stored of them: a
+        lease is the key of an attempt, so one that has ended must not be taken up for another mini-batch."""
+        state = self._writer.core.state
+        earlier = [lease.lease_id for lease in claimed if state.may_be_adopted(lease.lease_id)]
+        rows = await in_thread(self._attempts_with, earlier) if earlier else []
+        stored = {row.lease_id: row for row in rows}
+
+        def is_contradicted(lease: pb.HeldLease) -> bool:
+            row = stored.get(LeaseId(lease.lease_id))
+            return row is not None and (
+                row.state != AttemptState.RUNNING
+                or (row.node_id, row.step_id, row.mini_batch, row.generation)
+                != (node_id, lease.step_id, lease.mini_batch_index, lease.generation)
+            )
+
+        claims: list[HeldLease] = []
+        for at, lease in enumerate(claimed, 1):
+            if not at % COMMANDS_AT_ONCE:
+                await asyncio.sleep(0)
+            claims.append(
+                HeldLease(
+                    LeaseId(lease.lease_id),
+                    StepId(lease.step_id),
+                    lease.mini_batch_index,
+                    lease.generation,
+                    lease.identity,
+                    is_contradicted(lease),
+                )
+            )
+        return tuple(claims)
 
     async def _read(
         self,
@@ -240,18 +299,19 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         request: pb.WorkRequest | None = first
         try:
             while request is not None:
-                self._take(request, node_id, session, waiting)
+                await self._take(request, node_id, session, waiting)
                 while len(waiting) >= UNACKNOWLEDGED_MESSAGES_MAX or (
                     waiting and self._unacknowledged_bytes > UNACKNOWLEDGED_BYTES_MAX
                 ):
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                await session.room()
                 request = await anext(requests, None)
             if waiting:
                 await asyncio.wait(waiting)
         finally:
             session.close()
 
-    def _take(
+    async def _take(
         self, request: pb.WorkRequest, node_id: NodeId, session: WorkSession, waiting: set[asyncio.Future[Any]]
     ) -> None:
         submit = self._writer.submit
@@ -269,6 +329,7 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                     return
                 if done.exception() is None:
                     session.send_acknowledgements(done.result())
+                    _tell_dropped(node_id, done.result())
                 else:
                     # A bug in the core, reported there. On its next stream the agent sends again what has no answer:
                     # the results of other jobs in the same message must not wait forever.
@@ -277,7 +338,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
             future.add_done_callback(acknowledge)
         if request.released_lease_ids:
             submit(commands.ReleaseLeases(node_id, list(request.released_lease_ids)))
-        for failure in request.worker_failures:
+        for at, failure in enumerate(request.worker_failures, 1):
+            if not at % COMMANDS_AT_ONCE:
+                await asyncio.sleep(0)
             counted = submit(
                 commands.ReportWorkerFailure(
                     node_id,
@@ -290,7 +353,9 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 )
             )
             counted.add_done_callback(partial(_acknowledge_worker_failure, session, failure.number))
-        for ended in request.ended_steps:
+        for at, ended in enumerate(request.ended_steps, 1):
+            if not at % COMMANDS_AT_ONCE:
+                await asyncio.sleep(0)
             submit(
                 commands.ConfirmStepEnd(
                     node_id,
@@ -304,11 +369,26 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
                 )
             )
         if request.capacities or request.draining:
+            self._tell_cuts(request.capacities, node_id)
             capacities = tuple(
                 (StepId(capacity.step_id), capacity.leases_max, capacity.workers) for capacity in request.capacities
             )
             given_up = tuple(StepId(capacity.step_id) for capacity in request.capacities if capacity.given_up)
             submit(commands.SetCapacity(node_id, session.stream, capacities, request.draining, given_up))
+
+    def _tell_cuts(self, capacities: Sequence[pb.StepCapacity], node_id: NodeId) -> None:
+        """Log what a node asks for beyond the limits of one node: the core gives it no more than those."""
+        limits = self._limits
+        for name, most, asked in (
+            ("leases_per_node", limits.leases_per_node, max((one.leases_max for one in capacities), default=0)),
+            ("workers_per_node", limits.workers_per_node, max((one.workers for one in capacities), default=0)),
+        ):
+            if asked > most:
+                _CUT.say(
+                    (node_id, name), logging.WARNING,
+                    f"a node asks for more than this master's limit {name}: it gets that much",
+                    node=node_id, asked=asked, limit=most, to_give_more=how_to_raise(name),
+                )  # fmt: skip
 
     def _release_lost_rows(self, completions: Sequence[work_pb2.Completion], node_id: NodeId) -> None:
         """Give back leases whose staged rows are missing on the master: their mini-batches run again, at no charge.
@@ -490,6 +570,17 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
 
 async def _admit(digest: str, admission: Callable[[], Awaitable[None]]) -> None:
     await admission()
+
+
+def _tell_dropped(node_id: NodeId, verdicts: dict[Verdict, list[int]]) -> None:
+    """Log results that do not count. They belong to the course of things (a node was away, a mini-batch ran twice), or
+    the node lies."""
+    dropped = {verdict.name.lower(): len(leases) for verdict, leases in verdicts.items() if verdict in DROPPED}
+    if dropped:
+        _RESULTS.say(
+            node_id, logging.INFO, "results were dropped: their leases are not the node's, or no longer",
+            node=node_id, **dropped,
+        )  # fmt: skip
 
 
 def _acknowledge_worker_failure(session: WorkSession, number: int, counted: asyncio.Future[Any]) -> None:

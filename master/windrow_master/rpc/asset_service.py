@@ -11,6 +11,7 @@ from windrow.rpc.v1 import asset_service_pb2 as pb
 from windrow.rpc.v1 import asset_service_pb2_grpc
 
 from windrow_master.assets import AssetRefused, Assets, message_of
+from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import CODES, Context
 from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import Kind, in_thread
@@ -38,14 +39,8 @@ class AssetService(asset_service_pb2_grpc.AssetServiceServicer):
     async def ListAssets(self, request: pb.ListAssetsRequest, context: Context) -> pb.ListAssetsResponse:
         """Return a page of assets, newest first."""
         size = min(request.page_size or PAGE, PAGE_MAX)
-        if request.page_token and not request.page_token.isdecimal():
-            await errors.abort(
-                context,
-                grpc.StatusCode.INVALID_ARGUMENT,
-                errors.PAGE_TOKEN_INVALID,
-                f"{request.page_token[:80]!r} is not a page token. Start with an empty one.",
-            )
-        before = int(request.page_token) if request.page_token else None
+        numbers = await numbers_of(request.page_token, context)
+        before = numbers[0] if numbers else None
         found = await _carried_out(context, self._assets.page, request.kind, request.name, size + 1, before)
         response = pb.ListAssetsResponse(assets=[message_of(row) for _, row in found[:size]])
         if len(found) > size:

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -19,12 +20,14 @@ from windrow_master.rpc.agent_service import CREDENTIAL_KEY, CREDENTIAL_REFUSED,
 from windrow_master.rpc.callers import host_of
 from windrow_master.rpc.handlers import like
 from windrow_master.rpc.refusal_log import REFUSED
-from windrow_master.rpc.refusals import Context
+from windrow_master.rpc.refusals import Context, refusing
 from windrow_master.store.records import Role, TokenKind
 
 if TYPE_CHECKING:
     from windrow_master.rpc.refusals import Handler
 
+EXPIRY_LOOK_S = 1.0
+"""How often a call that lasts looks at the clock, which may be set, while its token has not expired."""
 AUTHORIZATION_KEY = "authorization"
 BEARER = "Bearer "
 _NO_CLIENT_TOKEN = "The call does not carry a client token of this master."
@@ -35,6 +38,9 @@ _CLIENT_TOKEN = (
 _JOIN_TOKEN = "Give it the token: windrow agent --join-token-file FILE."
 
 
+SAID = "a call was refused"
+
+
 class Refusal(NamedTuple):
     """Why a call is refused. `reason`: a constant of windrow.rpc.errors."""
 
@@ -42,6 +48,9 @@ class Refusal(NamedTuple):
     message: str
     who: str = ""
     """The name of the token, if it is known."""
+
+
+_NOBODY = Refusal(errors.ROLE_MISSING, "This master allows nobody to make this call.")
 
 
 class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
@@ -61,14 +70,16 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]], details: grpc.HandlerCallDetails
     ) -> Handler:
         """Return the method's own handler, or one that refuses."""
-        handler = await continuation(details)
         method = _text(details.method)
-        if handler is None:
-            return handler
+        if method not in NEEDS:
+            handler = await continuation(details)
+            return handler if handler is None else _refusing(method, _NOBODY)
+        # Who is refused costs as little as can be: nothing else looks at the call.
         found = self._look_at(method, {_text(key): _text(value) for key, value in details.invocation_metadata or ()})
         if isinstance(found, Refusal):
-            return _refusing(handler, method, found)
-        return handler if found is None else self._known(handler, found, NEEDS[method])
+            return _refusing(method, found)
+        handler = await continuation(details)
+        return handler if handler is None or found is None else self._known(handler, found, NEEDS[method])
 
     def _end_calls(self, of_token: str) -> None:
         for task, digest in list(self._lasting.items()):
@@ -77,9 +88,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
     def _look_at(self, method: str, metadata: dict[str, str]) -> Principal | Refusal | None:
         """Who calls, or why the call is refused. None: somebody who needs no name."""
-        need = NEEDS.get(method)
-        if need is None:
-            return Refusal(errors.ROLE_MISSING, f"This master allows nobody to call {method}.")
+        need = NEEDS[method]
         if need.who == Who.ANYBODY:
             return None
         token = metadata.get(AUTHORIZATION_KEY, "")
@@ -157,7 +166,7 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
         return like(handler, answers if inspect.isasyncgenfunction(behaviour) else answer)
 
     def _noted(self, principal: Principal) -> _Noted:
-        return _Noted(self._lasting, principal, self._tokens.good_for_s(principal.digest))
+        return _Noted(self._lasting, principal, self._tokens.good_for_s)
 
     async def _abort_if_ended(self, principal: Principal, context: Context) -> None:
         """Tell the caller that its token has ended meanwhile."""
@@ -167,9 +176,17 @@ class Authorization(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 class _Noted:
-    """Notes the current task while it serves a call that may last, and ends it with its token."""
+    """Notes the current task while it serves a call that may last, and ends it with its token.
 
-    def __init__(self, lasting: dict[asyncio.Task[Any], str], principal: Principal, good_for_s: float | None) -> None:
+    `good_for_s`: how long a token is good by the clock now, which may be set meanwhile.
+    """
+
+    def __init__(
+        self,
+        lasting: dict[asyncio.Task[Any], str],
+        principal: Principal,
+        good_for_s: Callable[[str], float | None],
+    ) -> None:
         self._lasting, self._digest, self._good_for_s = lasting, principal.digest, good_for_s
         self._task = asyncio.current_task()
         self._timer: asyncio.TimerHandle | None = None
@@ -177,8 +194,16 @@ class _Noted:
     def __enter__(self) -> None:
         if self._task is not None and self._digest:
             self._lasting[self._task] = self._digest
-            if self._good_for_s is not None:
-                self._timer = asyncio.get_running_loop().call_later(self._good_for_s, self._task.cancel)
+            self._look()
+
+    def _look(self) -> None:
+        left_s = self._good_for_s(self._digest)
+        if left_s is None or self._task is None:
+            return
+        if left_s > 0.0:
+            self._timer = asyncio.get_running_loop().call_later(min(left_s, EXPIRY_LOOK_S), self._look)
+        else:
+            self._task.cancel()
 
     def __exit__(self, *how: object) -> None:
         if self._timer is not None:
@@ -191,27 +216,18 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _refusing(handler: Handler, method: str, refusal: Refusal) -> Handler:
-    """A handler that only refuses. It does not read requests, so it can take those of any method as a stream."""
+@lru_cache(maxsize=1024)
+def _refusing(method: str, refusal: Refusal) -> Handler:
     reason = refusal.reason
     forbidden = reason in (errors.ROLE_MISSING, errors.PROJECT_MISSING)
     code = grpc.StatusCode.PERMISSION_DENIED if forbidden else grpc.StatusCode.UNAUTHENTICATED
+    # An agent without its credential is an everyday thing: its master was restarted.
+    level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
+    who = {"token": refusal.who} if refusal.who else {}
 
-    async def refuse(requests: object, context: Context) -> Any:
-        # An agent without its credential is an everyday thing: its master was restarted.
-        level = logging.INFO if reason == errors.CREDENTIAL_INVALID else logging.WARNING
-        kind = (method, reason, host_of(context.peer()))
-        who = {"token": refusal.who} if refusal.who else {}
-        REFUSED.say(kind, level, "a call was refused", method=method, reason=reason, peer=context.peer(), **who)
+    async def refuse(requests: object, context: Context) -> None:
+        peer = context.peer()
+        REFUSED.say((method, reason, host_of(peer)), level, SAID, method=method, reason=reason, peer=peer, **who)
         await errors.abort(context, code, reason, refusal.message)
 
-    async def refuse_stream(requests: object, context: Context) -> AsyncIterator[Any]:
-        await refuse(requests, context)
-        yield
-
-    made: Handler
-    if handler.response_streaming:
-        made = grpc.stream_stream_rpc_method_handler(refuse_stream)
-    else:
-        made = grpc.stream_unary_rpc_method_handler(refuse)
-    return made
+    return refusing(refuse)

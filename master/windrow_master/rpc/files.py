@@ -46,8 +46,9 @@ def file_below(root: Path, name: str) -> Path | None:
 
 
 def read_file_chunks(path: Path, offset: int) -> Iterator[bytes]:
-    """The bytes of a file from `offset` to its current end."""
+    """The bytes of a file from `offset` to its current end: none where that is before it."""
     with path.open("rb") as file:
-        file.seek(offset)
+        # Offsets come from peers, and may be no number of a file.
+        file.seek(min(offset, os.fstat(file.fileno()).st_size))
         while chunk := file.read(CHUNK_BYTES):
             yield chunk

@@ -42,6 +42,7 @@ class Identity:
     def __init__(self, config: MasterConfig, tokens: Tokens, node_of: Callable[[str], str]) -> None:
         self.tokens = tokens
         self._authorization = Authorization(tokens, node_of)
+        self._refusal_log = RefusalLog(config.limits.message_parts)
         self._stream_limits = StreamLimits(config.limits)
         self._files = [
             _TokenFile(tokens, TokenKind.CLIENT, config.client_token_file, config.client_token),
@@ -65,7 +66,7 @@ class Identity:
     @property
     def guards(self) -> list[grpc.aio.ServerInterceptor[Any, Any]]:
         """Those who look at each call, in their order, before those that stand next to the services."""
-        return [self._authorization, RefusalLog(), self._stream_limits]
+        return [self._authorization, self._refusal_log, self._stream_limits]
 
     @property
     def recorder(self) -> grpc.aio.ServerInterceptor[Any, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,14 @@ from windrow_master.output_places import OutputPlaces
 from windrow_master.rpc.downloads import open_output, pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
-from windrow_master.rpc.mini_batch_calls import MiniBatchCalls
+from windrow_master.rpc.mini_batch_calls import MiniBatchCalls, step_named
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.retention_calls import RetentionCalls
 from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message
+from windrow_master.run_values import TAGS, TAGS_MAX, RunValues, ValuesRefused
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.submission import SubmissionInvalid, Submissions
@@ -86,6 +89,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         *,
         embedded: bool,
         datastores: Mapping[str, str | Path],
+        run_values: RunValues,
         keeper: Callable[[], Keeper],
         reporter: Reporter | None = None,
         certificates: CertificateWatch | None = None,
@@ -101,6 +105,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         self._files = files
         self._outputs = outputs
         self._datastores = datastores
+        self._run_values = run_values
         self._keeper = keeper
         self._reporter = reporter
         self._certificates = certificates
@@ -139,8 +144,8 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
         """Return a page of jobs, newest first."""
         size = min(request.page_size or JOBS_PAGE, JOBS_PAGE_MAX)
-        before = await _page_number(request.page_token, context)
-        found = self._jobs.page(size + 1, before, caller().project)
+        before = await numbers_of(request.page_token, context)
+        found = self._jobs.page(size + 1, before[0] if before else None, caller().project)
         response = pb.ListJobsResponse(jobs=[job_message(job, steps) for job, steps in found[:size]])
         if len(found) > size:
             response.next_page_token = str(found[size - 1][0].job_key)
@@ -225,6 +230,39 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         self._begin_work()
         job, steps = await self._job(request.job_id, context)
         return pb.RetryJobResponse(job=job_message(job, steps))
+
+    async def TagRun(self, request: pb.TagRunRequest, context: Context) -> pb.TagRunResponse:
+        """Give the run of a job or step tags and properties; answered when they are durable."""
+        job, steps = await self._job(request.job_id, context)
+        logs = self._files.logs(job.job_id)
+        if request.step_name:
+            logs /= (await step_named(job.job_id, steps, request.step_name, context)).name
+        if len(request.tags) > TAGS_MAX:
+            await errors.abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                errors.REQUEST_INVALID,
+                f"{len(request.tags):,} tags at a time are too many: {TAGS_MAX:,} are the most.",
+            )
+        if self._writer.refusal:
+            await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, errors.STORAGE_FULL, self._writer.refusal)
+        try:
+            await in_thread(partial(self._run_values.tag, logs, request.tags, of_job=not request.step_name))
+        except ValuesRefused as error:
+            await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.REQUEST_INVALID, str(error))
+        except OSError as error:
+            await errors.abort(
+                context,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                errors.STORAGE_FULL,
+                f"The master cannot keep the tags of job {job.job_id}: {error.strerror}. Try again once its disk has "
+                "room.",
+            )
+        if self._jobs.find(job.job_id) is None:
+            # It was deleted meanwhile: another job may get the name, and not these tags.
+            await in_thread(partial((logs / TAGS).unlink, missing_ok=True))
+            await self._job(request.job_id, context)
+        return pb.TagRunResponse()
 
     async def ListLogs(self, request: pb.ListLogsRequest, context: Context) -> pb.ListLogsResponse:
         """Return a page of the names of a job's log files."""
@@ -377,19 +415,6 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         step_name, output = self._output_names(job, steps).get(name, ("", ""))
         paths = next((step.paths for step in steps if step.name == step_name), b"")
         return output, StepPaths.from_json(paths)
-
-
-async def _page_number(token: str, context: Context) -> int | None:
-    if not token:
-        return None
-    if not token.isdecimal():
-        await errors.abort(
-            context,
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "PAGE_TOKEN_INVALID",
-            f"{token[:80]!r} is not a page token. Start with an empty one.",
-        )
-    return int(token)
 
 
 def _no_log(job: JobRow, path: str) -> str:

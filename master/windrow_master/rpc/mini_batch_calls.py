@@ -35,6 +35,7 @@ from windrow_master.rpc.mini_batch_views import (
     workers_by_lease,
 )
 from windrow_master.rpc.node_calls import NodeViews
+from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import Context
 from windrow_master.shell.preparation import resolved
 from windrow_master.shell.step_spec import replayed_step_spec
@@ -72,7 +73,8 @@ class MiniBatchCalls:
         )
         if wanted.newest_first:
             steps.reverse()
-        place = await _page_place(request.page_token, context)
+        # The number of a step, and the mini-batch in it after which the page begins.
+        place = await numbers_of(request.page_token, context, most=3) or (0,)
         response = pb.ListMiniBatchesResponse()
         for number, step in enumerate(steps):
             if number < place[0]:
@@ -175,6 +177,10 @@ class MiniBatchCalls:
                     f"`windrow mb list {made_by}` names those that made its outputs."
                 )
             await errors.abort(context, grpc.StatusCode.NOT_FOUND, errors.MINI_BATCH_UNKNOWN, why)
+        if not step.reader:
+            # The first mini-batches were planned after the step was looked up: what reads them is stored with them.
+            job, steps = await self._job(request.job_id, context)
+            step = steps[step.ordinal]
         return job, step, rows[0]
 
     def _leases(self, step_id: StepId) -> dict[int, Lease]:
@@ -223,6 +229,8 @@ class MiniBatchCalls:
     def _looked_at(
         self, job: JobRow, step: StepRow, row: MiniBatchRow, lease: mini_batch_pb2.MiniBatchAttempt | None
     ) -> pb.GetMiniBatchResponse:
+        from windrow.common.secret_values import shown_text
+
         from windrow_master.planning.recipes.description import describe_items, describe_partition
         from windrow_master.planning.recipes.recipe_json import recipe_json
 
@@ -255,10 +263,11 @@ class MiniBatchCalls:
             response.items.append(f"(no longer known: {error})")
             return response
         items = describe_items(reader, recipe)
-        response.items.extend(items[:ITEMS_MAX])
+        shown = str if self._embedded else shown_text
+        response.items.extend(map(shown, items[:ITEMS_MAX]))
         response.items_left_out = max(0, len(items) - ITEMS_MAX)
         response.partition = describe_partition(reader, recipe)
-        response.recipe = recipe_json(reader, recipe)
+        response.recipe = shown(recipe_json(reader, recipe))
         failed = [
             pb.FailedItem(
                 item=item,
@@ -321,19 +330,6 @@ async def step_named(job_id: str, steps: list[StepRow], name: str, context: Cont
             f"Job {job_id} has {said}. Its steps: {names}.",
         )
     return found
-
-
-async def _page_place(token: str, context: Context) -> tuple[int, ...]:
-    """The number of a step, and the mini-batch in it after which the page begins."""
-    parts = token.split(".") if token else ["0"]
-    if not all(part.isdecimal() and len(part) < 20 for part in parts) or len(parts) > 3:
-        await errors.abort(
-            context,
-            grpc.StatusCode.INVALID_ARGUMENT,
-            errors.PAGE_TOKEN_INVALID,
-            f"{token[:80]!r} is not a page token. Start with an empty one.",
-        )
-    return tuple(map(int, parts))
 
 
 def _gone(reader: dict[str, object]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from windrow.rpc.v1 import mini_batch_pb2 as pb
 from windrow.rpc.v1 import node_pb2
 
+from windrow_master.core.bounds import TIME_US_MAX
 from windrow_master.core.commands import Moment
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow
@@ -66,7 +67,7 @@ def attempt_message(row: AttemptRow, lease_that_counts: int, logs: Sequence[str]
         logs=logs,
     )
     if row.start_unix_us:
-        message.start_time.FromMicroseconds(row.start_unix_us)
+        message.start_time.FromMicroseconds(min(max(row.start_unix_us, 0), TIME_US_MAX))
     if reached_a_worker(row):
         message.process_number = row.process_number
     return message

@@ -55,7 +55,7 @@ def _running(reason: Reason) -> str:
         return f"running{for_words(reason.oldest.for_s)}"
     lasts = "" if reason.oldest is None else for_words(reason.oldest.for_s)
     oldest = f", the oldest{lasts}" if lasts else ""
-    return f"{counted(reason.leased, 'mini-batch')} leased{oldest}"
+    return f"{counted(reason.leased, 'mini-batch')} handed out{oldest}"
 
 
 def _waiting(reason: Reason) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
@@ -29,6 +30,14 @@ CODES: Final = {
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+
+
+def refusing(refuse: Callable[[object, Context], Awaitable[None]]) -> Handler:
+    """A handler that only refuses. It does not read requests, so it can take those of any method, as a stream; nor does
+    it answer, so it can be of a method that does so once.
+    """
+    made: Handler = grpc.stream_stream_rpc_method_handler(refuse)
+    return made
 
 
 async def refuse(context: Context, reply: Any) -> None:

@@ -52,6 +52,8 @@ class RowCalls:
         counters = Counters.from_json(step.counters)
         header = b""
         reader = self._jobs.reader
+        # Behind the last mini-batch there is nothing, and the store would miss what is before that.
+        first = min(request.first, counters.planned)
 
         def fitting_of(heads: Heads) -> Fitting:
             rows = EffectiveJob.from_json(job.document).steps[step.ordinal].rows
@@ -60,14 +62,14 @@ class RowCalls:
             return make_fitting(rows.format, now, rows.missing, heads)
 
         try:
-            until = await in_thread(whole_until, reader, step.step_id, request.first)
+            until = await in_thread(whole_until, reader, step.step_id, first)
             # Of an ended step, what has no outcome will never have one.
             behind = None if request.as_committed or complete else until
             pieces = committed_rows(
                 reader,
                 step.step_id,
                 self._files.step(job.job_id, step.step_id).segments,
-                first=request.first,
+                first=first,
                 behind=behind,
                 seen=Seen(request.seen),
                 fitting_of=fitting_of,

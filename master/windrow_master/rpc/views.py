@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
+import traceback
 from collections.abc import Iterable, Mapping
 
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 from windrow.common.failure_kinds import SHORT_RETURN
+from windrow.common.journal import Repeated
 from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 
 from windrow_master.core.counters import Counters
@@ -21,6 +24,9 @@ from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.step_paths import StepPaths
 
+UINT64_MAX = (1 << 64) - 1
+_UNSHOWN = Repeated(in_all=30)
+"""Jobs that cannot be shown: every display of the jobs asks for them again."""
 _CAUSES = {SHORT_RETURN: 0} | {cause.name.lower(): int(cause) for cause in Cause if cause}
 
 
@@ -34,34 +40,54 @@ def timestamp(seconds: float | None) -> Timestamp | None:
 
 
 def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
-    """A job with its steps."""
-    steps = list(steps)
-    document = json.loads(job.document)
-    settings = document.get("steps", ())
+    """A job with its steps; without them, and told so, where they cannot be shown: no list of jobs fails for one."""
+    try:
+        return _whole_job(job, list(steps))
+    except Exception as error:
+        _UNSHOWN.say(
+            job.job_key, logging.ERROR, "a job cannot be shown whole. This is a fault of Windrow's: report it",
+            job=job.job_id, error="".join(traceback.format_exception(error)),
+        )  # fmt: skip
+        told = f"Its steps cannot be shown ({type(error).__name__}). The master's log says more (master.log)."
+        message = _job_alone(job)
+        message.message = f"{job.message} {told}".lstrip()
+        return message
+
+
+def _job_alone(job: JobRow) -> job_pb2.Job:
+    """A job without what its steps and its document tell."""
     return job_pb2.Job(
         job_id=job.job_id,
-        display_name=document.get("display_name") or job.job_id,
+        display_name=job.job_id,
         state=job.state,  # type: ignore[arg-type]
         message=job.message,
-        steps=[
-            step_message(
-                step,
-                settings[step.ordinal].get("append_row_to"),
-                is_command=settings[step.ordinal].get("command") is not None,
-            )
-            for step in steps
-        ],
         create_time=timestamp(job.create_time),
         end_time=timestamp(job.end_time),
         seq=job.seq,
         generation=job.generation,
         run_digest=job.run_digest,
-        warnings=json.loads(job.warnings) + [warning for step in steps for warning in _misfit_warnings(step)],
-        notes=[note for step in steps for note in _notes(step)],
-        experiment_name=document.get("experiment_name", ""),
         project=job.queue,
         submitter=job.submitter,
     )
+
+
+def _whole_job(job: JobRow, steps: list[StepRow]) -> job_pb2.Job:
+    document = json.loads(job.document)
+    settings = document.get("steps", ())
+    message = _job_alone(job)
+    message.display_name = document.get("display_name") or job.job_id
+    message.experiment_name = document.get("experiment_name", "")
+    message.steps.extend(
+        step_message(
+            step,
+            settings[step.ordinal].get("append_row_to"),
+            is_command=settings[step.ordinal].get("command") is not None,
+        )
+        for step in steps
+    )
+    message.warnings.extend(json.loads(job.warnings) + [one for step in steps for one in _misfit_warnings(step)])
+    message.notes.extend(note for step in steps for note in _notes(step))
+    return message
 
 
 def _misfit_warnings(step: StepRow) -> list[str]:
@@ -125,7 +151,7 @@ def step_message(step: StepRow, append_row_to: str | None, *, is_command: bool) 
         end_time=timestamp(step.end_time),
         error_category=step.error_category,
         is_command=is_command,
-        misfits=counters.misfit_count,
+        misfits=min(counters.misfit_count, UINT64_MAX),  # Windrow 1 has stored any sum
         reused_from=paths.reused_from,
         failure_examples=[
             job_pb2.FailureExample(

@@ -1,6 +1,7 @@
 """`python -m windrow_master.salvage check DIR | export DIR OUT`: one line of JSON on stdout.
 
-`check`: {"damage": [[where, what]], "jobs": n, "trouble": ""}; `export`: what `salvage.json` says, or {"trouble": why}.
+`check`: {"damage": [[where, what]], "jobs": n, "trouble": "", "unfinished": what, of a folder whose database was not
+completed}; `export`: what `salvage.json` says, or {"trouble": why}.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from windrow_master.salvage.export import export
 from windrow_master.salvage.folder import DamagedState
 from windrow_master.store.errors import StoreBroken
 from windrow_master.store.protocol import Traces
-from windrow_master.store.sqlite.examination import all_damage
+from windrow_master.store.sqlite.examination import all_damage, has_tables
 from windrow_master.store.sqlite.saved import SavedDatabase
 from windrow_master.store.sqlite.saved_records import SavedRecords
 
@@ -43,9 +44,23 @@ def main(arguments: list[str]) -> dict[str, Any]:
     if not any(path.exists() for path in (files.database, files.jobs, files.lock)):
         return {"trouble": f"{folder} is not a state folder: it contains neither {STATE_MARK} nor jobs/."}
     try:
+        if files.database.exists() and not _was_in_use(files) and not has_tables(files.database):
+            unfinished = (
+                f"{files.database} has no tables yet: whoever made this state folder was interrupted before its "
+                "database was complete, by a loss of power, say. Nothing is lost, since nothing was stored. Start the "
+                "run or master again, which makes the rest; or delete the folder"
+            )
+            if what == "check":
+                return {"damage": [], "jobs": 0, "trouble": "", "unfinished": f"{unfinished}."}
+            return {"trouble": f"There is nothing to save: {unfinished}."}
         return _check(files) if what == "check" else _export(files, Path(arguments[2]))
     except OSError as error:
         return {"trouble": f"{error.filename or folder}: {error.strerror}"}
+
+
+def _was_in_use(files: StateFiles) -> bool:
+    """Whether a master has had a whole database here."""
+    return bool(incarnation_in(files.lock) or files.signs_of_use())
 
 
 def _check(files: StateFiles) -> dict[str, Any]:
@@ -53,7 +68,7 @@ def _check(files: StateFiles) -> dict[str, Any]:
     traces = Traces(incarnation_in(files.lock), files.signs_of_use())
     damage = [Damage(where, what) for where, what in all_damage(database, traces)]
     jobs = 0
-    if database.exists():
+    if database.exists() and has_tables(database):
         with temporary_folder("windrow-check-") as place:
             copy = _copied(database, place, damage)
             if copy is not None:
@@ -72,7 +87,7 @@ def _check(files: StateFiles) -> dict[str, Any]:
                     ]
                 finally:
                     copy.close()
-    return {"damage": [list(found) for found in dict.fromkeys(damage)], "jobs": jobs, "trouble": ""}
+    return {"damage": [list(found) for found in dict.fromkeys(damage)], "jobs": jobs, "trouble": "", "unfinished": ""}
 
 
 def _copied(database: Path, place: Path, damage: list[Damage]) -> SavedDatabase | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from windrow.common.command_line import CommandLine
 
+from windrow_master.files.durable import make_durable
 from windrow_master.setup.owned_files import NotWritable, Owner, give_data, give_state, read_if_there, write_secret
 
 EVERYBODY = 0o444
@@ -167,7 +168,7 @@ def set_up(
 
     told: list[str] = []
     originals = folder / "authority"
-    originals.mkdir(parents=True, exist_ok=True)
+    make_durable(originals)
     originals.chmod(0o700)
     pem = read_if_there(originals / "authority.pem")
     if new_authority:

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 20 * 365
-CLOCKS_APART = timedelta(hours=1)
-"""How long before its creation a certificate is already valid: not all clocks agree."""
+CLOCKS_APART = timedelta(days=2)
+"""How long before its creation a certificate is already valid: not all clocks agree, and one may be set back."""
 
 RENEWED_BELOW = 1 / 3
 """With less than this share of its days left, a certificate is renewed."""

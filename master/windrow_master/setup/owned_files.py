@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from windrow.common.durable import put_in_place
 
+from windrow_master.files.durable import make_durable
+
 SUBFOLDERS = ("outputs", "uploads")
 """What the master itself writes in a data folder."""
 
@@ -36,7 +38,7 @@ def write_secret(path: Path, content: bytes, owner: Owner | None, mode: int = 0o
 
     If `owner` is None, an existing file keeps its owner, and a new one belongs to the user who runs this.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_durable(path.parent)
     if owner is None and path.exists():
         status = path.stat()
         owner = Owner(status.st_uid, status.st_gid)

@@ -6,6 +6,7 @@ Only the writer calls it, on the event loop's thread. It never raises and never 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,7 @@ class Carrier:
         self._handlers: dict[type, Callable[[Any], None]] = {
             fx.SendAssignments: self._send_assignments,
             fx.SendStep: self._send_step,
+            fx.SendShares: self._send_shares,
             fx.RevokeLeases: self._revoke_leases,
             fx.RecallLeases: self._recall_leases,
             fx.EndStep: self._end_step,
@@ -214,7 +216,15 @@ class Carrier:
         if session is not None:
             job = self._core.state.jobs[step.job_key]
             paths, experiment = StepPaths.from_json(step.paths), self._jobs.document(step).experiment_name
-            session.send_step(step_spec(job, step, self._jobs.effective(step), paths, experiment))
+            spec = step_spec(job, step, self._jobs.effective(step), paths, experiment)
+            spec.datastores.extend(map(os.fsencode, self._starter.places.confining))
+            spec.kept_folders.extend(map(os.fsencode, self._starter.places.kept.paths))
+            session.send_step(spec)
+
+    def _send_shares(self, effect: fx.SendShares) -> None:
+        session = self._session(effect.node_id, effect.stream)
+        if session is not None:
+            session.share(effect.shares, effect.reclaim_after_s)
 
     def _revoke_leases(self, effect: fx.RevokeLeases) -> None:
         session = self._session(effect.node_id, effect.stream)
@@ -267,7 +277,7 @@ class Carrier:
         reusable = self._reusable(step)
         self._keep(asyncio.create_task(self._finish(work, reusable)))
         if self._reporter is not None:
-            self._reporter.begin_step(effect.step_id, work.logs)
+            self._reporter.begin_step(effect.step_id, work.logs, work.job_file)
 
     def _report_failures(self, effect: fx.ReportFailures) -> None:
         step = self._core.state.steps[effect.step_id]
@@ -295,6 +305,7 @@ class Carrier:
             paths=paths,
             files=self._jobs.files(step),
             logs=self._jobs.logs(step),
+            job_file=self._jobs.document(step).job_file,
             rows=step.counters.rows,
             values=needed_of(self._jobs.document(step), step.settings.name),
             assets=rows_of_outputs(

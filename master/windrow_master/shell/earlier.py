@@ -17,7 +17,7 @@ from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.commands import TakenOver
 from windrow_master.core.counters import Counters
-from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.records import CLOCK_SET_BACK, JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
 from windrow_master.core.states import MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
@@ -46,8 +46,8 @@ class Index(NamedTuple):
 class EarlierStep(NamedTuple):
     """The step whose results are taken over. `files`: its files. `settings`: as the job was submitted.
 
-    `began`: a time before it looked at any of its input. The start time of the step will not do: it is that of its
-    first run, and the step may have taken over results before.
+    `began`: a time before it looked at any of its input, and before all that the clock has shown since. The start time
+    of the step will not do: it is that of its first run, and the step may have taken over results before.
     """
 
     job_id: str
@@ -92,12 +92,12 @@ class EarlierJobs:
         self._before: tuple[str, dict[str, StepRow]] = ("", {})
         """A job, and the steps of its name that completed before (`slow_before`): a job may have a thousand steps."""
 
-    def slow_in(self, job_id: str, display_name: str, step_name: str) -> list[tuple[int, int, int]]:
+    def slow_in(self, job_id: str, display_name: str, project: str, step_name: str) -> list[tuple[int, int, int]]:
         """Which mini-batches were slow before (`slow_before`). Damage elsewhere is no reason not to begin."""
         try:
             of, before = self._before
             if of != job_id:
-                before = completed_before(self._reader, job_id, display_name)
+                before = completed_before(self._reader, job_id, display_name, project)
                 self._before = job_id, before
             return slow_in(self._reader, before[step_name]) if step_name in before else []
         except DatabaseDamaged:
@@ -138,7 +138,7 @@ class EarlierJobs:
             before, row = self._counterpart(job, before)
         _check_alike(step, before, job.job_id)
         files = self._files.step(job.job_id, row.step_id)
-        return EarlierStep(job.job_id, job.create_time, job.generation, row, files, before, self._uploads)
+        return EarlierStep(job.job_id, self._began(job), job.generation, row, files, before, self._uploads)
 
     def changed(self, earlier: EarlierStep, step: EffectiveStep, archive_of: ArchiveOf) -> Changed | None:
         """The newest results of an earlier step that `step` would not make now; None if it would make all of them.
@@ -215,6 +215,17 @@ class EarlierJobs:
                 if source and row.offset + row.length > _length(source, lengths):
                     continue
                 yield TakenOver(mini_batch, row.items, row.row_count, source, row.offset, row.length, row.crc32)
+
+    def _began(self, job: JobRow) -> float:
+        """When a job was submitted. If the clock was set back since, the earliest time that it has shown: what was
+        changed since then may have an older time than the job.
+        """
+        events = self._reader.events_of(job.job_key, limit=1)
+        began, after = job.create_time, events[0][0] if events else 0
+        while events := self._reader.events_of(None, after):
+            after = events[-1][0]
+            began = min([began, *(event.time for _, event in events if event.kind == CLOCK_SET_BACK)])
+        return began
 
     def _counterpart(self, job: JobRow, step: EffectiveStep) -> tuple[EffectiveStep, StepRow]:
         """The step of the same name; if there is none, the only step that divides an input. Raises NothingToResume."""

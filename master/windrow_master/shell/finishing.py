@@ -75,6 +75,7 @@ class Finish:
     files: StepFiles
     logs: Path
     """The folder `logs/<step>` of the job."""
+    job_file: str = ""
     rows: int | None = None
     """How many rows the step has counted as committed; None if it did not count them."""
     assets: tuple[AssetRow, ...] = ()
@@ -433,7 +434,9 @@ class Finisher:
 
     def _list_failures(self, work: Finish, target: Path) -> int:
         describe = describer(json.loads(work.reader))
-        return write_failed_items(self._reader, work.step_id, work.files.recipes, describe, target)
+        return write_failed_items(
+            self._reader, work.step_id, work.files.recipes, describe, target, job_file=work.job_file
+        )
 
 
 def _unless_stopped(stop: threading.Event, work: Finish) -> None:

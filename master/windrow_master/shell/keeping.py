@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from windrow_master.config import MasterConfig
@@ -12,6 +11,7 @@ from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.state_files import StateFiles
 from windrow_master.retention.collection import Collection
 from windrow_master.retention.keeper import Keeper, Master
+from windrow_master.retention.patient_clock import PatientClock
 from windrow_master.retention.removal import Removals
 from windrow_master.reuse.notes import ReuseNotes
 from windrow_master.shell.reporting import Reporter
@@ -36,9 +36,9 @@ def make_keeper(
     writer: Writer,
     reporter: Reporter | None,
     retries: Retries,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
 ) -> Keeper:
-    """The keeper of a master. `clock`: seconds since 1970."""
+    """The keeper of a master. `clock`: seconds since 1970 [default: that of the machine, if it does not leap]."""
     default = config.datastores.get("default")
     reader = store.reader()
 
@@ -63,7 +63,7 @@ def make_keeper(
         Master(forget, settled, retries.is_reopening),
         keeps_outputs=config.outputs == files.outputs,
         in_haste=config.embedded,
-        clock=clock,
+        clock=clock or PatientClock(),
     )
     retries.spare(keeper.is_leaving)
     return keeper

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from windrow.common.journal import Repeated, log, say
@@ -28,6 +30,8 @@ EARLIER = struct.Struct("<q")
 STARTS_MAX = 4
 """The number of consecutive planners without progress after which the step fails."""
 STDERR_TAIL = 4096
+ENDS_S = 1.0
+"""How long a planner may take to end that nobody needs any more, before it is killed."""
 LOOKS_AGAIN_S = 0.1
 """While enough mini-batches are ready, so often the driver looks whether that is still so."""
 
@@ -140,13 +144,13 @@ class PlanningDriver:
     async def _plan(self) -> bool:
         """Run planners until planning is done, or until STARTS_MAX in a row got no further; False as soon as there is
         no room for more mini-batches."""
-        tail, in_vain = "", 0
+        tail, in_vain, code = "", 0, 0
         while in_vain < STARTS_MAX:
             before = self._checkpoint()
             try:
-                ended, tail = await self._plan_once()
+                ended, tail, code = await self._plan_once()
             except OSError as error:
-                ended, tail = False, str(error)
+                ended, tail, code = False, str(error), 0
             if ended:
                 return True
             if not self._has_room(False):
@@ -156,20 +160,21 @@ class PlanningDriver:
                 logging.WARNING,
                 "the planner ended before it was done; it starts again",
                 step=self._step_id,
+                exit_code=code,
                 stderr=tail,
             )
         await self._submit(
             FailStep(
                 self._step_id,
-                f"The planner process, which divides the input, ended {STARTS_MAX} times without progress. Its "
-                f"last output: {tail.strip()[-1000:] or '(none)'}",
+                f"The planner process, which divides the input, ended {STARTS_MAX} times without progress. "
+                f"{how_it_died(code)}Its last output: {tail.strip()[-1000:] or '(none)'}",
             )
         )
         return True
 
-    async def _plan_once(self) -> tuple[bool, str]:
+    async def _plan_once(self) -> tuple[bool, str, int]:
         """Run one planner process until it ends or there is no room for more mini-batches; return whether planning is
-        done, and the tail of the process's stderr.
+        done, the tail of the process's stderr, and its exit code.
 
         Raises OSError if it cannot be started.
         """
@@ -181,18 +186,24 @@ class PlanningDriver:
         )
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         stderr = asyncio.create_task(_read_tail(process.stderr, self._step_id))
+        patience_s = 0.0
         try:
             stored = self._checkpoint()
             request = {**self._request, "checkpoint": json.loads(stored) if stored else None}
             process.stdin.write(json.dumps(request).encode() + b"\n")
             ended = await self._take_groups(process.stdout)
+            # Where its stdout has ended, it is about to end by itself, and says how.
+            patience_s = 0.0 if ended else ENDS_S
         finally:
             process.stdin.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await process.wait()
             if process.returncode is None:
                 process.kill()
-            await process.wait()
+            code = await process.wait()
             tail = await stderr
-        return ended, tail
+        return ended, tail, code
 
     async def _take_groups(self, stdout: asyncio.StreamReader) -> bool:
         while True:
@@ -243,6 +254,21 @@ class PlanningDriver:
         found = enumerate((before for (before,) in EARLIER.iter_unpack(earlier)), first)
         pairs = [(mini_batch, before) for mini_batch, before in found if before >= 0]
         return await asyncio.to_thread(self._earlier, pairs)
+
+
+def how_it_died(code: int) -> str:
+    """What a planner's exit code says of its end, as a sentence with a blank behind; "" if that is nothing."""
+    if code >= 0:
+        return ""
+    from windrow.common.signal_names import signal_name
+
+    said = f"It was ended by {signal_name(-code)}. "
+    if -code == signal.SIGKILL:
+        said += (
+            "The kernel does that when memory runs out (the log of the kernel says so): give the master's machine or "
+            "container more memory, or divide less at once. "
+        )
+    return said
 
 
 async def _read_tail(stream: asyncio.StreamReader, step_id: StepId) -> str:

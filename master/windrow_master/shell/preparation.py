@@ -13,6 +13,7 @@ from windrow.storage.urls import is_remote, parse_url
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.durable import make_durable
 from windrow_master.files.state_files import StepFiles
+from windrow_master.limits import Limits
 from windrow_master.output_places import OutputPlaces
 from windrow_master.roots import Roots
 from windrow_master.step_paths import StepPaths
@@ -120,6 +121,8 @@ def make_folders(
                 f"Output {name!r}: {path} leaves the datastores of this master ({roots}) through a link. Remove "
                 "the link, or give the output another path."
             )
+        if why := places.refuse_kept(path, paths):
+            raise PreparationFailed(f"Output {name!r}: {why}.")
         try:
             with places.make(place, paths) as folder:
                 writable = os.access(".", os.W_OK | os.X_OK, dir_fd=folder.descriptor)
@@ -147,6 +150,7 @@ def planning_request(
     earlier: dict[str, Any] | None,
     slow: Sequence[tuple[int, int, int]] = (),
     unmade: Collection[tuple[str, str]] = (),
+    memory_bytes_max: int = Limits().planner_memory_bytes,
 ) -> dict[str, Any]:
     """The request to the planner, without its checkpoint (docs/contracts.md, section 3).
 
@@ -175,4 +179,5 @@ def planning_request(
         "rows_folder": None if rows_folder is None else str(rows_folder),
         "earlier": earlier,
         "slow": list(slow),
+        "memory_bytes_max": memory_bytes_max,
     }

@@ -89,11 +89,11 @@ class Reporter:
         if ending is not None and not ending.done():
             self._ended_before[job_key] = ending
 
-    def begin_step(self, step_id: StepId, logs: Path) -> None:
-        """Begin the tables of a step whose attempts are all over and durable."""
+    def begin_step(self, step_id: StepId, logs: Path, job_file: str) -> None:
+        """Begin the tables of a step whose attempts are all over and durable. `job_file`: of its job."""
         if self._closed:
             return  # the next master makes the output again, and the tables with it
-        self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs, settled=True)
+        self._tables[step_id] = self._table_thread.submit(self._write_tables, step_id, logs, job_file, settled=True)
 
     def end_job(self, job_key: JobKey, first: Iterable[asyncio.Task[Any]] = ()) -> None:
         """Write the reports of a job that has durably ended, after the tasks in `first`. May be repeated."""
@@ -237,7 +237,9 @@ class Reporter:
             # again.
             if tables is None or step.row.state != StepState.COMPLETED:
                 settled = step.row.state == StepState.COMPLETED
-                tables = self._table_thread.submit(self._write_tables, step.row.step_id, logs, settled=settled)
+                tables = self._table_thread.submit(
+                    self._write_tables, step.row.step_id, logs, step.job_file, settled=settled
+                )
             for problem in tables.result():
                 self._keep_problem(job_key, problem)
         self._try(job_key, logs / "readme.txt", lambda path: write_whole(path, step_readme(step.name)))
@@ -250,7 +252,7 @@ class Reporter:
         else:
             self._try(job_key, error, lambda path: path.unlink(missing_ok=True))
 
-    def _write_tables(self, step_id: StepId, logs: Path, *, settled: bool) -> list[str]:
+    def _write_tables(self, step_id: StepId, logs: Path, job_file: str, *, settled: bool) -> list[str]:
         """Write the tables made from the attempts of a step; return messages about those that failed."""
         from windrow_master.reports.mini_batch_tables import write_processed, write_summaries
         from windrow_master.reports.node_folders import other_names
@@ -273,7 +275,9 @@ class Reporter:
             ),
             (
                 logs / "user" / "error.txt",
-                lambda path: write_script_errors(self._reader, step_id, folders, path, settled=settled),
+                lambda path: write_script_errors(
+                    self._reader, step_id, folders, path, settled=settled, job_file=job_file
+                ),
             ),
         ):
             try:

@@ -104,7 +104,7 @@ class Retries:
             return _not_ended(row)
         if self._writer.refusal:
             return commands.Refused("STORAGE_FULL", self._writer.refusal)
-        if refused := too_many_jobs(self._writer.core.state):
+        if refused := too_many_jobs(self._writer.core.state, row.queue):
             return refused
         old = EffectiveJob.from_json(row.document)
         new = await self._submissions.check(document, by) if document else old

@@ -45,6 +45,7 @@ class Begun(NamedTuple):
     """
 
     job_id: str
+    project: str
     step_id: int
     generation: int
     effective: EffectiveStep
@@ -54,7 +55,7 @@ class Begun(NamedTuple):
     def of(cls, jobs: OpenJobs, step: Step) -> Begun:
         """Make one from a step of the core. Raises UnknownDatastore."""
         job = jobs.job_of(step)
-        return cls(job.job_id, step.step_id, job.generation, jobs.effective(step), jobs.files(step))
+        return cls(job.job_id, job.queue, step.step_id, job.generation, jobs.effective(step), jobs.files(step))
 
 
 class Reuse:
@@ -94,7 +95,7 @@ class Reuse:
             log.exception("a step cannot be reused later: please report this")
 
     async def _look(self, begun: Begun, paths: StepPaths) -> StepPaths:
-        key = settings_key(begun.effective, paths.inputs, self._scripts_run_in)
+        key = settings_key(begun.effective, paths.inputs, self._scripts_run_in, begun.project)
         try:
             inputs = await self._process.digests(_inputs(begun.effective, paths))
         except NoDigest as error:
@@ -123,7 +124,7 @@ class Reuse:
 
     async def _outputs_of(self, begun: Begun, paths: StepPaths, note: dict[str, Any]) -> dict[str, str]:
         """The digests of the outputs. Raises NoDigest if settings or inputs have changed since the step began."""
-        if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in):
+        if note["key"] != settings_key(begun.effective, paths.inputs, self._scripts_run_in, begun.project):
             raise NoDigest("its settings or its Python changed while it ran")
         inputs, outputs = _inputs(begun.effective, paths), _outputs(paths)
         digests = await self._process.digests(inputs | outputs)
@@ -194,7 +195,8 @@ def _told(name: str) -> str:
 
 def _write_note(path: Path, note: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_note(path, note)
+    # Durable: else a loss of power may leave an empty note, by which the step cannot be reused.
+    write_note(path, note, durable=True)
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:

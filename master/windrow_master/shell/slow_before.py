@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from windrow_master.core.bounds import DURATION_US_MAX
 from windrow_master.core.counters import Counters
 from windrow_master.core.states import StepState
 
@@ -27,10 +28,10 @@ RANK = 1 << 40
 """More than any size: what is known to be slow begins before what is only large."""
 
 
-def completed_before(reader: StoreReader, job_id: str, display_name: str) -> dict[str, StepRow]:
-    """The newest completed step of each name in other jobs of this display name. Raises StateError."""
+def completed_before(reader: StoreReader, job_id: str, display_name: str, project: str) -> dict[str, StepRow]:
+    """The newest completed step of each name in other jobs of this display name and project. Raises StateError."""
     found: dict[str, StepRow] = {}
-    for job in reader.jobs_newest_first(JOBS_LOOKED_AT):
+    for job in reader.jobs_newest_first(JOBS_LOOKED_AT, project=project):
         if job.job_id != job_id and json.loads(job.document).get("display_name") == display_name:
             for step in reader.steps_of(job.job_key):
                 if step.state == StepState.COMPLETED:
@@ -46,6 +47,6 @@ def slow_in(reader: StoreReader, step: StepRow) -> list[tuple[int, int, int]]:
     ran = counters.succeeded - counters.taken_over
     if ran < 2 or counters.planned > MINI_BATCHES_MAX:
         return []
-    from_us = max(SLOW_FROM_US, SLOW_FACTOR * counters.elapsed_us // ran)
+    from_us = min(max(SLOW_FROM_US, SLOW_FACTOR * counters.elapsed_us // ran), DURATION_US_MAX)
     found = reader.longest_of(step.step_id, from_us, SLOW_MAX)
     return [(length, crc32, RANK + elapsed_us // 1000) for length, crc32, elapsed_us in found]

@@ -29,6 +29,7 @@ def split_message(split: Split, settings: StepSettings) -> work_pb2.Split:
             )
             for one in split.given_up
         ],
+        suspects=split.suspects,
         runs_max=RUNS_MAX,
         call_s=0.0 if settings.rate_counts_items else unit_s,
         item_s=unit_s if settings.rate_counts_items else 0.0,

@@ -23,6 +23,7 @@ from windrow_master.core.state import Step
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.files.errors import StateDamaged
+from windrow_master.limits import Limits
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
@@ -59,10 +60,13 @@ class Starter:
         reuse: Reuse,
         sorted_rows: SortedRows,
         artifacts: ArtifactFolder,
+        limits: Limits | None = None,
     ) -> None:
         """`places`: opens the folders of outputs. `artifacts`: the code of jobs."""
+        self._limits = limits or Limits()
         self._jobs = jobs
-        self._places = places
+        self.places = places
+        """Where the outputs of steps are."""
         self._finisher = finisher
         self._earlier = earlier
         self._reuse = reuse
@@ -129,7 +133,7 @@ class Starter:
             for other in job.steps
             if other.settings.name in effective.depends_on
         }
-        paths = resolve(jobs.document(step), effective, job.job_id, self._places.default, others)
+        paths = resolve(jobs.document(step), effective, job.job_id, self.places.default, others)
         effective = with_values(effective, paths.inputs)
         _need_datastores(jobs.document(step).steps[step.ordinal], effective, step, paths)
         files = jobs.files(step)
@@ -150,7 +154,7 @@ class Starter:
             before = StepPaths.from_json(step.paths)
             # Once scripts have run, what they have made of the folders counts for nothing.
             known = before.places if before.outputs == paths.outputs else None
-            real = make_folders(effective, replace(paths, places=known), files, jobs.readable, self._places)
+            real = make_folders(effective, replace(paths, places=known), files, jobs.readable, self.places)
             try:
                 self._finisher.refuse_foreign(real, job.create_time)
             except OSError as error:
@@ -162,7 +166,7 @@ class Starter:
                 files.recipes.touch()
             if not step.plan.is_done and step.plan.checkpoint is None:
                 name = jobs.document(step).display_name
-                slow.extend(self._earlier.slow_in(job.job_id, name, effective.name))
+                slow.extend(self._earlier.slow_in(job.job_id, name, job.queue, effective.name))
             found = None if step.plan.is_done else self._earlier.find(effective, begun=step.plan.checkpoint is not None)
             return real, None if found is None else (found, self._earlier.write_index(found, files.earlier))
 
@@ -187,6 +191,7 @@ class Starter:
                         for name, output in other.outputs.items()
                         if not output.make_folder
                     },
+                    self._limits.planner_memory_bytes,
                 ),
                 lambda: step.plan.checkpoint,
                 self._submit,
@@ -235,7 +240,7 @@ class Starter:
             loop, threads = asyncio.get_running_loop(), pool(Kind.STEPS)
             try:
                 needed = needed_of(self._jobs.document(step), effective.name)
-                values = await loop.run_in_executor(threads, read_values, effective.name, paths, needed, self._places)
+                values = await loop.run_in_executor(threads, read_values, effective.name, paths, needed, self.places)
             except ValueUnreadable as error:
                 return replace(own, why_run=f"The outputs of job {paths.reused_from} cannot be reused: {error}")
             paths = replace(paths, values=values)

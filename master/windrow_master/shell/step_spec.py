@@ -24,6 +24,9 @@ from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import Job, Step
 from windrow_master.step_paths import StepPaths
 
+VALUE_CHARS_MAX = 4096
+"""Longer values are in no variable: the kernel refuses a process with one that is very long."""
+
 
 def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths, experiment: str) -> work_pb2.StepSpec:
     """The message for a step whose paths are resolved and whose reader is pinned. `experiment`: its name."""
@@ -108,6 +111,7 @@ def _spec(
         read_paths=_read_paths(effective, paths, reader),
         allowed_paths=effective.allow_path,
         write_paths=_write_paths(effective, paths, output_path),
+        synced_paths=_synced_paths(effective, paths),
     )
     if effective.environment is not None:
         spec.environment.CopyFrom(_environment(effective.environment))
@@ -122,10 +126,14 @@ def _environment(wanted: Environment) -> work_pb2.Environment:
 
 
 def _places(effective: EffectiveStep, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-    """Where data is, in variables, as in the arguments (docs/reference/azure-ml/parallel-job.md#workers)."""
-    data = [name for name, given in effective.inputs.items() if not isinstance(given, LiteralInput)]
+    """Where data is, in variables, as in the arguments (docs/reference/azure-ml/parallel-job.md#workers). For a command
+    also values: what stands in its text is read by a shell, and what is in a variable is not.
+    """
+    values = {name: given.value for name, given in effective.inputs.items() if isinstance(given, LiteralInput)}
+    shown = {name: value for name, value in values.items() if len(value) <= VALUE_CHARS_MAX and "\0" not in value}
     return {
-        **{f"AZURE_ML_INPUT_{name}": inputs[name] for name in data},
+        **({f"WINDROW_INPUT_{name}": value for name, value in shown.items()} if effective.command is not None else {}),
+        **{f"AZURE_ML_INPUT_{name}": inputs[name] for name in effective.inputs if name not in values},
         **{f"AZURE_ML_OUTPUT_{name}": outputs[name] for name in effective.outputs if name in outputs},
     }
 
@@ -167,6 +175,12 @@ def _write_paths(effective: EffectiveStep, paths: StepPaths, output_path: str) -
             alone = wanted.type == "uri_file" or not wanted.make_folder
             found.append(str(Path(path).parent) if alone else path)
     return list(dict.fromkeys(found))
+
+
+def _synced_paths(effective: EffectiveStep, paths: StepPaths) -> list[str]:
+    """The local places of the outputs that the step's script makes; rows are the master's."""
+    places = (paths.outputs.get(name, "") for name in effective.outputs if name != effective.append_row_to)
+    return [place for place in places if place and not is_remote(place)]
 
 
 def _output_files(effective: EffectiveStep, places: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from windrow.spec.effective.job import (
     default_progress_update_timeout_s,
     outputs_elsewhere,
 )
+from windrow.spec.one_line.request import is_one_line
 from windrow.storage.urls import is_remote
 
 from windrow_master.assets import AssetRefused, Assets
@@ -32,6 +33,7 @@ from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
+from windrow_master.kept_folders import KeptFolders
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
@@ -59,19 +61,22 @@ class Submissions:
         outputs_root: Path,
         places: Datastores,
         datastores: Roots | None = None,
-        uploads: Path | None = None,
+        kept: KeptFolders | None = None,
         assets: Assets | None = None,
         earlier: EarlierJobs | None = None,
         limits: Limits | None = None,
+        *,
+        sorts_rows: bool = False,
     ) -> None:
         """Make a checker.
 
         - `outputs_root`: the folder of outputs without a path.
         - `places`: resolves addresses of datastores.
         - `datastores`: every path must be in these, links followed; None for an embedded master, which allows any path.
-        - `uploads`: data that clients uploaded, which no job writes to.
+        - `kept`: folders that no job writes to.
         - `assets`: the registered assets.
         - `earlier`: finds jobs whose results may be taken over.
+        - `sorts_rows`: there is a datastore named default, where agents can read sorted rows.
         """
         self._limits = limits or Limits()
         self._assets = assets
@@ -82,7 +87,8 @@ class Submissions:
         self._outputs = Roots([outputs_root])
         self._places = places
         self._datastores = datastores
-        self._uploads = None if uploads is None else Roots([uploads])
+        self._kept = kept or KeptFolders(())
+        self._sorts_rows = sorts_rows
 
     async def command(self, request_id: str, document: bytes, by: Principal = EVERYBODY) -> commands.SubmitJob | JobKey:
         """The command to submit; or, if this request made a job already, that job. Raises SubmissionInvalid."""
@@ -243,13 +249,10 @@ class Submissions:
             for name, output in step.outputs.items():
                 if output.path is not None and is_remote(output.path):
                     continue
-                if output.path is not None and self._uploads is not None and self._uploads.hold(output.path):
-                    raise SubmissionInvalid(
-                        "JOB_INVALID",
-                        f"Step {step.name!r}, output {name!r}: {output.path} is in the folder of data that "
-                        f"clients uploaded ({self._uploads}), which is never written to. Choose another path.",
-                    )
-                place = output.path.partition("${{")[0] if output.path is not None else str(self._outputs_root)
+                place, later, _ = (output.path or str(self._outputs_root)).partition("${{")
+                why = "" if output.path is None else self._kept.refuse(place, below=bool(later))
+                if why:
+                    raise SubmissionInvalid("JOB_INVALID", f"Step {step.name!r}, output {name!r}: {why}.")
                 why = _why_unwritable(Path(place))
                 if why:
                     raise SubmissionInvalid(
@@ -263,7 +266,7 @@ class Submissions:
         if not any(self._must_sort(step, step.inputs[name]) for name in step.input_data):
             return
         what = f"Step {step.name!r}: partition_keys ({', '.join(step.partition_keys)}) are columns of the data. "
-        if self._uploads is None:
+        if not self._sorts_rows:
             raise SubmissionInvalid(
                 "JOB_INVALID",
                 what + "The sorted rows must be where the agents can read them, but this master has no "
@@ -380,8 +383,11 @@ def settings_of(document: bytes) -> JobSettings:
 
 
 def name_stem(job: EffectiveJob) -> str:
-    """The beginning of the name that a job gets if it has none."""
-    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in job.experiment_name)
+    """The beginning of the name that a job gets if it has none: its experiment, or of a run without a job file the
+    name of its script, since all such runs in a folder would be called alike.
+    """
+    named = job.display_name if is_one_line(job.job_file) else job.experiment_name
+    stem = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in named)
     return stem.strip("-_")[:30] or "job"
 
 

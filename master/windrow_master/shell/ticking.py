@@ -24,7 +24,7 @@ from windrow_master.core.ticks import STALL_S
 GRAIN_S = 0.25
 LOOK_S = 1.0
 TOLD_FROM_S = 2.0
-"""A shorter standstill or change of the clock is not logged."""
+"""A shorter standstill is not logged."""
 _JUST_AFTER_S = 0.001
 """A deadline counts as over just after its moment."""
 
@@ -80,8 +80,6 @@ class Ticker:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        now = moment()
-        self._offset_s = now.wall_s - now.monotonic_s
 
     def after(self, handled: Iterable[Command]) -> None:
         """Plan the next tick after a group of commands was handled."""
@@ -104,14 +102,9 @@ class Ticker:
         self._arm()
 
     def _tell_standstill(self) -> None:
-        moment = self._moment()
-        late_s = moment.monotonic_s - self._plan.wake_s
+        late_s = self._moment().monotonic_s - self._plan.wake_s
         if late_s > TOLD_FROM_S:
             say(logging.WARNING, "this process stood still; all deadlines are moved", seconds=round(late_s, 1))
-        offset_s = moment.wall_s - moment.monotonic_s
-        if abs(offset_s - self._offset_s) > TOLD_FROM_S:
-            say(logging.WARNING, "the clock of this machine was set", by_seconds=round(offset_s - self._offset_s, 1))
-        self._offset_s = offset_s
 
     def _arm(self) -> None:
         # `wake_s` fits the event loop: its clock is CLOCK_MONOTONIC as well.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from windrow.rpc.v1 import agent_service_pb2, work_pb2
 
 RESPONSE_BYTES_MAX = 1 << 20
 """A soft limit for one message: a single larger recipe exceeds it."""
+ANSWERS_WAITING_MAX = 100_000
+"""Acknowledged leases that wait to be sent. While there are more, nothing is read from the node: one that does not
+read its stream cannot fill the memory."""
 
 
 class WorkSession:
@@ -19,12 +23,20 @@ class WorkSession:
         self._responses: deque[agent_service_pb2.WorkResponse] = deque()
         self._filled = asyncio.Event()
         self._closed = False
+        self._answers_waiting = self._answers_in_last = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    async def room(self) -> None:
+        """Wait until the node has read enough of what was sent before."""
+        await self._has_room.wait()
 
     @property
     def _last(self) -> agent_service_pb2.WorkResponse:
         """The last waiting message, which takes more parts; a new one if none waits."""
         if not self._responses:
             self._responses.append(agent_service_pb2.WorkResponse())
+            self._answers_in_last = 0
         self._filled.set()
         return self._responses[-1]
 
@@ -44,13 +56,32 @@ class WorkSession:
 
     def send_acknowledgements(self, verdicts: dict[int, list[int]]) -> None:
         """Acknowledge completions. `verdicts`: lease ids by verdict."""
-        last = self._last
         for verdict, lease_ids in verdicts.items():
+            last = self._last
+            if self._answers_in_last > ANSWERS_WAITING_MAX:
+                # All together, they may be more than a message takes.
+                last = agent_service_pb2.WorkResponse()
+                self._responses.append(last)
+                self._answers_in_last = 0
             last.acknowledgements.add(verdict=verdict, lease_ids=lease_ids)
+            self._answers_in_last += len(lease_ids)
+            self._answers_waiting += len(lease_ids)
+        if self._answers_waiting > ANSWERS_WAITING_MAX:
+            self._has_room.clear()
 
     def acknowledge_worker_failures(self, number: int) -> None:
         """Acknowledge all failures of workers up to a number."""
         self._last.worker_failures_acknowledged = number
+
+    def share(self, shares: Sequence[tuple[int, int]], reclaim_after_s: float) -> None:
+        """Tell the node how many workers each step should have there: pairs of a step and a number. `reclaim_after_s`:
+        how long workers that have to yield may go on with what they run.
+        """
+        message = self._last.shares
+        message.Clear()
+        for step_id, workers in shares:
+            message.steps.add(step_id=step_id, workers=workers)
+        message.reclaim_after.FromMilliseconds(int(reclaim_after_s * 1000))
 
     def revoke(self, lease_ids: list[int]) -> None:
         """Revoke leases: the node stops them."""
@@ -81,4 +112,8 @@ class WorkSession:
                 return None
             self._filled.clear()
             await self._filled.wait()
-        return self._responses.popleft()
+        response = self._responses.popleft()
+        self._answers_waiting -= sum(len(answer.lease_ids) for answer in response.acknowledgements)
+        if self._answers_waiting <= ANSWERS_WAITING_MAX:
+            self._has_room.set()
+        return response

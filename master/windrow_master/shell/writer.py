@@ -34,6 +34,7 @@ from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty
 from windrow_master.core.states import JobState
 from windrow_master.crash_points import reach
+from windrow_master.shell.clock_watch import ClockWatch
 from windrow_master.shell.committer import CommitPostponed, Committer
 from windrow_master.shell.errors import CommandFailed
 from windrow_master.shell.ticking import Ticker
@@ -82,12 +83,16 @@ class Writer:
         carry_out: Callable[[list[Effect]], None],
         *,
         on_fatal: Callable[[BaseException], None],
+        clock: ClockWatch | None = None,
     ) -> None:
-        """`carry_out` takes effects in order; it must not raise or block. `on_fatal` must end the process."""
+        """`carry_out` takes effects in order; it must not raise or block. `on_fatal` must end the process. `clock`: for
+        a master that serves.
+        """
         self.core = core
         self.read_only_reason = ""
         self._committer = committer
         self._carry_out = carry_out
+        self._clock = clock or ClockWatch()
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "committer")
@@ -127,6 +132,8 @@ class Writer:
 
     def start(self) -> None:
         """Carry out the effects that the core owes after a recovery, and start ticking."""
+        if (set_back := self._clock.begin()) is not None:
+            self.core.handle(set_back, moment())
         self._owed.extend(self.core.take_effects())
         self._idle.clear()
         self._commit_if_idle()
@@ -145,6 +152,7 @@ class Writer:
         """
         self._closed = True
         self._ticker.close()
+        self._clock.end()
         await self._loop.run_in_executor(None, self._thread.shutdown)
 
     def _handle_group(self) -> None:
@@ -154,6 +162,8 @@ class Writer:
                 future.cancel()
             return
         now = moment()
+        if (set_back := self._clock.look(now)) is not None:
+            self.core.handle(set_back, now)
         for command, future in group:
             try:
                 reply = self.core.handle(command, now)

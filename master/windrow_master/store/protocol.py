@@ -104,6 +104,9 @@ class StoreReader(Protocol):
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
         """All stored attempts of these mini-batches, oldest first, without their `detail`."""
 
+    def attempts_with(self, lease_ids: Sequence[int]) -> list[AttemptRow]:
+        """The stored attempts under these leases (from 1 to 2**63 - 1), in their order, without their `detail`."""
+
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         """All stored attempts of a step, in order of lease id, without their texts."""
 
@@ -119,7 +122,8 @@ class StoreReader(Protocol):
         """All stored attempts of one mini-batch, oldest first."""
 
     def counted_failures_of(self, step_id: StepId, mini_batch: int) -> list[tuple[LeaseId, Cause]]:
-        """The attempts of a mini-batch that failed and count against it: those since its last retry."""
+        """The attempts of a mini-batch that failed and count against it: those since its last retry, oldest
+        first."""
 
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
         """The sums over the stored attempts of each worker process of a step, by node, incarnation and number."""
@@ -261,8 +265,9 @@ class Store(Protocol):
         """
 
     def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
-        """Delete at most `rows_max` rows that nobody asks for: events of no job before that time, and all but the last
-        few records of a path that deleted jobs have written. Return whether some may be left. Callable from any thread.
+        """Delete at most `rows_max` rows that nobody asks for: events of no job before that time or beyond the newest
+        EVENTS_OF_NO_JOB_KEPT, and all but the last few records of a path that deleted jobs have written. Return whether
+        some may be left. Callable from any thread.
 
         Raises as `commit`.
         """

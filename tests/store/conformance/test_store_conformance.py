@@ -15,7 +15,14 @@ from store_groups import (
 )
 from store_harness import StoreHarness
 from windrow_master.core.ids import JobKey, NodeId, StepId
-from windrow_master.core.records import Dirty, EventRow, ItemOutcomeRow, NodeRow
+from windrow_master.core.records import (
+    CLOCK_SET_BACK,
+    EVENTS_OF_NO_JOB_KEPT,
+    Dirty,
+    EventRow,
+    ItemOutcomeRow,
+    NodeRow,
+)
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.store.errors import JobNotEnded, OwnershipLost, StoreBroken
 from windrow_master.store.records import OutputRow, SegmentRow
@@ -306,15 +313,33 @@ def test_rows_that_nobody_asks_for_go(harness: StoreHarness) -> None:
             row = OutputRow(f"/out-{key}", JobKey(key), StepId(key), 1, 1, number, "d", 0, 1)
             store.record_output(row)
     store.delete_job(JobKey(1))
+    store.commit(Dirty(events=[EventRow(1.0, None, CLOCK_SET_BACK, "by 5 s")]), [], [])
     while store.delete_old(5.0, rows_max=4):
         pass
     reader = store.reader()
-    assert [row.time for _, row in reader.events_of(None)] == [5.0, 6.0, 7.0, 8.0, 9.0]
+    assert [row.time for _, row in reader.events_of(None)] == [5.0, 6.0, 7.0, 8.0, 9.0, 1.0]
     assert len(reader.events_of(JobKey(1))) == 1
     assert [row.length for row in reader.outputs_at("/out-1")] == list(reversed(range(14, 30)))
     assert store.delete_old(5.0) is False
     store.delete_job(JobKey(2))
     assert store.delete_old(5.0, rows_max=10) is True
+
+
+def test_only_the_newest_events_of_no_job_stay(harness: StoreHarness) -> None:
+    store = harness.open()
+    store.commit(Dirty(jobs=[job_row(1, JobState.COMPLETED)]), [], [])
+    more = 25
+    store.commit(
+        Dirty(events=[EventRow(1.0, None, CLOCK_SET_BACK, "x"), EventRow(2.0, JobKey(1), "kind", "x")]), [], []
+    )
+    times = range(10, 10 + EVENTS_OF_NO_JOB_KEPT + more)
+    store.commit(Dirty(events=[EventRow(float(time), None, "kind", "x") for time in times]), [], [])
+    while store.delete_old(0.0, rows_max=10):
+        pass
+    reader = store.reader()
+    left = [row.time for _, row in reader.events_of(None, limit=2 * EVENTS_OF_NO_JOB_KEPT)]
+    assert left == [1.0, *map(float, times[more:])]
+    assert len(reader.events_of(JobKey(1))) == 1
 
 
 def test_what_cannot_be_stored_as_it_is_does_not_stop_the_master(harness: StoreHarness) -> None:

@@ -97,11 +97,12 @@ def test_failures_are_listed_with_their_tries_and_their_node(harness: StoreHarne
     store = harness.open()
     store.commit(begun(), [], [])
     short, tried_twice, never_run = 3, 4, 5
+    # The clock of a node may be behind, or set back: the leases tell what came first.
     attempts = [
         attempt_row(short, lease(store, 1), AttemptState.ABANDONED, node_id="lost", start_unix_us=1),
         attempt_row(short, lease(store, 2), AttemptState.SUCCEEDED, node_id="did-it", start_unix_us=2),
-        attempt_row(tried_twice, lease(store, 4), AttemptState.FAILED, node_id="first", start_unix_us=1),
-        attempt_row(tried_twice, lease(store, 3), AttemptState.FAILED, node_id="last", start_unix_us=2),
+        attempt_row(tried_twice, lease(store, 4), AttemptState.FAILED, node_id="last", start_unix_us=1),
+        attempt_row(tried_twice, lease(store, 3), AttemptState.FAILED, node_id="first", start_unix_us=2),
     ]
     failures = [
         ItemOutcomeRow(STEP, short, 0, 2, Cause.NONE, "short"),
@@ -213,6 +214,9 @@ def test_mini_batches_are_found_by_state_and_cause(harness: StoreHarness) -> Non
     assert [(row.mini_batch, row.cause) for row in reader.attempts_at(STEP, [3, 1, 0])] == [
         (1, Cause.TIMEOUT), (1, 0), (3, Cause.TIMEOUT), (3, Cause.OOM),
     ]  # fmt: skip
+    lease_ids = [row.lease_id for row in reader.attempts_at(STEP, [3, 1])]
+    found = reader.attempts_with([*reversed(lease_ids), 1, 2**63 - 1])
+    assert sorted(row.lease_id for row in found) == sorted(lease_ids) == [row.lease_id for row in found]
 
 
 def test_attempts_are_found_from_the_newest_on_over_incarnations(harness: StoreHarness) -> None:

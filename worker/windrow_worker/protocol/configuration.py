@@ -42,6 +42,7 @@ class Configuration:
         "profile_path",
         "profiling_module",
         "reader",
+        "requests_path",
         "result_fd",
         "rows",
         "scratch_folder",
@@ -71,6 +72,7 @@ class Configuration:
         self.process_number: int = take("process_number", int)
         self.log_folder: str = take("log_folder", str)
         self.metrics_path: str = take("metrics_path", str, "")
+        self.requests_path: str = take("requests_path", str, "")
         self.artifacts: str = take("artifacts", str, "")
         self.output_files: Dict[str, str] = take("output_files", dict, {})
         self.unmade_outputs: Dict[str, str] = take("unmade_outputs", dict, {})

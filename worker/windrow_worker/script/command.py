@@ -22,6 +22,8 @@ OUTPUTS = "outputs"
 TAIL_BYTES = 8 << 10
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 """The first one that exists is used. Azure ML's commands are for bash."""
+_OF_OUTPUT = "AZURE_ML_OUTPUT_"
+"""What the names of variables begin with that have the paths of outputs."""
 
 
 class CommandFailed(Exception):
@@ -73,6 +75,19 @@ def _with_hint(error: CommandFailed, unmade: Dict[str, str]) -> CommandFailed:
         if path in error.detail and not os.path.lexists(path):
             text = "%s. The folder of its output %r is not there before it makes it: os.makedirs(PATH, exist_ok=True)"
             return CommandFailed(text % (error, name), error.detail)
+    for variable, path in os.environ.items():
+        name = variable[len(_OF_OUTPUT) :]
+        if (
+            variable.startswith(_OF_OUTPUT)
+            and name not in unmade
+            and path in error.detail
+            and not os.path.lexists(path)
+        ):
+            text = (
+                "%s. The command removed the folder of its output %r, which a mount of Azure ML survives. Remove what "
+                "is in it: rm -rf ${{outputs.%s}}/*"
+            )
+            return CommandFailed(text % (error, name, name), error.detail)
     return error
 
 

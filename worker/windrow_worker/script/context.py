@@ -33,6 +33,13 @@ class MiniBatch(list):  # type: ignore[type-arg]  # Python 3.8 cannot subscript 
         super().__init__(items)
         self.task_id = task_id
 
+    def __getattr__(self, name: str) -> Any:
+        """Nothing: a script that asks for a column or a method of a DataFrame is told what it got."""
+        raise AttributeError(
+            f"'MiniBatch' object has no attribute {name!r}: run() got a list. It gets a DataFrame where the input is a "
+            "table (type: mltable in the job file; --as table without one)"
+        )
+
     def __reduce__(self) -> Tuple[type, Tuple[List[Any]]]:
         return list, (list(self),)
 

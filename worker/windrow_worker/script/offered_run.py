@@ -23,6 +23,8 @@ def announce(configuration: Configuration) -> None:
             "job_id": configuration.job_id,
             "step_name": configuration.step_name,
             "metrics_path": configuration.metrics_path,
+            "requests_path": configuration.requests_path,
+            "scratch_folder": configuration.scratch_folder,
         },
         separators=(",", ":"),
     )

@@ -33,15 +33,17 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
         except ModuleNotFoundError as error:
             raise MissingLibrary("A table that is divided by columns of its data", "pyarrow", error) from error
         return _with_null_columns(SortedRowsLoader(reader), reader)
-    loader: Loader = _make_reading_loader(reader, exact_integers or bool(reader.get("steps")))
+    # Steps that change nothing are left out, but decide types of Parquet's values.
+    has_steps = bool(reader.get("steps") or reader.get("by_row"))
+    loader: Loader = _make_reading_loader(reader, exact_integers or has_steps)
     if "path_columns" in reader:
         from windrow_worker.tables.path_columns import PathColumnsLoader
 
         loader = PathColumnsLoader(loader, reader["path_columns"])
-    if reader.get("steps"):
+    if has_steps:
         from windrow_worker.tables.stepped import SteppedLoader
 
-        loader = SteppedLoader(loader, reader["steps"], exact_integers)
+        loader = SteppedLoader(loader, reader.get("steps", ()), exact_integers)
     if "partition" in reader:
         from windrow_worker.tables.partitions import FileGroupTableLoader
 
@@ -50,12 +52,14 @@ def make_loader(reader: Dict[str, Any], exact_integers: bool = False) -> Loader:
 
 
 def _with_null_columns(loader: Loader, reader: Dict[str, Any]) -> Loader:
-    """The loader; if `null_objects` in the reader, columns without values are objects."""
-    if not reader.get("null_objects"):
+    """The loader; columns without values are objects: all if `null_objects` in the reader is true, or those that it
+    lists."""
+    columns = reader.get("null_objects")
+    if not columns:
         return loader
     from windrow_worker.tables.null_columns import NullColumnsLoader
 
-    return NullColumnsLoader(loader)
+    return NullColumnsLoader(loader, None if columns is True else columns)
 
 
 def _make_reading_loader(reader: Dict[str, Any], exact_integers: bool) -> Loader:

@@ -46,13 +46,14 @@ _ODD_RECORDS_MAX = 1000
 
 class FastTable(NamedTuple):
     """A slice as Arrow arrays, one for each position in the file; values that did not fit; records with more or fewer
-    fields than the header.
+    fields than the header; positions of columns with values that a DataFrame shows as null.
     """
 
     arrays: List[Any]
     rows: int
     misfits: List[Misfits]
     other_widths: List[OtherWidth]
+    shown_as_null: Set[int]
 
 
 def read_fast(
@@ -196,18 +197,23 @@ def _complete(
         order[at_good] = numpy.arange(table.num_rows)
         order[at_odd] = numpy.arange(table.num_rows, rows)
     arrays, misfits = [], []
+    shown_as_null: Set[int] = set()
     for at, column in enumerate(columns):
         array = _one_chunk(table.column(at))
         found: List[Misfits] = []
         if array.type != TYPES[column.type]:
             given = array
-            array, count, first = _from_text(given, column)
+            array, count, first, hidden = _from_text(given, column)
+            if hidden:
+                shown_as_null.add(at)
             if count:
                 row = first if at_good is None else int(at_good[first])
                 found.append(Misfits(at, count, row, given[first].as_py()))
         if order is not None:
             values = [parsed[0][at] if at < len(parsed[0]) else None for parsed in odd_records]
             converted = convert(column, values)
+            if converted.shown_as_null:
+                shown_as_null.add(at)
             if converted.misfits:
                 first = converted.first_misfit
                 found.append(Misfits(at, converted.misfits, at_odd[first], values[first]))
@@ -220,7 +226,7 @@ def _complete(
         widths.add(len(parsed[0]), row)
     if table.num_rows:
         widths.add(len(columns), 0 if at_good is None else int(at_good[0]), table.num_rows)
-    return FastTable(arrays, rows, misfits, widths.others)
+    return FastTable(arrays, rows, misfits, widths.others, shown_as_null)
 
 
 def _one_chunk(column: Any) -> Any:
@@ -229,9 +235,9 @@ def _one_chunk(column: Any) -> Any:
     return pyarrow.concat_arrays(column.chunks) if column.num_chunks else pyarrow.array([], column.type)
 
 
-def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
-    """Converts text to the column's type, as (array, misfits, first misfit). In a large column, equal texts are
-    converted only once.
+def _from_text(array: Any, column: Column) -> Tuple[Any, int, int, bool]:
+    """Converts text to the column's type, as (array, misfits, first misfit, whether values are shown as null). In a
+    large column, equal texts are converted only once.
     """
     encoded = array.dictionary_encode()
     texts = encoded.dictionary
@@ -240,15 +246,15 @@ def _from_text(array: Any, column: Column) -> Tuple[Any, int, int]:
         compute = pyarrow.compute
         if compute.all(compute.match_substring_regex(texts, "^(%s)$" % "|".join(fast))).as_py():
             try:
-                return texts.cast(TYPES["datetime"]).take(encoded.indices), 0, -1
+                return texts.cast(TYPES["datetime"]).take(encoded.indices), 0, -1, False
             except pyarrow.ArrowInvalid:
                 pass
     if len(texts) * 2 < len(array):
         converted = convert(column, texts.to_pylist())
         if not converted.misfits:
-            return _array(converted.values, column).take(encoded.indices), 0, -1
+            return _array(converted.values, column).take(encoded.indices), 0, -1, converted.shown_as_null
     converted = convert(column, array.to_pylist())
-    return _array(converted.values, column), converted.misfits, converted.first_misfit
+    return _array(converted.values, column), converted.misfits, converted.first_misfit, converted.shown_as_null
 
 
 def _array(values: List[Any], column: Column) -> Any:

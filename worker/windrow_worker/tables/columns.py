@@ -62,11 +62,12 @@ class Column(NamedTuple):
 
 class Converted(NamedTuple):
     """Values of a column (datetimes as nanoseconds), how many did not fit its type, and the index of the first of
-    those."""
+    those. `shown_as_null`: as `Loaded` has it, whether the column is one of these."""
 
     values: List[Any]
     misfits: int
     first_misfit: int
+    shown_as_null: bool = False
 
 
 class OtherWidth(NamedTuple):
@@ -132,7 +133,7 @@ def infer(name: str, sample: Sequence[Optional[str]], plain: bool, only_words: b
         return Column(name, "text" if plain else "float"), False
     if all(_FLOAT.fullmatch(value) for value in values):
         return Column(name, "float"), False
-    forms, undecidable = forms_of(value for value in sample if value is not None)
+    forms, undecidable = forms_of((value for value in sample if value is not None), plain)
     return (Column(name, "datetime", dates=forms) if forms else Column(name)), undecidable
 
 
@@ -150,7 +151,7 @@ def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
     empty = column.mismatch if column.type == "bool" else None
     known: Dict[Optional[str], Tuple[Any, bool]] = {None: (None, True), "": (empty, True)}
     converted: List[Any] = []
-    misfits, first = 0, -1
+    misfits, first, shown_as_null = 0, -1, False
     for value in values:
         result = known.get(value)
         if result is None:
@@ -161,11 +162,17 @@ def convert(column: Column, values: Sequence[Optional[str]]) -> Converted:
             if not misfits:
                 first = len(converted)
             misfits += 1
-        converted.append(result[0])
-    return Converted(converted, misfits, first)
+        made = result[0]
+        if made is BEYOND or made != made:
+            shown_as_null = True
+            made = None if made is BEYOND else made
+        converted.append(made)
+    return Converted(converted, misfits, first, shown_as_null)
 
 
 _KNOWN_MAX = 10000
+BEYOND = object()
+"""A time that 64 bits of nanoseconds do not have."""
 
 
 def _is_0_or_1(value: str) -> bool:
@@ -194,7 +201,9 @@ def _reader(column: Column) -> Callable[[str], Tuple[Any, bool]]:
 
     def read_date(text: str) -> Tuple[Any, bool]:
         value = parse(text)
-        return (value, True) if value is not None and NS_MIN <= value <= NS_MAX else (None, False)
+        if value is None:
+            return None, False
+        return (value, True) if NS_MIN <= value <= NS_MAX else (BEYOND, False)
 
     return read_date
 

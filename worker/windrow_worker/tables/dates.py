@@ -27,14 +27,15 @@ _LONG_MONTHS = [
 ]
 
 _ISO = re.compile(
-    r"(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
-    r"(?: *(T?) *(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,9})\d*)?(?: *(Z|UTC|[+-]\d{2}:?\d{2}))?)?",
+    r"(\d{1,4})([-/])(\d{1,2})\2(\d{1,2})"
+    r"(?: *(T?) *(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9})\d*)?(?: *(Z|UTC|[+-]\d{2}:?\d{2}))?)?",
     re.ASCII,
 )
 _SLASHED = re.compile(
-    r"(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?: +(\d{1,2}):(\d{2})(?::(\d{2}))?(?: *(AM|PM|am|pm))?)?", re.ASCII
+    r"(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{1,2})(?: +(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?(?: *(AM|PM|am|pm))?)?",
+    re.ASCII,
 )
-_NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{2})", re.ASCII)
+_NAMED = re.compile(r"(\d{1,2})-([A-Za-z]{3})-(\d{4}|\d{1,2})", re.ASCII)
 
 
 def readings(text: str) -> Dict[str, int]:
@@ -42,11 +43,12 @@ def readings(text: str) -> Dict[str, int]:
     may be missing or repeated between its parts, and may precede it, but not follow it.
     """
     text = text.lstrip()
+    fitting: Dict[str, int] = {}
     for pattern, read in ((_ISO, _year_first), (_SLASHED, _year_last), (_NAMED, _named)):
         found = pattern.fullmatch(text)
         if found:
-            return {form: value for form, value in read(*found.groups()) if value is not None}
-    return {}
+            fitting.update((form, value) for form, value in read(*found.groups()) if value is not None)
+    return fitting
 
 
 def _year_first(
@@ -61,7 +63,7 @@ def _year_first(
     fraction: Optional[str],
     zone: Optional[str],
 ) -> _Readings:
-    form = "yyyy%sM%sd" % (mark, mark)
+    form = "%s%sM%sd" % ("yyyy" if len(year) == 4 else "y", mark, mark)
     if hour:
         form += (letter or " ") + "HH:mm:ss" + (_FRACTION if fraction else "")
         form += " UTC" if zone == "UTC" else "z" if zone else ""
@@ -82,54 +84,77 @@ def _year_last(
     hours = _hour(int(hour or 0), half)
     if hours is None:
         return []
-    rest = mark + "y" * len(year) + (" H:mm" if hour else "") + (":ss" if seconds else "") + (" a" if half else "")
+    rest = mark + _years(year) + (" H:mm" if hour else "") + (":ss" if seconds else "") + (" a" if half else "")
     time = (hours, int(minute or 0), int(seconds or 0))
-    found = [(_form("M", rest), _nanoseconds(_year(year), int(first), int(second), *time))]
-    if len(year) == 4:  # with two digits of the year the month comes first
-        found.append((_form("d", rest), _nanoseconds(_year(year), int(second), int(first), *time)))
-    return found
+    return [
+        (_form("M", rest), _nanoseconds(_year(year), int(first), int(second), *time)),
+        (_form("d", rest), _nanoseconds(_year(year), int(second), int(first), *time)),
+    ]
+
+
+def _years(year: str) -> str:
+    return "yyyy" if len(year) == 4 else "yy"
 
 
 def _form(first: str, rest: str) -> str:
-    """The form with month and day in this order, and the rest, such as `/yyyy H:mm`."""
+    """The form with year, month or day first, and the rest, such as `/yyyy H:mm`."""
+    if first == "y":
+        return "y%sM%sd%s" % (rest[0], rest[0], rest[3:].replace(" H:mm:ss", " HH:mm:ss"))
     return "%s%s%s%s" % (first, rest[0], "d" if first == "M" else "M", rest)
 
 
 def _named(day: str, month: str, year: str) -> _Readings:
     if month.lower() not in _MONTHS:
         return []
-    form = "d-MMM-" + "y" * len(year)
+    form = "d-MMM-" + _years(year)
     return [(form, _nanoseconds(_year(year), _MONTHS.index(month.lower()) + 1, int(day)))]
 
 
-def forms_of(values: Iterable[str]) -> Tuple[Tuple[str, ...], bool]:
+def forms_of(values: Iterable[str], plain: bool = False) -> Tuple[Tuple[str, ...], bool]:
     """The forms of these texts, as (forms, undecidable).
 
     No forms: not all texts are dates, or they contradict each other. `undecidable`: in all texts of one kind, day and
     month could be swapped, and the other kinds do not decide it either.
+
+    A year of two digits comes first if it can in all texts of one kind: they are dates of the first century. With
+    `plain`, it comes last, after month and day.
     """
     forms: Dict[str, None] = {}
     firsts: Dict[str, Set[str]] = {}
     for value in values:
-        found = list(readings(value))
+        found = [form for form in readings(value) if not plain or _is_plain(form)]
         if not found:
             return (), False
-        if found[0][0] == "y" or "MMM" in found[0]:
+        if found[0].startswith("yyyy") or "MMM" in found[0]:
             forms[found[0]] = None
             continue
-        # Month or day first? Texts with the same separators and parts decide it together.
+        # What comes first? Texts with the same separators and parts decide it together.
         fitting = {form[0] for form in found}
-        known = firsts.setdefault(found[0][3:], fitting)
+        known = firsts.setdefault(_rest(found[-1]), fitting)
         known &= fitting
         if not known:
             return (), False
-    decided = {first for known in firsts.values() if len(known) == 1 for first in known}
+    decided = {first for known in firsts.values() if len(known) == 1 for first in known if first != "y"}
     for rest, known in firsts.items():
-        told = known if len(known) == 1 else decided
+        told = {"y"} if "y" in known else known if len(known) == 1 else decided
         if len(told) != 1:
             return (), True
         forms.update((_form(first, rest), None) for first in told)
     return tuple(forms), False
+
+
+def _is_plain(form: str) -> bool:
+    """Whether a form is one of plain files."""
+    return "yyyy" in form or "MMM" in form or form[0] == "M"
+
+
+def _rest(form: str) -> str:
+    """What `_form` makes a form of, with what comes first."""
+    if form[0] != "y":
+        return form[3:]
+    # Times of day are told apart only where the year comes last.
+    time = form[5:].replace(" HH:mm:ss", " H:mm:ss")
+    return form[1] + "yy" + time
 
 
 def parser(forms: Iterable[str], formats: Iterable[str], constant: str = "") -> Parse:
@@ -165,11 +190,12 @@ def _nanoseconds(
     fraction: Optional[str] = None,
     zone: Optional[str] = None,
 ) -> Optional[int]:
+    leap = second == 60
     try:
-        since = datetime.datetime(year, month, day, hour, minute, second) - _EPOCH
+        since = datetime.datetime(year, month, day, hour, minute, 59 if leap else second) - _EPOCH
     except ValueError:
         return None
-    seconds = since.days * 86400 + since.seconds
+    seconds = since.days * 86400 + since.seconds + leap
     if zone and zone[0] in "+-":
         hours, minutes = int(zone[1:3]), int(zone[-2:])
         if minutes > 59:

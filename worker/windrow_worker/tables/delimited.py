@@ -33,13 +33,14 @@ _LINES_COUNTED_BYTES_MAX = 64 * 1024 * 1024
 
 class _Table(NamedTuple):
     """A slice by position in the file: Arrow arrays or lists of values; values that did not fit; records with more or
-    fewer fields than the header.
+    fewer fields than the header; positions of columns with values that a DataFrame shows as null.
     """
 
     arrays: List[Any]
     rows: int
     misfits: List[Misfits]
     other_widths: List[OtherWidth]
+    shown_as_null: Set[int]
 
 
 class DelimitedLoader:
@@ -57,6 +58,8 @@ class DelimitedLoader:
         self._columns = [Column.from_json(value) for value in reader["columns"]]
         self.whole: Dict[str, bool] = {column.name: column.as_floats for column in self._columns if column.exact}
         """The columns that hold integers of plain files, and of each whether it holds floats."""
+        self.as_they_stand: Dict[str, str] = {}
+        self.times: List[str] = []
         self._layouts: List[List[int]] = reader["layouts"]
         self._fields: List[Optional[int]] = reader["fields"]
         self._text = Text(**reader["text"])
@@ -96,7 +99,9 @@ class DelimitedLoader:
             if table is not None:
                 check_records(where, table.rows)
                 value = self._arrow_frame(table, positions, where["file"])
-                return Loaded(value, table.rows, self._misfits(table, columns, fields, where, data), None, places)
+                misfits = self._misfits(table, columns, fields, where, data)
+                shown_as_null = {columns[at].name for at in table.shown_as_null}
+                return Loaded(value, table.rows, misfits, None, places, shown_as_null=shown_as_null)
             text = to_text(data, self._encoding, where["begin"])
             exact = _read_exact(text, self._text, columns, fields, is_last=where["end"] == where["size"])
         except OpenQuote:
@@ -105,7 +110,9 @@ class DelimitedLoader:
             raise ValueError("%s cannot be read: %s." % (where["file"], error)) from error
         check_records(where, exact.rows)
         value = self._exact_frame(exact, positions, where["file"])
-        return Loaded(value, exact.rows, self._misfits(exact, columns, fields, where, data), None, places)
+        misfits = self._misfits(exact, columns, fields, where, data)
+        shown_as_null = {columns[at].name for at in exact.shown_as_null}
+        return Loaded(value, exact.rows, misfits, None, places, shown_as_null=shown_as_null)
 
     def _arrow_frame(self, table: Any, positions: Dict[int, int], file: str) -> pandas.DataFrame:
         names, arrays = [], []
@@ -180,11 +187,14 @@ def _read_exact(data: str, text: Text, columns: Sequence[Column], fields: Option
         rows.append(record)
     arrays: List[Any] = []
     misfits: List[Misfits] = []
+    shown_as_null: Set[int] = set()
     for at, column in enumerate(columns):
         values = [row[at] for row in rows]
         converted = convert(column, values)
         arrays.append(converted.values)
+        if converted.shown_as_null:
+            shown_as_null.add(at)
         if converted.misfits:
             first = converted.first_misfit
             misfits.append(Misfits(at, converted.misfits, first, values[first]))
-    return _Table(arrays, len(rows), misfits, widths.others)
+    return _Table(arrays, len(rows), misfits, widths.others, shown_as_null)

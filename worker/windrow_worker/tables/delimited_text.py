@@ -42,7 +42,8 @@ def records(data: str, text: Text, is_last: bool = True) -> Iterator[Record]:
     that is open at its end then raises OpenQuote.
     """
     if not text.multi_line or '"' not in data:
-        return _single_line(data, text.delimiter, text.returns_are_blank, text.empty)
+        ends_at_return = is_last and not text.returns_are_blank
+        return _single_line(data, text.delimiter, text.returns_are_blank, text.empty, ends_at_return)
     return (record for _, record in _multi_line(data, text.delimiter, text.empty, is_last))
 
 
@@ -51,12 +52,17 @@ def record_starts(data: str, text: Text) -> Iterator[int]:
     return (start for start, _ in _multi_line(data, text.delimiter, text.empty, True))
 
 
-def _single_line(text: str, delimiter: str, skip_bare_return: bool, empty: Optional[str]) -> Iterator[Record]:
+def _single_line(
+    text: str, delimiter: str, skip_bare_return: bool, empty: Optional[str], ends_at_return: bool
+) -> Iterator[Record]:
+    """`ends_at_return`: a carriage return at the end of the text is part of a line end, as in Azure ML's reader."""
     start, end = 0, len(text)
     while start < end:
         at = text.find("\n", start)
         if at < 0:
             line, start = text[start:], end
+            if ends_at_return and line.endswith("\r"):
+                line = line[:-1]
         else:
             # A carriage return is part of the line end only if a line feed follows.
             line = text[start : at - 1] if at > start and text[at - 1] == "\r" else text[start:at]
@@ -80,6 +86,10 @@ def _quoted_line(line: str, delimiter: str, empty: Optional[str]) -> Record:
             end = line.find(delimiter, close + 1)
             tail = line[close + 1 :] if end < 0 else line[close + 1 : end]
             fields.append(line[at + 1 : close].replace('""', '"') + tail)
+        elif line.startswith('"', at) and line.endswith('""'):
+            # Azure ML's reader takes two quotes at the end for one, and the field for closed.
+            fields.append(line[at + 1 :].replace('""', '"'))
+            return fields
         else:
             end = line.find(delimiter, at)
             fields.append((line[at:] if end < 0 else line[at:end]) or empty)
@@ -97,6 +107,10 @@ def _multi_line(text: str, delimiter: str, empty: Optional[str], is_last: bool) 
             if close < 0:
                 if not is_last:
                     raise OpenQuote
+                if text.endswith('""'):
+                    # As at the end of a line.
+                    yield start, [*fields, text[at + 1 :].replace('""', '"')]
+                    return
                 # The open quote is an ordinary character, and the rest of the text is one record, line ends included.
                 fields += [field or empty for field in text[at:].split(delimiter)]
                 yield start, fields

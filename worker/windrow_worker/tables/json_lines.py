@@ -191,7 +191,10 @@ class JsonLinesLoader:
         }
         """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._mixed_types: bool = (self._plain or reader.get("mixed_types", False)) and not exact_integers
-        self._converted = _converted_first(reader.get("steps") or ())
+        seen = _seen_by_steps(reader.get("steps") or ())
+        self.as_they_stand: Dict[str, str] = {name: kind for name, kind in self._columns if name in seen}
+        """The columns whose values steps see as they stand in the file, and the kind of each."""
+        self.times: List[str] = []
 
     @property
     def types_without_nulls(self) -> Dict[str, str]:
@@ -230,9 +233,9 @@ class JsonLinesLoader:
                 given = [filled(value, self._shapes[name]) for value in given]
             if self._plain and pinned == "float":
                 given = [_as_float(value) for value in given]
-            may_be_mixed = self._mixed_types or name in self._converted
+            may_be_mixed = self._mixed_types or name in self.as_they_stand
             kind = pinned if not may_be_mixed or all(map(_fits(pinned), given)) else "any"
-            values, count, first = _pinned(given, kind, wraps=not self._plain)
+            values, count, first = pinned_values(given, kind, wraps=not self._plain)
             if kind == "int" and name in self.whole and not self._exact_integers:
                 kind = WHOLE_AS_FLOATS if self.whole[name] else WHOLE
             made.append((name, kind, values))
@@ -279,17 +282,26 @@ class RecordsLoader:
         return Loaded(found.rows, items, positions=places, is_void=not found.rows, unreadable=found.unreadable)
 
 
-def _converted_first(steps: Sequence[Dict[str, Any]]) -> Set[str]:
-    """The columns whose values a step converts as they stand in the file, before a filter looks at any: each value is
-    converted by its own kind, as in Azure ML's reader.
+def _seen_by_steps(steps: Sequence[Dict[str, Any]]) -> Set[str]:
+    """The columns whose values a step converts or compares as they stand in the file: each value by its own kind, as in
+    Azure ML's reader.
     """
     found: Set[str] = set()
     for step in steps:
         if step["step"] == "filter":
-            break
+            found.update(_named(step["tree"]))
         if step["step"] == "convert_column_types":
             found.update(column["name"] for column in step["columns"])
     return found
+
+
+def _named(tree: Any) -> Iterator[str]:
+    """The columns of a filter's tree."""
+    if isinstance(tree, list) and tree[:1] == ["column"]:
+        yield tree[1]
+    elif isinstance(tree, list):
+        for part in tree:
+            yield from _named(part)
 
 
 def fits_int(value: int) -> bool:
@@ -315,7 +327,7 @@ def _fits(kind: str) -> Callable[[Any], bool]:
     return lambda value: value is None or kind in ("any", kind_of(value))
 
 
-def _pinned(values: List[Any], kind: str, wraps: bool) -> Tuple[List[Any], int, int]:
+def pinned_values(values: List[Any], kind: str, wraps: bool) -> Tuple[List[Any], int, int]:
     """Replaces values that are not of the pinned kind, as (values, misfits, first misfit). `wraps`: a whole number too
     large for 64 bits wraps around, as seen; any other misfit becomes null: also a whole number in a column whose first
     number has a decimal point.

@@ -16,6 +16,7 @@ import pyarrow.parquet
 from windrow_worker.loaded import Loaded
 from windrow_worker.tables.arrow_frames import frame_of
 from windrow_worker.tables.files import PATH, check_records, check_unchanged, open_listed, printable
+from windrow_worker.tables.row_types import converted_by_row, has_not_a_number, is_time, type_by_row
 
 
 def pack_schema(schema: pyarrow.Schema) -> str:
@@ -33,7 +34,8 @@ class ParquetLoader:
 
     `reader`: `schema` (see `pack_schema`), `mixed` (names of columns that no one type takes, such as
     numbers in some files and text in others: objects, as stored), `path_column`; `whole`, of plain files: of each
-    column of integers, whether it holds floats (`as_floats` of `windrow_worker.tables.columns.Column`).
+    column of integers, whether it holds floats (`as_floats` of `windrow_worker.tables.columns.Column`); `by_row`: steps
+    take the rows one by one, so values have the few types that the steps know (see `windrow_worker.tables.row_types`).
 
     A recipe: file, size, mtime_ns, row_group, and for a file of a Delta table with partitions `constants`: the values
     of columns that it lacks, an Arrow stream of one row in base64.
@@ -44,8 +46,14 @@ class ParquetLoader:
         self._schema = unpack_schema(reader["schema"])
         self._mixed = set(reader["mixed"])
         self.whole: Dict[str, bool] = reader.get("whole", {})
+        self.as_they_stand: Dict[str, str] = {}
         """The columns that hold integers of plain files, and of each whether it holds floats."""
         self._path_column: bool = reader["path_column"]
+        self._by_row: bool = reader.get("by_row", False)
+        self.times: List[str] = []
+        """The columns of times and dates that become times in nanoseconds after the steps."""
+        if self._by_row:
+            self.times = [field.name for field in self._schema if is_time(field.type) and field.name not in self._mixed]
         # A footer describes all row groups. If there are many, reading it for each would cost more than they do.
         self._footer: Tuple[Any, Any] = (None, None)
 
@@ -57,10 +65,14 @@ class ParquetLoader:
         types = pyarrow.types
         fields = [field for field in self._schema if types.is_integer(field.type) or types.is_boolean(field.type)]
         return {
-            field.name: numpy.dtype(field.type.to_pandas_dtype()).name
+            field.name: numpy.dtype(self._read_type(field).to_pandas_dtype()).name
             for field in fields
             if field.name not in self._mixed
         }
+
+    def _read_type(self, field: Any) -> Any:
+        """The type that a column is read as."""
+        return type_by_row(field.type) if self._by_row and field.name not in self._mixed else field.type
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises InputChanged, InputMisread, OSError, and pyarrow's errors for a damaged file."""
@@ -87,6 +99,7 @@ class ParquetLoader:
             names.append(PATH)
             arrays.append(pyarrow.repeat(printable(name), table.num_rows))
         constants = unpack_constants(where.get("constants", ""))
+        place = "%s, row group %d: row %%d: " % (printable(name).replace("%", "%%"), where["row_group"])
         for field in self._schema:
             names.append(field.name)
             at = table.schema.get_field_index(field.name)
@@ -100,9 +113,16 @@ class ParquetLoader:
                 array, count, first = converted(table.column(at), field.type)
                 arrays.append(array)
                 if count:
-                    place = "%s, row group %d: row %d" % (printable(name), where["row_group"], first + 1)
                     value = table.column(at)[first]
-                    misfits.append((field.name, count, "%s: %.200s is not of type %s" % (place, value, field.type)))
+                    example = "%.200s is not of type %s" % (value, field.type)
+                    misfits.append((field.name, count, place % (first + 1) + example))
+            kind = self._read_type(field)
+            if arrays[-1].type != kind and field.name not in self._mixed:
+                array, count, first = converted_by_row(arrays[-1], kind)
+                if count:
+                    example = "%s is not of type %s, and became %s" % (arrays[-1][first], kind, array[first])
+                    misfits.append((field.name, count, place % (first + 1) + example))
+                arrays[-1] = array
         value = frame_of(names, arrays, self.whole, self._exact_integers)
         for column in self._mixed:
             value[column] = value[column].astype(object)
@@ -111,7 +131,8 @@ class ParquetLoader:
             before = sum(metadata.row_group(at).num_rows for at in range(where["row_group"]))
             return numpy.arange(before, before + table.num_rows)
 
-        return Loaded(value, table.num_rows, misfits, None, places)
+        shown_as_null = {one for one, array in zip(names, arrays) if self._by_row and has_not_a_number(array)}
+        return Loaded(value, table.num_rows, misfits, None, places, shown_as_null=shown_as_null)
 
 
 def converted(column: Any, kind: Any) -> Tuple[Any, int, int]:

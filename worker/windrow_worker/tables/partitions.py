@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import pandas
 
@@ -28,11 +28,13 @@ class FileGroupTableLoader:
         frames: List[pandas.DataFrame] = []
         misfits: Dict[str, Tuple[int, str]] = {}
         unreadable: List[Tuple[str, str]] = []
+        shown_as_null: Set[str] = set()
         for part in where["parts"]:
             loaded = self._loader.load(json.dumps(part).encode())
             if loaded.readable_count or not frames:
                 frames.append(loaded.value)
             unreadable += loaded.unreadable
+            shown_as_null.update(loaded.shown_as_null)
             for column, number, example in loaded.misfits:
                 before, first = misfits.get(column, (0, example))
                 misfits[column] = (before + number, first)
@@ -47,7 +49,8 @@ class FileGroupTableLoader:
             constants = unpack_constants(packed)
             key = {name: constants[name].as_py() if name in constants else value for name, value in key.items()}
         # A group is empty only because of steps, or of invalid lines that are left out.
-        return Loaded(value, len(value) + len(unreadable), told, key, is_void=not len(value), unreadable=unreadable)
+        items = len(value) + len(unreadable)
+        return Loaded(value, items, told, key, None, not len(value), unreadable, shown_as_null)
 
 
 def concatenated(frames: List[pandas.DataFrame]) -> pandas.DataFrame:

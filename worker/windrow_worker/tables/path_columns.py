@@ -21,6 +21,8 @@ class PathColumnsLoader:
         self._plan = PathColumnsPlan(plan)
         self.types_without_nulls: Dict[str, str] = loader.types_without_nulls
         self.whole: Dict[str, bool] = loader.whole
+        self.as_they_stand: Dict[str, str] = loader.as_they_stand
+        self.times: List[str] = loader.times
 
     def load(self, recipe: bytes) -> Loaded:
         """Loads one mini-batch. Raises what the other loader raises."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from windrow.cli.display.lines import first_line
-from windrow.cli.messages import say
+from windrow.cli.messages import at_words, printable, say
 from windrow.cli.tables import shortened
 from windrow.common.quantities import counted, duration, rate
 from windrow.sdk.figures import Figures, age_s
@@ -82,7 +82,9 @@ class LiveDisplay:
     def notice(self, message: str) -> None:
         """Print a line above the display."""
         if self._live is not None:
-            self._live.console.print(message, markup=False, highlight=False)
+            shown = at_words(printable(message, sys.stderr.encoding), sys.stderr)
+            # rich counts colours as columns, and breaks long words.
+            self._live.console.print(shown, markup=False, highlight=False, soft_wrap=True)
         else:
             say(message)
 

@@ -41,7 +41,7 @@ def print_plan(document: dict[str, Any], *, where: str, what: str) -> None:
         out("")
         out("Outputs of the job")
         for name, bound in document["outputs"].items():
-            _field(name, f"{bound['place']}  (output {bound['output']} of step {bound['step']})")
+            _print_line(name, f"{bound['place']}  (output {bound['output']} of step {bound['step']})")
     out("")
     problems = problems_of(document)
     for problem in problems:
@@ -88,23 +88,23 @@ def _step(step: dict[str, Any]) -> None:
     code = step["code"]
     if code is not None:
         script = f", entry script {step['entry_script']}" if step["entry_script"] else ""
-        out(_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}"))
+        _print_line("code", f"{code['folder']} ({counted(code['files'], 'file')}, {size(code['bytes'])}){script}")
     has_environment = step["settings"].get("environment", {}).get("value") is not None
     for index, condition in enumerate(step["runs_if"]):
-        out(_line("runs if" if index == 0 else "", condition))
-    out(_line("python", step["python"] or f"that of {'its environment' if has_environment else 'the nodes'}"))
+        _print_line("runs if" if index == 0 else "", condition)
+    _print_line("python", step["python"] or f"that of {'its environment' if has_environment else 'the nodes'}")
     if step["command"] is not None:
-        out(_line("command", step["command"]))
+        _print_line("command", step["command"])
     elif step["arguments"]:
-        out(_line("arguments", shlex.join(step["arguments"])))
+        _print_line("arguments", shlex.join(step["arguments"]))
     for title, part in (("inputs", step["inputs"]), ("outputs", step["outputs"])):
         for index, (name, value) in enumerate(part.items()):
             text = _input_text(value) if title == "inputs" else _output_text(value)
             origin = f"  [{value['origin']['where']}]" if value["origin"]["where"] else ""
-            out(_line(title if index == 0 else "", f"{name}: {text}{origin}"))
+            _print_line(title if index == 0 else "", f"{name}: {text}{origin}")
     _division(step["division"])
     for note in step["notes"]:
-        out(_line("note", note))
+        _print_line("note", note)
     _settings(step["settings"])
 
 
@@ -133,16 +133,16 @@ def _output_text(value: dict[str, Any]) -> str:
 def _division(division: dict[str, Any]) -> None:
     state = division["state"]
     if state == "command":
-        out(_line("runs", "once, on one node"))
+        _print_line("runs", "once, on one node")
         return
     if state == "waits":
-        out(_line("division", f"not known yet{': ' + division['why'] if division['why'] else ''}"))
+        _print_line("division", f"not known yet{': ' + division['why'] if division['why'] else ''}")
         return
     if division["error"]:
-        out(_line("division", f"fails: {division['error']}"))
+        _print_line("division", f"fails: {division['error']}")
         return
     if not division["complete"] and not division["mini_batches"]:
-        out(_line("division", f"not known: the planning stopped before the first mini-batch ({division['stopped']})"))
+        _print_line("division", f"not known: the planning stopped before the first mini-batch ({division['stopped']})")
         return
     least = "" if division["complete"] else "at least "
     items = division["items"]
@@ -151,19 +151,19 @@ def _division(division: dict[str, Any]) -> None:
         known = "; the number of items is known only after loading (--exact-row-index counts them first)"
     text = f"{least}{counted(division['mini_batches'], 'mini-batch')}{known}"
     stopped = f" ({division['stopped']})" if division["stopped"] else ""
-    out(_line("division", f"{text}{stopped}"))
+    _print_line("division", f"{text}{stopped}")
     if taken := division["taken_over"]:
-        out(_line("", _taken_over(division, taken)))
+        _print_line("", _taken_over(division, taken))
     what = KINDS.get(division["kind"], division["kind"])
-    out(_line("", f"made of {what}"))
+    _print_line("", f"made of {what}")
     for first in division["first"]:
-        out(_line("", _mini_batch(first)))
+        _print_line("", _mini_batch(first))
     if division["mini_batches"] > len(division["first"]):
-        out(_line("", "…"))
+        _print_line("", "…")
     for warning in division["warnings"]:
-        out(_line("", f"warning: {warning}"))
+        _print_line("", f"warning: {warning}")
     for note in division["notes"]:
-        out(_line("", f"note: {note}"))
+        _print_line("", f"note: {note}")
 
 
 def _taken_over(division: dict[str, Any], taken: dict[str, Any]) -> str:
@@ -198,10 +198,10 @@ def _settings(settings: dict[str, Any]) -> None:
     values_width = min(max(map(len, values.values()), default=0), 40)
     for index, (name, told) in enumerate(given.items()):
         text = f"{name:<{width}} = {values[name]:<{values_width}}"
-        out(_line("settings" if index == 0 else "", f"{text}  {_origin_text(told['origin'])}"))
+        _print_line("settings" if index == 0 else "", f"{text}  {_origin_text(told['origin'])}")
     left = [f"{name} = {_value_text(told)}" for name, told in settings.items() if name not in given]
     for index, line in enumerate(textwrap.wrap("; ".join(left), DEFAULTS_WIDTH, break_long_words=False)):
-        out(coloured(_line("by default" if index == 0 else "", line), DIM, sys.stdout))
+        _print_line("by default" if index == 0 else "", line, DIM)
 
 
 def _value_text(told: dict[str, Any]) -> str:
@@ -220,9 +220,6 @@ def _origin_text(origin: dict[str, str]) -> str:
     return origin["where"] if named else " ".join(part for part in (origin["kind"], origin["where"]) if part)
 
 
-def _field(name: str, text: str) -> None:
-    out(_line(name, text))
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:<{WIDTH}}{text}".rstrip()
+def _print_line(name: str, text: str, colour: str = "") -> None:
+    line = f"  {name:<{WIDTH}}{text}".rstrip()
+    out(coloured(line, colour, sys.stdout) if colour else line, hang=2 + WIDTH)

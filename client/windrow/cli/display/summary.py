@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from windrow.cli import exit_codes
-from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured, printable
-from windrow.cli.tolerance import without_threshold
+from windrow.cli.display.tolerance import without_threshold
+from windrow.cli.messages import DIM, GREEN, RED, YELLOW, coloured
+from windrow.cli.tables import out
 from windrow.common import failure_list
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.quantities import counted, duration, first_few, rate, size
+from windrow.common.second_attempts import second_attempts
 from windrow.sdk.job import Job, JobState, Step
 from windrow.sdk.results import rows_files
 from windrow.storage.urls import is_remote
@@ -104,10 +106,10 @@ def _print_registered(job: Job, document: Mapping[str, Any]) -> None:
             if asset is None:
                 continue
             if f"The output {name} is not registered" in told.get(step["name"], ""):
-                _out(coloured(f"{step['name']}: {told[step['name']]}", YELLOW, sys.stdout))
+                out(coloured(f"{step['name']}: {told[step['name']]}", YELLOW, sys.stdout))
             else:
                 reference = f"{asset}:{version}" if version else f"{asset}@latest"
-                _out(f"Registered: output {name} of step {step['name']} as azureml:{reference}")
+                out(f"Registered: output {name} of step {step['name']} as azureml:{reference}")
 
 
 def print_summary(
@@ -122,9 +124,10 @@ def print_summary(
 
     job = as_typed(job, document)
     places = output_places(job, document) if job.state.succeeded else []
+    speculating = {step["name"] for step in document.get("steps", ()) if step.get("speculate")}
     for step in job.steps:
         _print_failures(step)
-        _print_second_attempts(step)
+        _print_second_attempts(step, speculating)
         _print_misfits(step)
     _print_reused(job)
     _print_skipped(job)
@@ -153,34 +156,35 @@ def print_summary(
         )
     )
     for place in _older_outputs(job, document) if here else ():
-        _out(coloured(f"{place} is from an earlier run: this one has written no output there.", YELLOW, sys.stdout))
+        out(coloured(f"{place} is from an earlier run: this one has written no output there.", YELLOW, sys.stdout))
     match job.state:
         case JobState.COMPLETED:
             said = ", ".join((counts or "nothing had to run", tail))
-            _out(f"{coloured('Completed', GREEN, sys.stdout)}: {said}")
+            out(f"{coloured('Completed', GREEN, sys.stdout)}: {said}")
             _print_registered(job, document)
             output = _where(places, job, document, options, here)
-            _out(f"Output: {output or '(none: no step has outputs)'}")
+            out(f"Output: {output or '(none: no step has outputs)'}")
         case JobState.COMPLETED_WITH_FAILURES:
             went_well = f"{items.ok:,} of {counted(items.total, 'item')} ok in {of_batches}"
             if not items.total:
                 went_well = f"{batches.succeeded:,} of {of_batches} ok"
-            _out(f"{went_well}, {tail}")
+            out(f"{went_well}, {tail}")
             _print_registered(job, document)
             reports = ", ".join(failed_items_files(job, options)) or failure_list.FILE_NAME
             what = _failed_of(job)
-            if not batches.failed:
+            kinds = [kind for step in job.steps for kind in step.failure_kinds if kind.is_permanent]
+            if not batches.failed and all(kind.cause == SHORT_RETURN for kind in kinds):
                 what = f"{what}, because run() returned fewer results than it was given items"
             output = _where(places, job, document, options, here) or "(none)"
-            _out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
+            out(coloured(f"CompletedWithFailures: {what}; listed in {reports}. Output: {output}", RED, sys.stdout))
         case JobState.CANCELLED:
             ended = (
                 f"Cancelled: of {counted(items.total, 'item')} {items.ok:,} ok, {items.failed:,} failed, "
                 f"{items.cancelled:,} cancelled. {job.message}"
             )
-            _out(coloured(ended.rstrip(), YELLOW, sys.stdout))
+            out(coloured(ended.rstrip(), YELLOW, sys.stdout))
         case JobState.PAUSED:
-            _out(
+            out(
                 coloured(
                     f"Paused: {job.message} It is kept; `windrow job cancel {job.job_id}{options}` ends it.",
                     RED,
@@ -193,13 +197,13 @@ def print_summary(
                     failed = counted(step.items.failed, "failed item")
                     if not step.items.failed:
                         failed = counted(step.mini_batches.failed, "failed mini-batch")
-                    _out(f"{failed} of step {step.name}: {failed_items_command(job, step, options)}")
+                    out(f"{failed} of step {step.name}: {failed_items_command(job, step, options)}")
             if any(map(_script_ran, job.steps)):
-                _out(f"What the script printed, and its errors: windrow job logs {job.job_id}{options}")
+                out(f"What the script printed, and its errors: windrow job logs {job.job_id}{options}")
             if job.state is JobState.FAILED:
-                _out(f"When the cause is fixed, run the rest with: {retry_command(job, document, options)}")
+                out(f"When the cause is fixed, run the rest with: {retry_command(job, document, options)}")
             why = job.message or next((f"step {step.name}: {step.message}" for step in job.steps if step.message), "")
-            _out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
+            out(coloured(f"{job.state.label}: {why or 'the master gave no reason'}", RED, sys.stdout))
 
 
 def end_line(job: Job) -> str:
@@ -218,19 +222,18 @@ def end_line(job: Job) -> str:
     return f"{job.job_id} is {job.state.words}" + "".join(f": {part}" for part in (told, why) if part)
 
 
-def _print_second_attempts(step: Step) -> None:
-    """Print how often stragglers were begun once more (--speculate)."""
+def _print_second_attempts(step: Step, speculating: Container[str]) -> None:
+    """Print how often stragglers were begun once more (--speculate). `speculating`: the steps that allow it."""
     batches = step.mini_batches
-    if batches.speculated:
-        times = counted(batches.speculated, "second attempt")
-        _out(f"{step.name}: {times} of slow mini-batches; {batches.speculated_won:,} succeeded first")
+    if step.name in speculating and batches.done > batches.taken_over:
+        out(f"{step.name}: {second_attempts(batches.speculated, batches.speculated_won, ended=True)}")
 
 
 def _print_misfits(step: Step) -> None:
     if step.misfits:
         what = counted(step.misfits, "value")
         told = f"{step.name}: {what} did not fit: null, cut, beyond the header, or left out. A warning says which."
-        _out(coloured(f"{told} With --strict, this is exit code 3.", YELLOW, sys.stdout))
+        out(coloured(f"{told} With --strict, this is exit code 3.", YELLOW, sys.stdout))
 
 
 def _print_reused(job: Job) -> None:
@@ -240,7 +243,7 @@ def _print_reused(job: Job) -> None:
         if step.reused_from:
             made.setdefault(step.reused_from, []).append(step.name)
     for job_id, names in made.items():
-        _out(f"Reused from job {job_id}: {', '.join(names)}")
+        out(f"Reused from job {job_id}: {', '.join(names)}")
 
 
 def _print_skipped(job: Job) -> None:
@@ -250,7 +253,7 @@ def _print_skipped(job: Job) -> None:
         if step.state == "skipped":
             why.setdefault(step.message, []).append(step.name)
     for message, names in why.items():
-        _out(f"Skipped: {first_few(names, SKIPPED_NAMED, 'step')}. {message}")
+        out(f"Skipped: {first_few(names, SKIPPED_NAMED, 'step')}. {message}")
 
 
 def retry_command(job: Job, document: Mapping[str, Any], options: str) -> str:
@@ -307,14 +310,14 @@ def _script_ran(step: Step) -> bool:
 def _print_failures(step: Step) -> None:
     """Print what failed for good, with the first failure of each kind; then, in one line each, what recovered."""
     for kind in step.failure_kinds[:KINDS_SHOWN]:
-        _out(coloured(" ".join(failure_line(step, kind).split()), YELLOW if kind.is_permanent else DIM, sys.stdout))
+        out(coloured(" ".join(failure_line(step, kind).split()), YELLOW if kind.is_permanent else DIM, sys.stdout))
         if not kind.is_permanent:
             continue
         lines = kind.detail.rstrip().splitlines()[-DETAIL_LINES:]
         if lines and lines != [kind.message]:
-            _out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
+            out(coloured("\n".join(f"    {line}" for line in lines), DIM, sys.stdout))
     if more := step.failure_kinds[KINDS_SHOWN:]:
-        _out(coloured(f"{step.name}: {counted(len(more), 'more kind')} of failures, each rarer", DIM, sys.stdout))
+        out(coloured(f"{step.name}: {counted(len(more), 'more kind')} of failures, each rarer", DIM, sys.stdout))
 
 
 def failure_line(step: Step, kind: FailureKind) -> str:
@@ -340,7 +343,3 @@ def _took(job: Job) -> float | None:
     if job.create_time is None or job.end_time is None:
         return None
     return max(0.0, (job.end_time - job.create_time).total_seconds())
-
-
-def _out(text: str) -> None:
-    print(printable(text, sys.stdout.encoding), flush=True)

@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, Any
 from windrow.common.quantities import first_few
 from windrow.sdk.job import Job, Step
 from windrow.spec.one_line.request import is_one_line
+from windrow.spec.one_line.words import OPTIONS, failure_in_options, in_options
 from windrow.spec.reading.problems import Problem
 
 if TYPE_CHECKING:
-    from windrow.cli.run_options import RunOptions
-
-_OPTIONS = {
-    "retry_settings.timeout": "--timeout",
-    "retry_settings.max_retries": "--max-retries",
-    "mini_batch_size": "--mini-batch-size",
-    "partition_keys": "--partition-keys",
-    "max_concurrency_per_instance": "--workers",
-    "--retry_delay": "--retry-delay",
-    "--rate_limit": "--rate-limit",
-}
-_SETTINGS = re.compile("|".join(map(re.escape, _OPTIONS)))
-
+    from windrow.cli.options.run_options import RunOptions
+    from windrow.sdk.mini_batch import Attempt, MiniBatch, MiniBatchDetails
 
 _IN_STEP = re.compile(r"jobs\.[^.]+\.(.*)")
 INPUTS_NAMED = 3
@@ -48,7 +38,7 @@ def _place(key: str, options: RunOptions) -> str:
     """What was typed for a setting of the job file, such as `--mini-batch-size -1`."""
     found = _IN_STEP.fullmatch(key)
     setting = found[1] if found else ""
-    if option := _OPTIONS.get(setting):
+    if option := OPTIONS.get(setting):
         value = getattr(options, option[2:].replace("-", "_"))
         return option if value is None else f"{option} {shlex.quote(str(value))}"
     if setting.startswith("outputs"):
@@ -64,9 +54,30 @@ def typed(text: str, document: Mapping[str, Any]) -> str:
     """A message about settings of a job, in the options of its command; as it is if the job has a job file of its
     own.
     """
-    if not is_one_line(document.get("job_file", "")):
-        return text
-    return _SETTINGS.sub(lambda found: _OPTIONS[found[0]], text)
+    return in_options(text, document.get("job_file", ""))
+
+
+def attempts_as_typed(mini_batch: MiniBatch, document: Mapping[str, Any]) -> MiniBatch:
+    """A mini-batch with the message of its last attempt as `typed`."""
+    last = mini_batch.last_attempt
+    return mini_batch if last is None else mini_batch._replace(last_attempt=_attempt(last, document))
+
+
+def details_as_typed(found: MiniBatchDetails, document: Mapping[str, Any]) -> MiniBatchDetails:
+    """The same of everything that is known about a mini-batch."""
+    file = document.get("job_file", "")
+    return found._replace(
+        mini_batch=attempts_as_typed(found.mini_batch, document),
+        attempts=tuple(_attempt(one, document) for one in found.attempts),
+        failed_items=tuple(
+            one._replace(message=failure_in_options(one.cause, one.message, file)) for one in found.failed_items
+        ),
+    )
+
+
+def _attempt(attempt: Attempt, document: Mapping[str, Any]) -> Attempt:
+    file = document.get("job_file", "")
+    return attempt._replace(message=failure_in_options(attempt.cause, attempt.message, file))
 
 
 def as_typed(job: Job, document: Mapping[str, Any]) -> Job:
@@ -74,9 +85,7 @@ def as_typed(job: Job, document: Mapping[str, Any]) -> Job:
 
     def of(step: Step) -> Step:
         kinds = tuple(
-            kind
-            if kind.error
-            else kind._replace(message=typed(kind.message, document), detail=typed(kind.detail, document))
+            kind._replace(message=failure_in_options(kind.cause, kind.message, document.get("job_file", "")))
             for kind in step.failure_kinds
         )
         return step._replace(message=typed(step.message, document), failure_kinds=kinds)

@@ -8,40 +8,40 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from windrow.cli import completion, exit_codes
-from windrow.cli.options import Master, State, guarded, open_client
-from windrow.errors import WindrowError
+from windrow.cli import exit_codes
+from windrow.cli.options import completion
+from windrow.cli.options.declared import Argument, Option, command
+from windrow.cli.options.shared import Master, State, open_client
+from windrow.errors import UsageError, WindrowError
 
 if TYPE_CHECKING:
-    from windrow.cli.top.moment import Moment, Watcher
-    from windrow.sdk.client import Client
+    from windrow.cli.top.looker import Looker
+    from windrow.cli.top.moment import Moment
 
-JOBS_SHOWN = 50
 KEY_WAIT_S = 0.1
 PLAIN_SIZE = (120, 1000)
 """Columns and lines of one frame that goes to a file or a pipe, unless COLUMNS says how wide it is to be."""
 
 
-@guarded
+@command(
+    epilog="Example: windrow top --view workers --master 127.0.0.1:8470",
+    short_help="Show jobs, nodes and workers, live on the whole screen.",
+)
 def top(
     job: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="JOB",
             help="Only this job: its name, a beginning of it, or last.",
             autocompletion=completion.job_names,
         ),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print how things are now, and end.")] = False,
-    view: Annotated[str, typer.Option("--view", metavar="jobs|nodes|workers", help="What to show first.")] = "jobs",
+    once: Annotated[bool, Option("--once", help="Print how things are now, and end.")] = False,
+    view: Annotated[str, Option("--view", metavar="jobs|nodes|workers", help="What to show first.")] = "jobs",
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.2, max=3600, help="How often to look.")
+        float, Option("--interval", metavar="SECONDS", min=0.2, max=3600, help="How often to look.")
     ] = 1.0,
     master: Master = None,
     state: State = None,
@@ -52,28 +52,21 @@ def top(
     things are now, and ends.
     """
     from windrow.cli.top.frame import VIEWS
-    from windrow.cli.top.moment import Watcher
+    from windrow.cli.top.looker import Looker
 
     if view not in VIEWS:
-        raise typer.BadParameter(f"{view!r} is none of {', '.join(VIEWS)}.", param_hint="--view")
+        raise UsageError(f"--view {view}: choose one of {', '.join(VIEWS)}.")
     with open_client(master, state) as client:
         job_id = client.find(job).job_id if job is not None else None
-        watcher = Watcher("this machine" if client.is_here else client.connection.address)
-        if once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            _print_once(look(client, watcher, job_id), view)
-        else:
-            _show(client, watcher, job_id, view, interval)
+        looker = Looker(client, job_id)
+        try:
+            if once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+                _print_once(looker.look(), view)
+            else:
+                _show(looker, view, interval)
+        finally:
+            looker.close()
     return exit_codes.DONE
-
-
-def look(client: Client, watcher: Watcher, job_id: str | None) -> Moment:
-    """Ask the master how things are. `job_id`: only this job, and its workers. Raises WindrowError."""
-    jobs = [client.get(job_id)] if job_id is not None else list(islice(client.list_jobs(), JOBS_SHOWN))
-    moment = watcher.moment(jobs, list(client.list_nodes()), time.monotonic(), datetime.now(UTC))
-    moment = moment._replace(runs_nothing=client.runs_nothing)
-    if job_id is not None:
-        moment = moment._replace(workers=[one for one in moment.workers if one.job_id == job_id])
-    return moment
 
 
 def _print_once(moment: Moment, view: str) -> None:
@@ -87,7 +80,7 @@ def _print_once(moment: Moment, view: str) -> None:
     Console(width=width).print(frame(moment, view, width, height))
 
 
-def _show(client: Client, watcher: Watcher, job_id: str | None, view: str, interval_s: float) -> None:
+def _show(looker: Looker, view: str, interval_s: float) -> None:
     """Draw until a key or Ctrl-C ends it."""
     from rich.console import Console
     from rich.live import Live
@@ -95,26 +88,26 @@ def _show(client: Client, watcher: Watcher, job_id: str | None, view: str, inter
     from windrow.cli.top.frame import VIEWS, frame
 
     console = Console()
-    moment = look(client, watcher, job_id)
+    moment = looker.look()
     looked_s = time.monotonic()
     by_key = {name[0]: name for name in VIEWS}
-    with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
-        client.connection.on_wait = lambda message: live.update(
-            frame(moment._replace(trouble=message), view, *console.size), refresh=True
-        )
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                live.update(frame(moment, view, *console.size), refresh=True)
-                key = _key(keys, min(interval_s, KEY_WAIT_S * 3))
-                if key in ("q", "\x03", "\x04"):
-                    return
-                view = by_key.get(key, view)
-                if time.monotonic() - looked_s >= interval_s:
-                    try:
-                        moment = look(client, watcher, job_id)
-                    except WindrowError as error:
-                        moment = moment._replace(trouble=str(error))
-                    looked_s = time.monotonic()
+    with (
+        _keys() as keys,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
+        while True:
+            live.update(frame(moment, view, *console.size), refresh=True)
+            key = _key(keys, min(interval_s, KEY_WAIT_S * 3))
+            if key in ("q", "\x03", "\x04"):
+                return
+            view = by_key.get(key, view)
+            if time.monotonic() - looked_s >= interval_s:
+                try:
+                    moment = looker.look()
+                except WindrowError as error:
+                    moment = moment._replace(trouble=str(error))
+                looked_s = time.monotonic()
 
 
 @contextlib.contextmanager

@@ -84,8 +84,8 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
     shown = rows[:lines]
     cells = [_cells(moment, job, step, wide=wide) for job, step in shown]
     headings = ["STATE", ">DONE", ">RATE", ">TO GO", ">FAILED", *[">AGE"] * wide]
-    if not any(job.state in UNENDED for job, _ in shown):
-        # The rate and the time to go of what has ended: nothing, for which names need not be cut.
+    if moment.runs_nothing or not any(job.state in UNENDED for job, _ in shown):
+        # The rate and the time to go of what does not run: nothing, for which names need not be cut.
         headings, cells = headings[:2] + headings[4:], [row[:2] + row[4:] for row in cells]
     # Names and bars share what the other columns leave: a name that is cut cannot be copied.
     left = width - _natural(headings, cells) - 2 * GAP
@@ -104,7 +104,8 @@ def _jobs(moment: Moment, width: int, lines: int) -> tuple[Table, int, str]:
 
 
 def _no_jobs(moment: Moment) -> str:
-    return f"There are no jobs yet: windrow {'run' if moment.runs_nothing else 'job create'} job.yml"
+    command = "windrow run script.py INPUT -o rows.csv" if moment.runs_nothing else "windrow job create job.yml"
+    return f"There are no jobs yet: {command}"
 
 
 def _cells(moment: Moment, job: Job, step: Step | None, *, wide: bool) -> list[str]:
@@ -112,6 +113,8 @@ def _cells(moment: Moment, job: Job, step: Step | None, *, wide: bool) -> list[s
     told: Job | Step = job if step is None else step
     figures = moment.figures.get(job.job_id)
     pace = figures if figures is not None and step is None else JobFigures(None, None, None)
+    if moment.runs_nothing:
+        pace = pace._replace(items_per_s=None, remaining_s=None)
     return [
         "interrupted" if moment.runs_nothing and told.state in ("queued", "running") else _state(told),
         _done(told),

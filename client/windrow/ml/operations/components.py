@@ -100,7 +100,7 @@ class ComponentOperations:
         try:
             return load_component(source=component_file(ComponentReference(registry, name, version)))
         except ValueError as error:
-            raise NotFound(f"The component {name}{f':{version}' if version else ''} {error}.") from error
+            raise NotFound(f"The component {name}{f':{version}' if version else ''} {error}") from error
 
 
 def _step_of(component: Any) -> Step:

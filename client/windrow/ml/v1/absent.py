@@ -55,7 +55,6 @@ _INSTEAD: dict[str, str] = {
     **dict.fromkeys(("get_authentication_header", "get_token"), _NO_REQUESTS),
     **dict.fromkeys(("from_sql_query", "register_spark_dataframe", "register_dask_dataframe"), _FRAMES),
     **dict.fromkeys(("child_run", "create_children", "submit_child"), _NO_CHILDREN),
-    "register_model": "the file is a model under a name after Model.register(workspace, model_path, model_name)",
     "PipelineDraft": _DRAFTS,
     **dict.fromkeys(("archive", "disable", "enable", "reactivate", "set_default", "set_default_version"), _PUBLISHED),
     **dict.fromkeys(("ScriptRunConfig", "ScriptRun"), _ONE_STEP),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import tell_no_effect
+from windrow.ml.v1.asset_names import dataset_name
 
 if TYPE_CHECKING:
     from windrow.ml.v1.datastores import Datastore
@@ -162,7 +163,7 @@ class OutputFileDatasetConfig(Output):
 
     def register_on_complete(self, name: str, *arguments: Any, **more: Any) -> Self:
         """Make the output the next version of that data asset when its step is done."""
-        self.registered_as = name
+        self.registered_as = dataset_name(name)
         return self
 
     def read_delimited_files(self, *arguments: Any, **options: Any) -> OutputTable:

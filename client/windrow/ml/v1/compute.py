@@ -37,7 +37,7 @@ class ComputeTarget(Refusing):
 
     def get_status(self) -> ComputeStatus:
         """Return the state, which never changes."""
-        return ComputeStatus()
+        return ComputeStatus(self.scale_settings)
 
     def delete(self) -> None:
         """Do nothing: agents stay."""
@@ -72,7 +72,13 @@ class ComputeStatus:
     """The state of a pool."""
 
     allocation_state = "Steady"
+    provisioning_state = "Succeeded"
+    errors = None
+    """As in Azure ML where there are none."""
+
+    def __init__(self, scale_settings: ScaleSettings) -> None:
+        self.scale_settings = scale_settings
 
     def serialize(self) -> dict[str, str]:
         """Return the state as a dictionary."""
-        return {"allocationState": self.allocation_state, "provisioningState": "Succeeded"}
+        return {"allocationState": self.allocation_state, "provisioningState": self.provisioning_state}

@@ -17,11 +17,11 @@ from typing import Any, Self
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing, RefusingType, tell_no_effect
+from windrow.ml.v1.asset_names import version_of
 from windrow.ml.v1.bindings import NamedInput, Output
 from windrow.ml.v1.datastores import DataPath, DataReference, Datastore
 from windrow.ml.v1.local_data import copy_files, local_files, read_frame
 from windrow.ml.v1.table_options import DataType
-from windrow.ml.v1.versions import version_of
 from windrow.sdk.asset import Asset
 from windrow.spec.reading.problems import did_you_mean, listed
 from windrow.spec.tables.mltable import HEADERS, PLAIN_KEY, V1_VALUE
@@ -73,7 +73,8 @@ class _Dataset(Refusing):
         RequestRefused, for example if there is nothing at its path.
         """
         kind, path = self.asset_place or self._place_of_asset(workspace.tables_folder)
-        known, wanted = workspace.datasets, Asset("data", name, "", kind, path, False, description or "", tags or {})
+        known = workspace.datasets
+        wanted = Asset("data", known.name_of(name), "", kind, path, False, description or "", tags or {})
         newest, wanted = known.newest(name), known.placed(wanted)
         same = newest is not None and (newest.type, newest.path) == (wanted.type, wanted.path)
         if newest is not None and not same and not create_new_version:

@@ -47,9 +47,18 @@ class Datastore:
 
     @staticmethod
     def register_azure_blob_container(
-        workspace: Any, datastore_name: str, container_name: str, account_name: str, **more: Any
+        workspace: Any, datastore_name: str, container_name: str, account_name: str | None, **more: Any
     ) -> Datastore:
-        """Add a container of Azure Blob Storage as a datastore. Agents read it with their own credentials."""
+        """Add a container of Azure Blob Storage as a datastore. Agents read it with their own credentials.
+
+        Notebooks put a second container beside the default one: `account_name=workspace.get_default_datastore()
+        .account_name`. Where that is None, since the default datastore is a folder, so is this one, beside it.
+        """
+        default = workspace.get_default_datastore()
+        if account_name is None and default.is_folder:
+            folder = os.path.join(os.path.dirname(default.root.rstrip("/")), container_name)
+            os.makedirs(folder, exist_ok=True)
+            return Datastore.register_folder(workspace, datastore_name, folder)
         store = Datastore(name=datastore_name, root=f"abfss://{container_name}@{account_name}.dfs.core.windows.net")
         store.workspace = workspace
         workspace.datastores[datastore_name] = store
@@ -81,6 +90,11 @@ class Datastore:
         """The storage account of an address in Azure; None for any other place."""
         host = self.root.partition("://")[2].partition("/")[0].rpartition("@")[2]
         return host.partition(".")[0] if self.root.startswith(("abfs", "wasb")) and host else None
+
+    @property
+    def account_key(self) -> None:
+        """None: no keys are kept. Agents read a store with their own credentials."""
+        return None
 
     @property
     def container_name(self) -> str | None:

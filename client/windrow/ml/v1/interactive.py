@@ -25,6 +25,7 @@ class InteractiveRun(Refusing):
         self.id = str(uuid.uuid4())
         self.name = self.display_name = name or self.id
         self.tags: dict[str, Any] = {}
+        self.properties: dict[str, Any] = {}
         self.status = "Running"
         self._calls: list[tuple[str, str, Any]] = []
 
@@ -148,9 +149,23 @@ class InteractiveRun(Refusing):
         """Keep tags, in `tags`."""
         self.tags.update(tags)
 
+    def remove_tags(self, tags: Iterable[str]) -> None:
+        """Remove tags from `tags`."""
+        for key in [tags] if isinstance(tags, str) else tags:
+            self.tags.pop(key, None)
+
     def get_tags(self) -> dict[str, Any]:
         """Return `tags`."""
         return self.tags
+
+    def add_properties(self, properties: Mapping[str, Any]) -> None:
+        """Keep properties, in `properties`. One that is there already stays as it is."""
+        for key, value in properties.items():
+            self.properties.setdefault(key, value)
+
+    def get_properties(self) -> dict[str, Any]:
+        """Return `properties`."""
+        return self.properties
 
     def flush(self, timeout_seconds: int = 300) -> None:
         """Do nothing: what was logged is there at once."""

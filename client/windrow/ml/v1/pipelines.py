@@ -16,7 +16,7 @@ from windrow.ml.v1.graph import Graph, free_name
 from windrow.ml.v1.interactive import InteractiveRun
 from windrow.ml.v1.published import PipelineEndpoint, PublishedPipeline, publish_tree
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
-from windrow.ml.v1.script_models import with_models
+from windrow.ml.v1.script_models import with_datastores, with_models
 from windrow.ml.v1.steps import BINDABLE, PipelineStep, bound_settings, step_key
 from windrow.spec.load import JobTree
 from windrow.spec.reading.context import Context
@@ -65,6 +65,9 @@ class PipelineWorkspace(RunWorkspace, Protocol):
     @property
     def models_folder(self) -> str:
         """Where links to models are made, for scripts."""
+
+    def known_folders(self) -> tuple[str, dict[str, str]]:
+        """The name of the default datastore, and the folders of those that are some, by name."""
 
     def datastore_named(self, name: str) -> Datastore:
         """Return a datastore by name."""
@@ -231,6 +234,8 @@ class Pipeline(Refusing):
         if not isinstance(tree, MappingNode):
             raise job_file_error(context)
         workspace = self.workspace
+        if context.embedded:
+            tree = with_datastores(tree, *workspace.known_folders())
         return with_models(tree, workspace.models, workspace.models_folder, context)
 
     def _with_bound_settings(self, root: MappingNode) -> MappingNode:

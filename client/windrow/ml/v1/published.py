@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from windrow.errors import RequestRefused, UsageError
 from windrow.ml.exceptions import JobWarning
 from windrow.ml.v1.absent import Refusing, tell_no_effect
+from windrow.ml.v1.asset_names import asset_name
 from windrow.ml.v1.bindings import NamedInput
 from windrow.ml.v1.datastores import DataPath, DataReference
 from windrow.ml.v1.runs import PipelineRun, RunWorkspace
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from windrow.spec.load import JobTree
     from windrow.spec.naming.assets import OpenLookup
 
-_NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_TAG = "name"
 """The tag with the name as the notebook gives it, which may hold what names of assets do not."""
 _VERSION_TAG = "version"
@@ -199,11 +198,6 @@ class PipelineEndpoint(Refusing):
     def __repr__(self) -> str:
         """Show the name."""
         return f"PipelineEndpoint(name={self.name!r})"
-
-
-def asset_name(name: str) -> str:
-    """The name of an asset for a name in a notebook."""
-    return _NOT_IN_NAMES.sub("_", name).strip("_.-") or "pipeline"
 
 
 def publish_tree(

@@ -13,10 +13,10 @@ import yaml
 
 from windrow.errors import NotFound
 from windrow.ml.places import calling_place
+from windrow.ml.v1.asset_names import dataset_name, version_of
 from windrow.ml.v1.datasets import PARTITION_KEYS, FileDataset, TabularDataset
 from windrow.ml.v1.environment import Environment, is_vendors
 from windrow.ml.v1.models import Model
-from windrow.ml.v1.versions import version_of
 from windrow.sdk.asset import Asset
 from windrow.spec.naming.assets import ENVIRONMENT, PACKAGE_FILES
 from windrow.spec.naming.locations import is_elsewhere
@@ -55,10 +55,15 @@ class Kept(Mapping[str, Any]):
         """The asset registered last under a name."""
         return self._find(name, None)
 
+    def name_of(self, name: str) -> str:
+        """The master's name for a name in a notebook: names of v1's datasets may hold blanks."""
+        return dataset_name(name) if self._kind == "data" else name
+
     def versions(self, name: str = "") -> Iterator[Asset]:
         """All versions of one name, newest first; without a name, the newest of each."""
         # Without a state folder nothing was ever registered, and nothing needs to be started to know that.
-        return self._connection.client().registry.list(self._kind, name) if self._connection.has_state else iter(())
+        registry = self._connection.client().registry if self._connection.has_state else None
+        return iter(()) if registry is None else registry.list(self._kind, self.name_of(name))
 
     def placed(self, wanted: Asset) -> Asset:
         """The asset with the path that it will have: data at relative paths is brought to a served master."""
@@ -72,7 +77,7 @@ class Kept(Mapping[str, Any]):
         if not self._connection.has_state:
             return None
         try:
-            return self._connection.client().registry.get(self._kind, name, version)
+            return self._connection.client().registry.get(self._kind, self.name_of(name), version)
         except NotFound:
             return None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError
 from windrow.ml.v1.absent import Refusing
-from windrow.ml.v1.run_files import RunFiles
+from windrow.ml.v1.run_files import LOGS, RunFiles
 from windrow.ml.v1.steps import step_key
 from windrow.sdk.ending import job_failed
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from windrow.sdk.job import Job, Step
     from windrow.sdk.metrics import Logged
 
+OUTPUTS, ARTIFACTS = "outputs", "artifacts"
+"""The folder that a command's script writes into, and the output that keeps what is in it."""
 _STATUS = {
     "queued": "NotStarted",
     "running": "Running",
@@ -118,11 +120,22 @@ class PipelineRun(RunFiles, Refusing):
         """Return everything known about the run."""
         return {"runId": self.id, "status": self.get_status(), **self._job().to_dict()}
 
-    def get_tags(self) -> dict[str, str]:
-        """Return the tags that the run was submitted with."""
-        return dict(self.workspace.ml_client.windrow.document(self.id).get("tags") or {})
+    def _submitted_tags(self) -> Mapping[str, str]:
+        return self.workspace.ml_client.windrow.document(self.id).get("tags") or {}
 
-    tags = property(get_tags)
+    def _workspace(self) -> Any:
+        return self.workspace
+
+    def _fetched_output(self, path: str, folder: str) -> str | None:
+        """Of the only step that has it."""
+        steps = [step for step in self.get_steps() if step._has(path)]
+        if len(steps) > 1:
+            names = ", ".join(step.name for step in steps)
+            raise NotFound(
+                f"Several steps of run {self.id} have {path!r}: {names}. Register it from one: "
+                "run.find_step_run(NAME)[0].register_model(...)."
+            )
+        return steps[0]._fetched(path, folder) if steps else None
 
     def publish_pipeline(self, name: str, description: str, version: str | None = None, **more: Any) -> Any:
         """Publish the pipeline of the run, as `Pipeline.publish` does. Raises UsageError for a run that another process
@@ -173,12 +186,6 @@ class StepRun(RunFiles):
         (plain,) = (step for step in self.run._job().to_dict()["steps"] if step["name"] == state.name)
         return {"runId": self.id, "status": self.get_status(), **plain}
 
-    def get_tags(self) -> dict[str, str]:
-        """Return an empty dictionary: only the whole run has tags."""
-        return {}
-
-    tags = property(get_tags)
-
     def cancel(self) -> NoReturn:
         """Raises UsageError: a step cannot be cancelled alone."""
         raise UsageError(
@@ -192,6 +199,30 @@ class StepRun(RunFiles):
 
     def _is_own(self, one: Logged) -> bool:
         return one.step == self.name and not one.of_job
+
+    def _workspace(self) -> Any:
+        return self.run.workspace
+
+    def _has(self, path: str) -> bool:
+        """Whether scripts have uploaded a file or folder of this name, or an output has it as the beginning."""
+        uploaded = (name for name in self._files() if not name.startswith(LOGS))
+        return any(f"{name}/".startswith(f"{path}/") for name in uploaded) or self._output_of(path) is not None
+
+    def _output_of(self, path: str) -> tuple[str, str] | None:
+        """The output that a path is in, and the path below it."""
+        first, _, rest = path.partition("/")
+        known = {out.name for out in self.state().outputs}
+        name = first if first in known else ARTIFACTS if first == OUTPUTS and ARTIFACTS in known else ""
+        return (name, rest) if name else None
+
+    def _fetched_output(self, path: str, folder: str) -> str | None:
+        found = self._output_of(path)
+        if found is None:
+            return None
+        data = self.get_output_data(found[0])
+        data.download(folder)
+        place = os.path.join(folder, data.path_on_datastore, found[1]).rstrip("/")
+        return place if os.path.lexists(place) else None
 
     def __repr__(self) -> str:
         """Show the id."""

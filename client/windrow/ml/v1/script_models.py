@@ -4,6 +4,9 @@
 On this machine, the script looks below the folder that $AML_APP_ROOT names, for `azureml-models/<name>/<version>/
 <file>`. So do scripts with the vendor's package (azureml-core 1.57, `Model._get_model_path_local`). Links there would
 mean nothing on the nodes of a master elsewhere: their scripts, without that package, find the paths in $WINDROW_MODELS.
+
+Datastores that are folders of the notebook, `workspaceblobstore` among them, are known to no master. Scripts on this
+machine that ask for datastores find them in $WINDROW_DATASTORES.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windrow.spec.reading.context import Context
@@ -25,8 +29,11 @@ if TYPE_CHECKING:
 VARIABLE = "AML_APP_ROOT"
 PATHS = "WINDROW_MODELS"
 """JSON: by name and version, the path or address of each model."""
+DATASTORES = "WINDROW_DATASTORES"
+"""JSON: the name of the default one, and by name the folder of each."""
 _PATHS_CHARS_MAX = 64 << 10
 _CALL = re.compile(rb"\bget_model_path\b|\bModel\s*\(")
+_STORES = re.compile(rb"\bDatastore\b|\bget_default_datastore\b|\.datastores\b")
 _SCRIPT_BYTES_MAX = 1 << 20
 
 
@@ -41,7 +48,7 @@ def with_models(root: MappingNode, models: Kept, folder: str, context: Context) 
         return root
     steps: dict[str, Node | None] = dict(jobs.entries)
     for key, step in jobs.entries.items():
-        if not isinstance(step, MappingNode) or not _asks(_code_of(step)):
+        if not isinstance(step, MappingNode) or not _asks(_code_of(step), _CALL):
             continue
         variables = step.entries.get("environment_variables")
         entries = variables.entries if isinstance(variables, MappingNode) else {}
@@ -64,14 +71,38 @@ def with_models(root: MappingNode, models: Kept, folder: str, context: Context) 
     return mapping({**root.entries, "jobs": mapping(steps, jobs.place)}, root.place)
 
 
+def with_datastores(root: MappingNode, default: str, folders: Mapping[str, str]) -> MappingNode:
+    """The tree of a pipeline for this machine, in which steps whose scripts ask for datastores find those of the
+    notebook. `default`: the name of the default one; `folders`: by name.
+    """
+    jobs = root.entries.get("jobs")
+    if not isinstance(jobs, MappingNode):
+        return root
+    steps: dict[str, Node | None] = dict(jobs.entries)
+    text = json.dumps({"default": default, "places": folders}, sort_keys=True)
+    for key, step in jobs.entries.items():
+        if not isinstance(step, MappingNode) or not _asks(_code_of(step), _STORES):
+            continue
+        if default in folders:
+            os.makedirs(folders[default], exist_ok=True)
+        variables = step.entries.get("environment_variables")
+        entries = variables.entries if isinstance(variables, MappingNode) else {}
+        if DATASTORES not in entries:
+            variables = mapping({**entries, DATASTORES: scalar(text, step.place)}, step.place)
+            steps[key] = mapping({**step.entries, "environment_variables": variables}, step.place)
+    return mapping({**root.entries, "jobs": mapping(steps, jobs.place)}, root.place)
+
+
 def _code_of(step: MappingNode) -> str:
     task = step.entries.get("task")
     code = (task if isinstance(task, MappingNode) else step).entries.get("code")
     return os.path.join(code.place.source.folder, str(code.value)) if isinstance(code, Scalar) else ""
 
 
-def _asks(code: str) -> bool:
-    """Whether a script in a folder asks for a model, by `Model.get_model_path` or `Model(workspace, name)`."""
+def _asks(code: str, call: re.Pattern[bytes]) -> bool:
+    """Whether a script in a folder imports `azureml` and has such a call: for a model `Model.get_model_path` or
+    `Model(workspace, name)`.
+    """
     if not code:
         return False
     for folder, _, names in os.walk(code):
@@ -80,7 +111,7 @@ def _asks(code: str) -> bool:
             if name.endswith(".py") and os.path.isfile(path) and os.path.getsize(path) <= _SCRIPT_BYTES_MAX:
                 with open(path, "rb") as file:
                     text = file.read()
-                if b"azureml" in text and _CALL.search(text):
+                if b"azureml" in text and call.search(text):
                     return True
     return False
 

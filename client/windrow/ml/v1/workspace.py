@@ -136,6 +136,11 @@ class Workspace:
             known.workspace = self
         return known
 
+    def known_folders(self) -> tuple[str, dict[str, str]]:
+        """The name of the default datastore, and the folder of each datastore of this object that is one, by name."""
+        stores = {store.name: store for store in (self.get_default_datastore(), *self.datastores.values())}
+        return self._default_datastore, {name: store.root for name, store in stores.items() if store.is_folder}
+
     def write_config(self, path: str | None = None, file_name: str = "config.json") -> None:
         """Write the workspace's names where `from_config` finds them: `.azureml/config.json` below `path`."""
         folder = os.path.join(path or os.getcwd(), ".azureml")

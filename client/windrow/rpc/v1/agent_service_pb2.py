@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from windrow.rpc.v1 import node_pb2 as windrow_dot_rpc_dot_v1_dot_node__pb2
+from windrow.rpc.v1 import run_files_pb2 as windrow_dot_rpc_dot_v1_dot_run__files__pb2
 from windrow.rpc.v1 import work_pb2 as windrow_dot_rpc_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/agent_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19windrow/rpc/v1/node.proto\x1a\x19windrow/rpc/v1/work.proto\"\xbf\x02\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12\x1c\n\x14replaced_incarnation\x18\x03 \x01(\t\x12\x30\n\tresources\x18\x04 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12;\n\x06labels\x18\x05 \x03(\x0b\x32+.windrow.rpc.v1.RegisterRequest.LabelsEntry\x12\x17\n\x0fwindrow_version\x18\x06 \x01(\t\x12,\n\nheld_steps\x18\x07 \x03(\x0b\x32\x18.windrow.rpc.v1.HeldStep\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\x08HeldStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x10\n\x08identity\x18\x02 \x01(\x06\"\xf0\x02\n\x10RegisterResponse\x12\x17\n\x0fnode_credential\x18\x01 \x01(\t\x12\x1a\n\x12master_incarnation\x18\x02 \x01(\x04\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlease_ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11message_bytes_max\x18\x06 \x01(\r\x12\x1d\n\x15inline_rows_bytes_max\x18\x07 \x01(\r\x12\x18\n\x10takes_rows_files\x18\x08 \x01(\x08\x12\x18\n\x10\x66oreign_step_ids\x18\t \x03(\x04\x12:\n\x17idle_heartbeat_interval\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\"\xbb\x02\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x05 \x01(\r\x12\x14\n\x0clease_digest\x18\x06 \x01(\x06\x12\x31\n\x0enext_heartbeat\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rca_good_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprotection\x18\t \x01(\t\"D\n\x11HeartbeatResponse\x12\x1a\n\x12master_incarnation\x18\x01 \x01(\x04\x12\x13\n\x0breopen_work\x18\x02 \x01(\x08\"\xb0\x02\n\x0bWorkRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x19.windrow.rpc.v1.WorkHello\x12\x30\n\ncapacities\x18\x02 \x03(\x0b\x32\x1c.windrow.rpc.v1.StepCapacity\x12/\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x1a.windrow.rpc.v1.Completion\x12\x1a\n\x12released_lease_ids\x18\x04 \x03(\x06\x12\x36\n\x0fworker_failures\x18\x05 \x03(\x0b\x32\x1d.windrow.rpc.v1.WorkerFailure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12.\n\x0b\x65nded_steps\x18\x07 \x03(\x0b\x32\x19.windrow.rpc.v1.EndedStep\"\x90\x01\n\tEndedStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07unsaved\x18\x02 \x01(\t\x12\x19\n\x11shutdown_failures\x18\x03 \x01(\r\x12\x18\n\x10shutdown_failure\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\r\x12\x18\n\x10\x61sked_generation\x18\x06 \x01(\r\"x\n\tWorkHello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12.\n\x0bheld_leases\x18\x03 \x03(\x0b\x32\x19.windrow.rpc.v1.HeldLease\x12\x10\n\x08step_ids\x18\x04 \x03(\x04\"n\n\tHeldLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12\x18\n\x10mini_batch_index\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x10\n\x08identity\x18\x05 \x01(\x06\"V\n\x0cStepCapacity\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x12\n\nleases_max\x18\x02 \x01(\r\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x10\n\x08given_up\x18\x04 \x01(\x08\"\x8f\x01\n\rWorkerFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12$\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x15.windrow.rpc.v1.Cause\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x16\n\x0eprocess_number\x18\x05 \x01(\r\x12\x0e\n\x06number\x18\x06 \x01(\x04\"\xdd\x02\n\x0cWorkResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.StepSpec\x12\x34\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1f.windrow.rpc.v1.StepAssignments\x12\x39\n\x10\x61\x63knowledgements\x18\x03 \x03(\x0b\x32\x1f.windrow.rpc.v1.Acknowledgement\x12\x19\n\x11revoked_lease_ids\x18\x04 \x03(\x06\x12+\n\x07recalls\x18\x07 \x03(\x0b\x32\x1a.windrow.rpc.v1.StepRecall\x12\x16\n\x0e\x65nded_step_ids\x18\x05 \x03(\x04\x12\x1e\n\x16\x65nded_step_generations\x18\t \x03(\r\x12\r\n\x05\x64rain\x18\x06 \x01(\x08\x12$\n\x1cworker_failures_acknowledged\x18\x08 \x01(\x04\",\n\nStepRecall\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"G\n\x11UploadRowsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\x12\x11\n\trows_file\x18\x03 \x01(\x0c\"K\n\x12UploadRowsResponse\x12\x16\n\x0estaged_segment\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\x07\";\n\x0fPushLogsRequest\x12(\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.LogChunk\"{\n\x08LogChunk\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.windrow.rpc.v1.LogKind\x12\x16\n\x0eprocess_number\x18\x03 \x01(\r\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"\x12\n\x10PushLogsResponse*\xe5\x02\n\x07LogKind\x12\x18\n\x14LOG_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_KIND_STDOUT\x10\x01\x12\x13\n\x0fLOG_KIND_STDERR\x10\x02\x12\x12\n\x0eLOG_KIND_ERROR\x10\x03\x12\x19\n\x15LOG_KIND_ENTRY_SCRIPT\x10\x04\x12\x14\n\x10LOG_KIND_PROCESS\x10\x05\x12\x1a\n\x16LOG_KIND_RUNTIME_ERROR\x10\x06\x12\x14\n\x10LOG_KIND_PROFILE\x10\x07\x12\x1b\n\x17LOG_KIND_NODE_RESOURCES\x10\x08\x12\x17\n\x13LOG_KIND_NODE_DISKS\x10\t\x12\x1e\n\x1aLOG_KIND_PROCESS_RESOURCES\x10\n\x12\x19\n\x15LOG_KIND_PROCESS_LIST\x10\x0b\x12\x18\n\x14LOG_KIND_ENVIRONMENT\x10\x0c\x12\x14\n\x10LOG_KIND_METRICS\x10\r2\x9c\x03\n\x0c\x41gentService\x12M\n\x08Register\x12\x1f.windrow.rpc.v1.RegisterRequest\x1a .windrow.rpc.v1.RegisterResponse\x12P\n\tHeartbeat\x12 .windrow.rpc.v1.HeartbeatRequest\x1a!.windrow.rpc.v1.HeartbeatResponse\x12\x45\n\x04Work\x12\x1b.windrow.rpc.v1.WorkRequest\x1a\x1c.windrow.rpc.v1.WorkResponse(\x01\x30\x01\x12U\n\nUploadRows\x12!.windrow.rpc.v1.UploadRowsRequest\x1a\".windrow.rpc.v1.UploadRowsResponse(\x01\x12M\n\x08PushLogs\x12\x1f.windrow.rpc.v1.PushLogsRequest\x1a .windrow.rpc.v1.PushLogsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/agent_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19windrow/rpc/v1/node.proto\x1a\x1ewindrow/rpc/v1/run_files.proto\x1a\x19windrow/rpc/v1/work.proto\"\xbf\x02\n\x0fRegisterRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12\x1c\n\x14replaced_incarnation\x18\x03 \x01(\t\x12\x30\n\tresources\x18\x04 \x01(\x0b\x32\x1d.windrow.rpc.v1.NodeResources\x12;\n\x06labels\x18\x05 \x03(\x0b\x32+.windrow.rpc.v1.RegisterRequest.LabelsEntry\x12\x17\n\x0fwindrow_version\x18\x06 \x01(\t\x12,\n\nheld_steps\x18\x07 \x03(\x0b\x32\x18.windrow.rpc.v1.HeldStep\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\x08HeldStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x10\n\x08identity\x18\x02 \x01(\x06\"\xf0\x02\n\x10RegisterResponse\x12\x17\n\x0fnode_credential\x18\x01 \x01(\t\x12\x1a\n\x12master_incarnation\x18\x02 \x01(\x04\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlease_ttl\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x11message_bytes_max\x18\x06 \x01(\r\x12\x1d\n\x15inline_rows_bytes_max\x18\x07 \x01(\r\x12\x18\n\x10takes_rows_files\x18\x08 \x01(\x08\x12\x18\n\x10\x66oreign_step_ids\x18\t \x03(\x04\x12:\n\x17idle_heartbeat_interval\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\"\xbb\x02\n\x10HeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12(\n\x05usage\x18\x03 \x01(\x0b\x32\x19.windrow.rpc.v1.NodeUsage\x12-\n\x07workers\x18\x04 \x03(\x0b\x32\x1c.windrow.rpc.v1.WorkerStatus\x12\x13\n\x0blease_count\x18\x05 \x01(\r\x12\x14\n\x0clease_digest\x18\x06 \x01(\x06\x12\x31\n\x0enext_heartbeat\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rca_good_until\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nprotection\x18\t \x01(\t\"D\n\x11HeartbeatResponse\x12\x1a\n\x12master_incarnation\x18\x01 \x01(\x04\x12\x13\n\x0breopen_work\x18\x02 \x01(\x08\"\xb0\x02\n\x0bWorkRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x19.windrow.rpc.v1.WorkHello\x12\x30\n\ncapacities\x18\x02 \x03(\x0b\x32\x1c.windrow.rpc.v1.StepCapacity\x12/\n\x0b\x63ompletions\x18\x03 \x03(\x0b\x32\x1a.windrow.rpc.v1.Completion\x12\x1a\n\x12released_lease_ids\x18\x04 \x03(\x06\x12\x36\n\x0fworker_failures\x18\x05 \x03(\x0b\x32\x1d.windrow.rpc.v1.WorkerFailure\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12.\n\x0b\x65nded_steps\x18\x07 \x03(\x0b\x32\x19.windrow.rpc.v1.EndedStep\"\x90\x01\n\tEndedStep\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07unsaved\x18\x02 \x01(\t\x12\x19\n\x11shutdown_failures\x18\x03 \x01(\r\x12\x18\n\x10shutdown_failure\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\r\x12\x18\n\x10\x61sked_generation\x18\x06 \x01(\r\"\x8e\x01\n\tWorkHello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x18\n\x10node_incarnation\x18\x02 \x01(\t\x12.\n\x0bheld_leases\x18\x03 \x03(\x0b\x32\x19.windrow.rpc.v1.HeldLease\x12\x10\n\x08step_ids\x18\x04 \x03(\x04\x12\x14\n\x0cstep_workers\x18\x05 \x03(\r\"n\n\tHeldLease\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\x0f\n\x07step_id\x18\x02 \x01(\x04\x12\x18\n\x10mini_batch_index\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x10\n\x08identity\x18\x05 \x01(\x06\"V\n\x0cStepCapacity\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x12\n\nleases_max\x18\x02 \x01(\r\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\x10\n\x08given_up\x18\x04 \x01(\x08\"\x8f\x01\n\rWorkerFailure\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12$\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x15.windrow.rpc.v1.Cause\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x16\n\x0eprocess_number\x18\x05 \x01(\r\x12\x0e\n\x06number\x18\x06 \x01(\x04\"\x89\x03\n\x0cWorkResponse\x12\'\n\x05steps\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.StepSpec\x12\x34\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1f.windrow.rpc.v1.StepAssignments\x12\x39\n\x10\x61\x63knowledgements\x18\x03 \x03(\x0b\x32\x1f.windrow.rpc.v1.Acknowledgement\x12\x19\n\x11revoked_lease_ids\x18\x04 \x03(\x06\x12+\n\x07recalls\x18\x07 \x03(\x0b\x32\x1a.windrow.rpc.v1.StepRecall\x12\x16\n\x0e\x65nded_step_ids\x18\x05 \x03(\x04\x12\x1e\n\x16\x65nded_step_generations\x18\t \x03(\r\x12\r\n\x05\x64rain\x18\x06 \x01(\x08\x12$\n\x1cworker_failures_acknowledged\x18\x08 \x01(\x04\x12*\n\x06shares\x18\n \x01(\x0b\x32\x1a.windrow.rpc.v1.NodeShares\"h\n\nNodeShares\x12(\n\x05steps\x18\x01 \x03(\x0b\x32\x19.windrow.rpc.v1.StepShare\x12\x30\n\rreclaim_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"-\n\tStepShare\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x0f\n\x07workers\x18\x02 \x01(\r\",\n\nStepRecall\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"G\n\x11UploadRowsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x06\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\x12\x11\n\trows_file\x18\x03 \x01(\x0c\"K\n\x12UploadRowsResponse\x12\x16\n\x0estaged_segment\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\x07\";\n\x0fPushLogsRequest\x12(\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x18.windrow.rpc.v1.LogChunk\"{\n\x08LogChunk\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.windrow.rpc.v1.LogKind\x12\x16\n\x0eprocess_number\x18\x03 \x01(\r\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"\x12\n\x10PushLogsResponse*\xe5\x02\n\x07LogKind\x12\x18\n\x14LOG_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLOG_KIND_STDOUT\x10\x01\x12\x13\n\x0fLOG_KIND_STDERR\x10\x02\x12\x12\n\x0eLOG_KIND_ERROR\x10\x03\x12\x19\n\x15LOG_KIND_ENTRY_SCRIPT\x10\x04\x12\x14\n\x10LOG_KIND_PROCESS\x10\x05\x12\x1a\n\x16LOG_KIND_RUNTIME_ERROR\x10\x06\x12\x14\n\x10LOG_KIND_PROFILE\x10\x07\x12\x1b\n\x17LOG_KIND_NODE_RESOURCES\x10\x08\x12\x17\n\x13LOG_KIND_NODE_DISKS\x10\t\x12\x1e\n\x1aLOG_KIND_PROCESS_RESOURCES\x10\n\x12\x19\n\x15LOG_KIND_PROCESS_LIST\x10\x0b\x12\x18\n\x14LOG_KIND_ENVIRONMENT\x10\x0c\x12\x14\n\x10LOG_KIND_METRICS\x10\r2\x81\x08\n\x0c\x41gentService\x12M\n\x08Register\x12\x1f.windrow.rpc.v1.RegisterRequest\x1a .windrow.rpc.v1.RegisterResponse\x12P\n\tHeartbeat\x12 .windrow.rpc.v1.HeartbeatRequest\x1a!.windrow.rpc.v1.HeartbeatResponse\x12\x45\n\x04Work\x12\x1b.windrow.rpc.v1.WorkRequest\x1a\x1c.windrow.rpc.v1.WorkResponse(\x01\x30\x01\x12U\n\nUploadRows\x12!.windrow.rpc.v1.UploadRowsRequest\x1a\".windrow.rpc.v1.UploadRowsResponse(\x01\x12M\n\x08PushLogs\x12\x1f.windrow.rpc.v1.PushLogsRequest\x1a .windrow.rpc.v1.PushLogsResponse\x12R\n\tKeepFiles\x12 .windrow.rpc.v1.KeepFilesRequest\x1a!.windrow.rpc.v1.KeepFilesResponse(\x01\x12S\n\nListModels\x12!.windrow.rpc.v1.ListModelsRequest\x1a\".windrow.rpc.v1.ListModelsResponse\x12Y\n\x0cListRunFiles\x12#.windrow.rpc.v1.ListRunFilesRequest\x1a$.windrow.rpc.v1.ListRunFilesResponse\x12X\n\x0bReadRunFile\x12\".windrow.rpc.v1.ReadRunFileRequest\x1a#.windrow.rpc.v1.ReadRunFileResponse0\x01\x12U\n\nReadLogged\x12!.windrow.rpc.v1.ReadLoggedRequest\x1a\".windrow.rpc.v1.ReadLoggedResponse0\x01\x12M\n\x08\x46indData\x12\x1f.windrow.rpc.v1.FindDataRequest\x1a .windrow.rpc.v1.FindDataResponse\x12_\n\x0eListDatastores\x12%.windrow.rpc.v1.ListDatastoresRequest\x1a&.windrow.rpc.v1.ListDatastoresResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,46 +38,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LOGKIND']._serialized_start=2978
-  _globals['_LOGKIND']._serialized_end=3335
-  _globals['_REGISTERREQUEST']._serialized_start=174
-  _globals['_REGISTERREQUEST']._serialized_end=493
-  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_start=448
-  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_end=493
-  _globals['_HELDSTEP']._serialized_start=495
-  _globals['_HELDSTEP']._serialized_end=540
-  _globals['_REGISTERRESPONSE']._serialized_start=543
-  _globals['_REGISTERRESPONSE']._serialized_end=911
-  _globals['_HEARTBEATREQUEST']._serialized_start=914
-  _globals['_HEARTBEATREQUEST']._serialized_end=1229
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1231
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1299
-  _globals['_WORKREQUEST']._serialized_start=1302
-  _globals['_WORKREQUEST']._serialized_end=1606
-  _globals['_ENDEDSTEP']._serialized_start=1609
-  _globals['_ENDEDSTEP']._serialized_end=1753
-  _globals['_WORKHELLO']._serialized_start=1755
-  _globals['_WORKHELLO']._serialized_end=1875
-  _globals['_HELDLEASE']._serialized_start=1877
-  _globals['_HELDLEASE']._serialized_end=1987
-  _globals['_STEPCAPACITY']._serialized_start=1989
-  _globals['_STEPCAPACITY']._serialized_end=2075
-  _globals['_WORKERFAILURE']._serialized_start=2078
-  _globals['_WORKERFAILURE']._serialized_end=2221
-  _globals['_WORKRESPONSE']._serialized_start=2224
-  _globals['_WORKRESPONSE']._serialized_end=2573
-  _globals['_STEPRECALL']._serialized_start=2575
-  _globals['_STEPRECALL']._serialized_end=2619
-  _globals['_UPLOADROWSREQUEST']._serialized_start=2621
-  _globals['_UPLOADROWSREQUEST']._serialized_end=2692
-  _globals['_UPLOADROWSRESPONSE']._serialized_start=2694
-  _globals['_UPLOADROWSRESPONSE']._serialized_end=2769
-  _globals['_PUSHLOGSREQUEST']._serialized_start=2771
-  _globals['_PUSHLOGSREQUEST']._serialized_end=2830
-  _globals['_LOGCHUNK']._serialized_start=2832
-  _globals['_LOGCHUNK']._serialized_end=2955
-  _globals['_PUSHLOGSRESPONSE']._serialized_start=2957
-  _globals['_PUSHLOGSRESPONSE']._serialized_end=2975
-  _globals['_AGENTSERVICE']._serialized_start=3338
-  _globals['_AGENTSERVICE']._serialized_end=3750
+  _globals['_LOGKIND']._serialized_start=3230
+  _globals['_LOGKIND']._serialized_end=3587
+  _globals['_REGISTERREQUEST']._serialized_start=206
+  _globals['_REGISTERREQUEST']._serialized_end=525
+  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_start=480
+  _globals['_REGISTERREQUEST_LABELSENTRY']._serialized_end=525
+  _globals['_HELDSTEP']._serialized_start=527
+  _globals['_HELDSTEP']._serialized_end=572
+  _globals['_REGISTERRESPONSE']._serialized_start=575
+  _globals['_REGISTERRESPONSE']._serialized_end=943
+  _globals['_HEARTBEATREQUEST']._serialized_start=946
+  _globals['_HEARTBEATREQUEST']._serialized_end=1261
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1263
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1331
+  _globals['_WORKREQUEST']._serialized_start=1334
+  _globals['_WORKREQUEST']._serialized_end=1638
+  _globals['_ENDEDSTEP']._serialized_start=1641
+  _globals['_ENDEDSTEP']._serialized_end=1785
+  _globals['_WORKHELLO']._serialized_start=1788
+  _globals['_WORKHELLO']._serialized_end=1930
+  _globals['_HELDLEASE']._serialized_start=1932
+  _globals['_HELDLEASE']._serialized_end=2042
+  _globals['_STEPCAPACITY']._serialized_start=2044
+  _globals['_STEPCAPACITY']._serialized_end=2130
+  _globals['_WORKERFAILURE']._serialized_start=2133
+  _globals['_WORKERFAILURE']._serialized_end=2276
+  _globals['_WORKRESPONSE']._serialized_start=2279
+  _globals['_WORKRESPONSE']._serialized_end=2672
+  _globals['_NODESHARES']._serialized_start=2674
+  _globals['_NODESHARES']._serialized_end=2778
+  _globals['_STEPSHARE']._serialized_start=2780
+  _globals['_STEPSHARE']._serialized_end=2825
+  _globals['_STEPRECALL']._serialized_start=2827
+  _globals['_STEPRECALL']._serialized_end=2871
+  _globals['_UPLOADROWSREQUEST']._serialized_start=2873
+  _globals['_UPLOADROWSREQUEST']._serialized_end=2944
+  _globals['_UPLOADROWSRESPONSE']._serialized_start=2946
+  _globals['_UPLOADROWSRESPONSE']._serialized_end=3021
+  _globals['_PUSHLOGSREQUEST']._serialized_start=3023
+  _globals['_PUSHLOGSREQUEST']._serialized_end=3082
+  _globals['_LOGCHUNK']._serialized_start=3084
+  _globals['_LOGCHUNK']._serialized_end=3207
+  _globals['_PUSHLOGSRESPONSE']._serialized_start=3209
+  _globals['_PUSHLOGSRESPONSE']._serialized_end=3227
+  _globals['_AGENTSERVICE']._serialized_start=3590
+  _globals['_AGENTSERVICE']._serialized_end=4615
 # @@protoc_insertion_point(module_scope)

@@ -445,6 +445,7 @@ class WorkHello(google.protobuf.message.Message):
     NODE_INCARNATION_FIELD_NUMBER: builtins.int
     HELD_LEASES_FIELD_NUMBER: builtins.int
     STEP_IDS_FIELD_NUMBER: builtins.int
+    STEP_WORKERS_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """As in RegisterRequest."""
     node_incarnation: builtins.str
@@ -457,6 +458,10 @@ class WorkHello(google.protobuf.message.Message):
     def step_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Steps whose StepSpec the agent has."""
 
+    @property
+    def step_workers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each of them, in the same order, its worker processes on the node."""
+
     def __init__(
         self,
         *,
@@ -464,8 +469,9 @@ class WorkHello(google.protobuf.message.Message):
         node_incarnation: builtins.str = ...,
         held_leases: collections.abc.Iterable[global___HeldLease] | None = ...,
         step_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        step_workers: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["held_leases", b"held_leases", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "step_ids", b"step_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["held_leases", b"held_leases", "node_id", b"node_id", "node_incarnation", b"node_incarnation", "step_ids", b"step_ids", "step_workers", b"step_workers"]) -> None: ...
 
 global___WorkHello = WorkHello
 
@@ -588,6 +594,7 @@ class WorkResponse(google.protobuf.message.Message):
     ENDED_STEP_GENERATIONS_FIELD_NUMBER: builtins.int
     DRAIN_FIELD_NUMBER: builtins.int
     WORKER_FAILURES_ACKNOWLEDGED_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     drain: builtins.bool
     """Drain: take nothing new, finish within the grace period, release the rest."""
     worker_failures_acknowledged: builtins.int
@@ -624,6 +631,10 @@ class WorkResponse(google.protobuf.message.Message):
     def ended_step_generations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """For each of ended_step_ids, in the same order, the generation that ends: a later one on the node stays. 0: any."""
 
+    @property
+    def shares(self) -> global___NodeShares:
+        """How many worker processes each step should have on the node. Set whenever that has changed, and once on each stream."""
+
     def __init__(
         self,
         *,
@@ -636,10 +647,61 @@ class WorkResponse(google.protobuf.message.Message):
         ended_step_generations: collections.abc.Iterable[builtins.int] | None = ...,
         drain: builtins.bool = ...,
         worker_failures_acknowledged: builtins.int = ...,
+        shares: global___NodeShares | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_generations", b"ended_step_generations", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "steps", b"steps", "worker_failures_acknowledged", b"worker_failures_acknowledged"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["shares", b"shares"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["acknowledgements", b"acknowledgements", "assignments", b"assignments", "drain", b"drain", "ended_step_generations", b"ended_step_generations", "ended_step_ids", b"ended_step_ids", "recalls", b"recalls", "revoked_lease_ids", b"revoked_lease_ids", "shares", b"shares", "steps", b"steps", "worker_failures_acknowledged", b"worker_failures_acknowledged"]) -> None: ...
 
 global___WorkResponse = WorkResponse
+
+@typing.final
+class NodeShares(google.protobuf.message.Message):
+    """How a node is shared out."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: builtins.int
+    RECLAIM_AFTER_FIELD_NUMBER: builtins.int
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StepShare]:
+        """Steps that are not named should have none."""
+
+    @property
+    def reclaim_after(self) -> google.protobuf.duration_pb2.Duration:
+        """A worker whose place another step waits for finishes the mini-batch that it runs. After so long, it is killed."""
+
+    def __init__(
+        self,
+        *,
+        steps: collections.abc.Iterable[global___StepShare] | None = ...,
+        reclaim_after: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["reclaim_after", b"reclaim_after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["reclaim_after", b"reclaim_after", "steps", b"steps"]) -> None: ...
+
+global___NodeShares = NodeShares
+
+@typing.final
+class StepShare(google.protobuf.message.Message):
+    """The share of one step."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEP_ID_FIELD_NUMBER: builtins.int
+    WORKERS_FIELD_NUMBER: builtins.int
+    step_id: builtins.int
+    """The step."""
+    workers: builtins.int
+    """Its worker processes."""
+    def __init__(
+        self,
+        *,
+        step_id: builtins.int = ...,
+        workers: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["step_id", b"step_id", "workers", b"workers"]) -> None: ...
+
+global___StepShare = StepShare
 
 @typing.final
 class StepRecall(google.protobuf.message.Message):

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from windrow.rpc.v1 import agent_service_pb2 as windrow_dot_rpc_dot_v1_dot_agent__service__pb2
+from windrow.rpc.v1 import run_files_pb2 as windrow_dot_rpc_dot_v1_dot_run__files__pb2
 
 GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
@@ -62,6 +63,41 @@ class AgentServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsResponse.FromString,
                 _registered_method=True)
+        self.KeepFiles = channel.stream_unary(
+                '/windrow.rpc.v1.AgentService/KeepFiles',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesResponse.FromString,
+                _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/windrow.rpc.v1.AgentService/ListModels',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.ListRunFiles = channel.unary_unary(
+                '/windrow.rpc.v1.AgentService/ListRunFiles',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesResponse.FromString,
+                _registered_method=True)
+        self.ReadRunFile = channel.unary_stream(
+                '/windrow.rpc.v1.AgentService/ReadRunFile',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileResponse.FromString,
+                _registered_method=True)
+        self.ReadLogged = channel.unary_stream(
+                '/windrow.rpc.v1.AgentService/ReadLogged',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedResponse.FromString,
+                _registered_method=True)
+        self.FindData = channel.unary_unary(
+                '/windrow.rpc.v1.AgentService/FindData',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataResponse.FromString,
+                _registered_method=True)
+        self.ListDatastores = channel.unary_unary(
+                '/windrow.rpc.v1.AgentService/ListDatastores',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer(object):
@@ -113,6 +149,60 @@ class AgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KeepFiles(self, request_iterator, context):
+        """Keeps files that a script has uploaded for its run, or registers a model. Answered when they are durable. Repeatable: a
+        file of the same name is replaced; a step registers the same files under the same name once, however often it asks.
+        Of this and the calls below: PERMISSION_DENIED, reason STEP_NOT_OFFERED; FAILED_PRECONDITION, reason STEP_UNKNOWN.
+        INVALID_ARGUMENT, reason REQUEST_INVALID or ASSET_INVALID; NOT_FOUND, reason RUN_FILE_UNKNOWN;
+        RESOURCE_EXHAUSTED, reason STORAGE_FULL or LIMIT_REACHED: the agent tries again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """The models that a script may use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunFiles(self, request, context):
+        """What scripts have uploaded for a run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadRunFile(self, request, context):
+        """One such file, in chunks. NOT_FOUND, reason RUN_FILE_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadLogged(self, request, context):
+        """What scripts have logged for a run, and its tags. INVALID_ARGUMENT, reason REQUEST_INVALID: it is more than 64 MiB.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindData(self, request, context):
+        """A data asset. NOT_FOUND, reason ASSET_UNKNOWN; INVALID_ARGUMENT, reason REQUEST_INVALID: it is in a datastore that this
+        master does not have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDatastores(self, request, context):
+        """Where the datastores are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +230,41 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.PushLogs,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsResponse.SerializeToString,
+            ),
+            'KeepFiles': grpc.stream_unary_rpc_method_handler(
+                    servicer.KeepFiles,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'ListRunFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunFiles,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesResponse.SerializeToString,
+            ),
+            'ReadRunFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadRunFile,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileResponse.SerializeToString,
+            ),
+            'ReadLogged': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLogged,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedResponse.SerializeToString,
+            ),
+            'FindData': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindData,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataResponse.SerializeToString,
+            ),
+            'ListDatastores': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDatastores,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -280,6 +405,195 @@ class AgentService(object):
             '/windrow.rpc.v1.AgentService/PushLogs',
             windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_agent__service__pb2.PushLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepFiles(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/windrow.rpc.v1.AgentService/KeepFiles',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.KeepFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/ListModels',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/ListRunFiles',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListRunFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRunFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/ReadRunFile',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadRunFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLogged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/ReadLogged',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ReadLoggedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/FindData',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.FindDataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDatastores(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.AgentService/ListDatastores',
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_run__files__pb2.ListDatastoresResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import typing
 import windrow.rpc.v1.agent_service_pb2
+import windrow.rpc.v1.run_files_pb2
 
 _T = typing.TypeVar("_T")
 
@@ -66,6 +67,55 @@ class AgentServiceStub:
     PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
     """
 
+    KeepFiles: grpc.StreamUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.KeepFilesRequest,
+        windrow.rpc.v1.run_files_pb2.KeepFilesResponse,
+    ]
+    """Keeps files that a script has uploaded for its run, or registers a model. Answered when they are durable. Repeatable: a
+    file of the same name is replaced; a step registers the same files under the same name once, however often it asks.
+    Of this and the calls below: PERMISSION_DENIED, reason STEP_NOT_OFFERED; FAILED_PRECONDITION, reason STEP_UNKNOWN.
+    INVALID_ARGUMENT, reason REQUEST_INVALID or ASSET_INVALID; NOT_FOUND, reason RUN_FILE_UNKNOWN;
+    RESOURCE_EXHAUSTED, reason STORAGE_FULL or LIMIT_REACHED: the agent tries again.
+    """
+
+    ListModels: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListModelsRequest,
+        windrow.rpc.v1.run_files_pb2.ListModelsResponse,
+    ]
+    """The models that a script may use."""
+
+    ListRunFiles: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListRunFilesRequest,
+        windrow.rpc.v1.run_files_pb2.ListRunFilesResponse,
+    ]
+    """What scripts have uploaded for a run."""
+
+    ReadRunFile: grpc.UnaryStreamMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ReadRunFileRequest,
+        windrow.rpc.v1.run_files_pb2.ReadRunFileResponse,
+    ]
+    """One such file, in chunks. NOT_FOUND, reason RUN_FILE_UNKNOWN."""
+
+    ReadLogged: grpc.UnaryStreamMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ReadLoggedRequest,
+        windrow.rpc.v1.run_files_pb2.ReadLoggedResponse,
+    ]
+    """What scripts have logged for a run, and its tags. INVALID_ARGUMENT, reason REQUEST_INVALID: it is more than 64 MiB."""
+
+    FindData: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.FindDataRequest,
+        windrow.rpc.v1.run_files_pb2.FindDataResponse,
+    ]
+    """A data asset. NOT_FOUND, reason ASSET_UNKNOWN; INVALID_ARGUMENT, reason REQUEST_INVALID: it is in a datastore that this
+    master does not have.
+    """
+
+    ListDatastores: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListDatastoresRequest,
+        windrow.rpc.v1.run_files_pb2.ListDatastoresResponse,
+    ]
+    """Where the datastores are."""
+
 class AgentServiceAsyncStub:
     """What a node agent says to the master. Every call but Register carries the node's credential
     in the metadata key "windrow-credential"; without it: UNAUTHENTICATED, reason CREDENTIAL_INVALID.
@@ -113,6 +163,55 @@ class AgentServiceAsyncStub:
     """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
     PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
     """
+
+    KeepFiles: grpc.aio.StreamUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.KeepFilesRequest,
+        windrow.rpc.v1.run_files_pb2.KeepFilesResponse,
+    ]
+    """Keeps files that a script has uploaded for its run, or registers a model. Answered when they are durable. Repeatable: a
+    file of the same name is replaced; a step registers the same files under the same name once, however often it asks.
+    Of this and the calls below: PERMISSION_DENIED, reason STEP_NOT_OFFERED; FAILED_PRECONDITION, reason STEP_UNKNOWN.
+    INVALID_ARGUMENT, reason REQUEST_INVALID or ASSET_INVALID; NOT_FOUND, reason RUN_FILE_UNKNOWN;
+    RESOURCE_EXHAUSTED, reason STORAGE_FULL or LIMIT_REACHED: the agent tries again.
+    """
+
+    ListModels: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListModelsRequest,
+        windrow.rpc.v1.run_files_pb2.ListModelsResponse,
+    ]
+    """The models that a script may use."""
+
+    ListRunFiles: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListRunFilesRequest,
+        windrow.rpc.v1.run_files_pb2.ListRunFilesResponse,
+    ]
+    """What scripts have uploaded for a run."""
+
+    ReadRunFile: grpc.aio.UnaryStreamMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ReadRunFileRequest,
+        windrow.rpc.v1.run_files_pb2.ReadRunFileResponse,
+    ]
+    """One such file, in chunks. NOT_FOUND, reason RUN_FILE_UNKNOWN."""
+
+    ReadLogged: grpc.aio.UnaryStreamMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ReadLoggedRequest,
+        windrow.rpc.v1.run_files_pb2.ReadLoggedResponse,
+    ]
+    """What scripts have logged for a run, and its tags. INVALID_ARGUMENT, reason REQUEST_INVALID: it is more than 64 MiB."""
+
+    FindData: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.FindDataRequest,
+        windrow.rpc.v1.run_files_pb2.FindDataResponse,
+    ]
+    """A data asset. NOT_FOUND, reason ASSET_UNKNOWN; INVALID_ARGUMENT, reason REQUEST_INVALID: it is in a datastore that this
+    master does not have.
+    """
+
+    ListDatastores: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.run_files_pb2.ListDatastoresRequest,
+        windrow.rpc.v1.run_files_pb2.ListDatastoresResponse,
+    ]
+    """Where the datastores are."""
 
 class AgentServiceServicer(metaclass=abc.ABCMeta):
     """What a node agent says to the master. Every call but Register carries the node's credential
@@ -171,5 +270,68 @@ class AgentServiceServicer(metaclass=abc.ABCMeta):
         """Appends increments of log files. Idempotent by offset. Reason: STORAGE_FULL;
         PERMISSION_DENIED, reason STEP_NOT_OFFERED: the log of a step that this node was never offered; nothing is written.
         """
+
+    @abc.abstractmethod
+    def KeepFiles(
+        self,
+        request_iterator: _MaybeAsyncIterator[windrow.rpc.v1.run_files_pb2.KeepFilesRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.run_files_pb2.KeepFilesResponse, collections.abc.Awaitable[windrow.rpc.v1.run_files_pb2.KeepFilesResponse]]:
+        """Keeps files that a script has uploaded for its run, or registers a model. Answered when they are durable. Repeatable: a
+        file of the same name is replaced; a step registers the same files under the same name once, however often it asks.
+        Of this and the calls below: PERMISSION_DENIED, reason STEP_NOT_OFFERED; FAILED_PRECONDITION, reason STEP_UNKNOWN.
+        INVALID_ARGUMENT, reason REQUEST_INVALID or ASSET_INVALID; NOT_FOUND, reason RUN_FILE_UNKNOWN;
+        RESOURCE_EXHAUSTED, reason STORAGE_FULL or LIMIT_REACHED: the agent tries again.
+        """
+
+    @abc.abstractmethod
+    def ListModels(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.run_files_pb2.ListModelsResponse, collections.abc.Awaitable[windrow.rpc.v1.run_files_pb2.ListModelsResponse]]:
+        """The models that a script may use."""
+
+    @abc.abstractmethod
+    def ListRunFiles(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.ListRunFilesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.run_files_pb2.ListRunFilesResponse, collections.abc.Awaitable[windrow.rpc.v1.run_files_pb2.ListRunFilesResponse]]:
+        """What scripts have uploaded for a run."""
+
+    @abc.abstractmethod
+    def ReadRunFile(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.ReadRunFileRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.run_files_pb2.ReadRunFileResponse], collections.abc.AsyncIterator[windrow.rpc.v1.run_files_pb2.ReadRunFileResponse]]:
+        """One such file, in chunks. NOT_FOUND, reason RUN_FILE_UNKNOWN."""
+
+    @abc.abstractmethod
+    def ReadLogged(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.ReadLoggedRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.run_files_pb2.ReadLoggedResponse], collections.abc.AsyncIterator[windrow.rpc.v1.run_files_pb2.ReadLoggedResponse]]:
+        """What scripts have logged for a run, and its tags. INVALID_ARGUMENT, reason REQUEST_INVALID: it is more than 64 MiB."""
+
+    @abc.abstractmethod
+    def FindData(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.FindDataRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.run_files_pb2.FindDataResponse, collections.abc.Awaitable[windrow.rpc.v1.run_files_pb2.FindDataResponse]]:
+        """A data asset. NOT_FOUND, reason ASSET_UNKNOWN; INVALID_ARGUMENT, reason REQUEST_INVALID: it is in a datastore that this
+        master does not have.
+        """
+
+    @abc.abstractmethod
+    def ListDatastores(
+        self,
+        request: windrow.rpc.v1.run_files_pb2.ListDatastoresRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.run_files_pb2.ListDatastoresResponse, collections.abc.Awaitable[windrow.rpc.v1.run_files_pb2.ListDatastoresResponse]]:
+        """Where the datastores are."""
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

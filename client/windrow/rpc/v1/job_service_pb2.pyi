@@ -7,15 +7,46 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import sys
 import typing
 import windrow.rpc.v1.job_pb2
 import windrow.rpc.v1.mini_batch_pb2
 import windrow.rpc.v1.node_pb2
 import windrow.rpc.v1.work_pb2
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _RunTagKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _RunTagKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_RunTagKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    RUN_TAG_KIND_UNSPECIFIED: _RunTagKind.ValueType  # 0
+    """A tag: its newest value counts."""
+    RUN_TAG_KIND_PROPERTY: _RunTagKind.ValueType  # 1
+    """A property: its first value counts."""
+    RUN_TAG_KIND_REMOVED: _RunTagKind.ValueType  # 2
+    """The tag is removed."""
+
+class RunTagKind(_RunTagKind, metaclass=_RunTagKindEnumTypeWrapper):
+    """What a RunTag is."""
+
+RUN_TAG_KIND_UNSPECIFIED: RunTagKind.ValueType  # 0
+"""A tag: its newest value counts."""
+RUN_TAG_KIND_PROPERTY: RunTagKind.ValueType  # 1
+"""A property: its first value counts."""
+RUN_TAG_KIND_REMOVED: RunTagKind.ValueType  # 2
+"""The tag is removed."""
+global___RunTagKind = RunTagKind
 
 @typing.final
 class SubmitJobRequest(google.protobuf.message.Message):
@@ -87,7 +118,7 @@ class GetJobResponse(google.protobuf.message.Message):
     JOB_FIELD_NUMBER: builtins.int
     DOCUMENT_FIELD_NUMBER: builtins.int
     document: builtins.bytes
-    """The effective job as JSON, as submitted."""
+    """The effective job as JSON, as submitted; from a served master, without what looks like a secret."""
     @property
     def job(self) -> windrow.rpc.v1.job_pb2.Job:
         """Its current state."""
@@ -602,6 +633,74 @@ class LogFile(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["length", b"length", "path", b"path"]) -> None: ...
 
 global___LogFile = LogFile
+
+@typing.final
+class TagRunRequest(google.protobuf.message.Message):
+    """Which run, and what it gets."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    STEP_NAME_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """The job."""
+    step_name: builtins.str
+    """The run of this step; empty: of the job."""
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RunTag]:
+        """At most 1,000, and 1 MiB for all calls of a run together."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        step_name: builtins.str = ...,
+        tags: collections.abc.Iterable[global___RunTag] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "step_name", b"step_name", "tags", b"tags"]) -> None: ...
+
+global___TagRunRequest = TagRunRequest
+
+@typing.final
+class RunTag(google.protobuf.message.Message):
+    """A tag or property of a run."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """One line of text."""
+    value: builtins.str
+    """Not set: the tag is there without a value."""
+    kind: global___RunTagKind.ValueType
+    """What it is."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        value: builtins.str | None = ...,
+        kind: global___RunTagKind.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_value", b"_value", "value", b"value"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_value", b"_value", "kind", b"kind", "name", b"name", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_value", b"_value"]) -> typing.Literal["value"] | None: ...
+
+global___RunTag = RunTag
+
+@typing.final
+class TagRunResponse(google.protobuf.message.Message):
+    """They are kept."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___TagRunResponse = TagRunResponse
 
 @typing.final
 class ReadLogRequest(google.protobuf.message.Message):

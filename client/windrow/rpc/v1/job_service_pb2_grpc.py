@@ -90,6 +90,11 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogResponse.FromString,
                 _registered_method=True)
+        self.TagRun = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/TagRun',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunResponse.FromString,
+                _registered_method=True)
         self.DownloadOutput = channel.unary_stream(
                 '/windrow.rpc.v1.JobService/DownloadOutput',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.DownloadOutputRequest.SerializeToString,
@@ -237,6 +242,15 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TagRun(self, request, context):
+        """Gives the run of a job, or of a step, tags and properties, beside those that its scripts give it. Answered when they
+        are durable. Of tags the newest value counts, of properties the first one. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN;
+        INVALID_ARGUMENT, reason REQUEST_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DownloadOutput(self, request, context):
         """An output: its files one after another, in chunks of at most 1 MiB. FAILED_PRECONDITION, reason OUTPUT_UNREADABLE:
         its files cannot be read, or a link leads to them.
@@ -378,6 +392,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ReadLog,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogResponse.SerializeToString,
+            ),
+            'TagRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.TagRun,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunResponse.SerializeToString,
             ),
             'DownloadOutput': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadOutput,
@@ -733,6 +752,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/ReadLog',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ReadLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TagRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/TagRun',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.TagRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -100,6 +100,15 @@ class JobServiceStub:
     ]
     """One log file from an offset, in chunks of at most 1 MiB; with `follow`, until the job has ended."""
 
+    TagRun: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.TagRunRequest,
+        windrow.rpc.v1.job_service_pb2.TagRunResponse,
+    ]
+    """Gives the run of a job, or of a step, tags and properties, beside those that its scripts give it. Answered when they
+    are durable. Of tags the newest value counts, of properties the first one. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN;
+    INVALID_ARGUMENT, reason REQUEST_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
+    """
+
     DownloadOutput: grpc.UnaryStreamMultiCallable[
         windrow.rpc.v1.job_service_pb2.DownloadOutputRequest,
         windrow.rpc.v1.job_service_pb2.DownloadOutputResponse,
@@ -260,6 +269,15 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.ReadLogResponse,
     ]
     """One log file from an offset, in chunks of at most 1 MiB; with `follow`, until the job has ended."""
+
+    TagRun: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.TagRunRequest,
+        windrow.rpc.v1.job_service_pb2.TagRunResponse,
+    ]
+    """Gives the run of a job, or of a step, tags and properties, beside those that its scripts give it. Answered when they
+    are durable. Of tags the newest value counts, of properties the first one. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN;
+    INVALID_ARGUMENT, reason REQUEST_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
+    """
 
     DownloadOutput: grpc.aio.UnaryStreamMultiCallable[
         windrow.rpc.v1.job_service_pb2.DownloadOutputRequest,
@@ -443,6 +461,17 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[windrow.rpc.v1.job_service_pb2.ReadLogResponse], collections.abc.AsyncIterator[windrow.rpc.v1.job_service_pb2.ReadLogResponse]]:
         """One log file from an offset, in chunks of at most 1 MiB; with `follow`, until the job has ended."""
+
+    @abc.abstractmethod
+    def TagRun(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.TagRunRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.TagRunResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.TagRunResponse]]:
+        """Gives the run of a job, or of a step, tags and properties, beside those that its scripts give it. Answered when they
+        are durable. Of tags the newest value counts, of properties the first one. NOT_FOUND, reason JOB_UNKNOWN or STEP_UNKNOWN;
+        INVALID_ARGUMENT, reason REQUEST_INVALID; RESOURCE_EXHAUSTED, reason STORAGE_FULL.
+        """
 
     @abc.abstractmethod
     def DownloadOutput(

@@ -222,6 +222,9 @@ class StepSpec(google.protobuf.message.Message):
     READ_PATHS_FIELD_NUMBER: builtins.int
     WRITE_PATHS_FIELD_NUMBER: builtins.int
     ALLOWED_PATHS_FIELD_NUMBER: builtins.int
+    SYNCED_PATHS_FIELD_NUMBER: builtins.int
+    DATASTORES_FIELD_NUMBER: builtins.int
+    KEPT_FOLDERS_FIELD_NUMBER: builtins.int
     step_id: builtins.int
     """Unique within one master's state, forever."""
     job_id: builtins.str
@@ -325,6 +328,24 @@ class StepSpec(google.protobuf.message.Message):
     def allowed_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Further paths that the job asks for (--allow_path); ":rw" at the end: also to write."""
 
+    @property
+    def synced_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Local places of the outputs that its script makes: the agent reports a mini-batch as done only when what is there is
+        on disk.
+        """
+
+    @property
+    def datastores(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Local folders of the master's datastores, and its folder of outputs: a confined worker gets no input or output that
+        links lead out of them. Empty: they may be anywhere.
+        """
+
+    @property
+    def kept_folders(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Local folders that the master keeps for all jobs: models, uploads, sorted rows. No output is one of them, in one, or
+        holds one.
+        """
+
     def __init__(
         self,
         *,
@@ -359,9 +380,12 @@ class StepSpec(google.protobuf.message.Message):
         read_paths: collections.abc.Iterable[builtins.str] | None = ...,
         write_paths: collections.abc.Iterable[builtins.str] | None = ...,
         allowed_paths: collections.abc.Iterable[builtins.str] | None = ...,
+        synced_paths: collections.abc.Iterable[builtins.str] | None = ...,
+        datastores: collections.abc.Iterable[builtins.bytes] | None = ...,
+        kept_folders: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["environment", b"environment", "run_invocation_timeout", b"run_invocation_timeout", "task_overhead_timeout", b"task_overhead_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allowed_paths", b"allowed_paths", "arguments", b"arguments", "artifacts", b"artifacts", "code_digest", b"code_digest", "command", b"command", "datastores", b"datastores", "entry_script", b"entry_script", "environment", b"environment", "environment_variables", b"environment_variables", "generation", b"generation", "identity", b"identity", "job_id", b"job_id", "kept_folders", b"kept_folders", "logging_level", b"logging_level", "max_concurrency_per_instance", b"max_concurrency_per_instance", "output_files", b"output_files", "output_folders", b"output_folders", "output_path", b"output_path", "priority", b"priority", "profiling_module", b"profiling_module", "read_paths", b"read_paths", "reader", b"reader", "resource_monitor_interval", b"resource_monitor_interval", "rows", b"rows", "run_invocation_timeout", b"run_invocation_timeout", "side_inputs", b"side_inputs", "step_id", b"step_id", "step_name", b"step_name", "stored_outputs", b"stored_outputs", "synced_paths", b"synced_paths", "task_overhead_timeout", b"task_overhead_timeout", "unmade_outputs", b"unmade_outputs", "weight", b"weight", "write_paths", b"write_paths"]) -> None: ...
 
 global___StepSpec = StepSpec
 
@@ -585,6 +609,7 @@ class Split(google.protobuf.message.Message):
     RUNS_MAX_FIELD_NUMBER: builtins.int
     CALL_S_FIELD_NUMBER: builtins.int
     ITEM_S_FIELD_NUMBER: builtins.int
+    SUSPECTS_FIELD_NUMBER: builtins.int
     runs_max: builtins.int
     """After so many calls of `run()`, a piece that fails is not halved any more."""
     call_s: builtins.float
@@ -600,6 +625,12 @@ class Split(google.protobuf.message.Message):
     def given_up(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedItems]:
         """Items that are not run any more; they come back in `Completion.failed_items`."""
 
+    @property
+    def suspects(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Pieces that begin here, of which one has ended its worker, run first; what they give then does not count. If one ends
+        its worker again, no other piece has run in vain.
+        """
+
     def __init__(
         self,
         *,
@@ -608,8 +639,9 @@ class Split(google.protobuf.message.Message):
         runs_max: builtins.int = ...,
         call_s: builtins.float = ...,
         item_s: builtins.float = ...,
+        suspects: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["call_s", b"call_s", "cuts", b"cuts", "given_up", b"given_up", "item_s", b"item_s", "runs_max", b"runs_max"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["call_s", b"call_s", "cuts", b"cuts", "given_up", b"given_up", "item_s", b"item_s", "runs_max", b"runs_max", "suspects", b"suspects"]) -> None: ...
 
 global___Split = Split
 

@@ -45,12 +45,12 @@ def component_file(wanted: ComponentReference) -> str:
     try:
         registries = Registries()
     except UsageError as error:
-        raise ValueError(f"cannot be looked up: {error}") from error
+        raise ValueError(f"cannot be looked up: {error}.") from error
     folder = registries.folders.get(wanted.registry)
     if folder is None:
         raise ValueError(
             "is in a registry that this machine does not have. Copy the registry's files into a folder, and name it: "
-            f"windrow registry add {wanted.registry} FOLDER"
+            f"windrow registry add {wanted.registry} FOLDER."
         )
     names: set[str] = set()
     versions: dict[str, str] = {}
@@ -61,7 +61,7 @@ def component_file(wanted: ComponentReference) -> str:
     if not versions:
         raise ValueError(f"is not in the registry's folder {folder}.{did_you_mean(wanted.name, names)}")
     if wanted.version and wanted.version not in versions:
-        raise ValueError(f"is not in the registry's folder {folder}, which has the versions {listed(versions)}")
+        raise ValueError(f"is not in the registry's folder {folder}, which has the versions {listed(versions)}.")
     return versions[wanted.version or max(versions, key=_in_order)]
 
 

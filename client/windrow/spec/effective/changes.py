@@ -145,5 +145,10 @@ def _of_script(arguments: Sequence[str]) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    text = " ".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    # Not at the top: the first run() waits for imports.
+    from windrow.common.secret_values import shown_text, without_secrets
+
+    if isinstance(value, list):
+        value = " ".join(without_secrets(value)[0])
+    text = "" if value is None else shown_text(str(value))
     return (text if len(text) <= 80 else f"{text[:79]}…") or "none"

@@ -299,6 +299,14 @@ def values_needed(job: EffectiveJob) -> dict[tuple[str, str], bool]:
         for condition in conditions:
             if condition.step is not None and condition.output is not None:
                 needed[condition.step, condition.output] = True
+    # Of a step that is skipped as its loop has ended, the outputs are those of the iteration before.
+    follows = {step.name: [iteration.follows for iteration in step.iterations] for step in job.steps}
+    found = list(needed)
+    for owner, output in found:
+        for before in follows.get(owner, ()):
+            if (before, output) not in needed:
+                needed[before, output] = needed[owner, output]
+                found.append((before, output))
     return needed
 
 

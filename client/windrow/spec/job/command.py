@@ -18,12 +18,14 @@ from windrow.spec.job.task import check_references, code_folder
 from windrow.spec.naming.expressions import expand_groups, references
 from windrow.spec.reading.context import Context, Origin, origin_of
 from windrow.spec.reading.keys import Resolve, as_mapping, check_keys, read_scalar, read_text
-from windrow.spec.reading.nodes import Mapping, Scalar, is_null, shown
+from windrow.spec.reading.nodes import Mapping, Node, Scalar, is_null, shown
 from windrow.spec.reading.problems import StepCode
 from windrow.spec.settings.fields import INT_MAX
 from windrow.spec.settings.schema import LIMITS, RESOURCES
 
 _OPTION = re.compile(r"--?[A-Za-z]")
+ALLOW_PATH = "WINDROW_ALLOW_PATH"
+"""The variable of a step: as --allow_path in the arguments of a parallel one, with several paths."""
 NO_CODE = ""
 """In place of the code folder of a command without code."""
 
@@ -77,6 +79,7 @@ def read_command(
     context.origins[f"{key}.run_invocation_timeout_s"] = origin
     step = EffectiveStep(
         name=name,
+        allow_path=_allowed_paths(variables, entries.get("environment_variables", settings), key, context),
         code_digest=unpacked,
         entry_script="",
         inputs=inputs,
@@ -91,6 +94,17 @@ def read_command(
         **_FIXED,
     )
     return step, folder
+
+
+def _allowed_paths(variables: MappingType[str, str], node: Node, key: str, context: Context) -> tuple[str, ...]:
+    """What it needs beyond its inputs and outputs where scripts are confined. A command has no program_arguments."""
+    paths = tuple(variables.get(ALLOW_PATH, "").split())
+    for path in paths:
+        if not path.startswith("/"):
+            wrong = f'{ALLOW_PATH} has "{path}"; it must be absolute paths on the nodes, separated by spaces.'
+            context.problems.error(node, f"{key}.environment_variables", wrong)
+            return ()
+    return paths
 
 
 def _command(

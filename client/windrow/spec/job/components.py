@@ -255,9 +255,9 @@ class Components:
                 return file
             why = (
                 "is not a registered component. Register it (windrow component create), or give the path of the "
-                "component's YAML file here"
+                "component's YAML file here."
             )
-        self._context.problems.error(node, key, f"{shown(node)} {why}.")
+        self._context.problems.error(node, key, f"{shown(node)} {why}")
         return None
 
     def _file(self, file: str, node: Scalar, key: str) -> Mapping | None:

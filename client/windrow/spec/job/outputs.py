@@ -161,7 +161,13 @@ def _placed_output(
 
 
 def _type_of(step: OutputSpec, declared: Sequence[OutputSpec], pipelines: Sequence[OutputSpec]) -> str:
-    """The type of an output: that which its step gives it, else those of its components and pipeline outputs."""
+    """The type of an output: that which its step gives it, else those of its components and pipeline outputs.
+
+    A pipeline output with a mode and no type is a folder, whatever the component says, as the vendor's command line
+    takes it (azure-ai-ml 1.23, `Output(type="uri_folder", mode=...)`).
+    """
+    if step.type is None and any(spec.mode and not spec.type for spec in pipelines):
+        return "uri_folder"
     others = [spec.type for spec in (*declared, *pipelines) if spec.type]
     # A dumped step may say uri_folder where all others say uri_file: these are right.
     is_dumped = step.type == "uri_folder" and bool(pipelines) and others and set(others) == {"uri_file"}

@@ -353,11 +353,32 @@ def _check_cycle(made: list[EffectiveStep], steps: dict[str, StepNodes], context
         )
 
 
+def _goes_on(step: EffectiveStep, name: str, other: EffectiveStep, others: str, made: list[EffectiveStep]) -> bool:
+    """Whether one of two steps goes on in the folder that the other has written, and waits for it: scripts write both
+    outputs, so that they can add to what is there.
+    """
+    are_folders = {step.outputs[name].type, other.outputs[others].type} <= {"uri_folder", "mltable"}
+    are_of_scripts = name != step.append_row_to and others != other.append_row_to
+    return are_folders and are_of_scripts and (_waits(step, other, made) or _waits(other, step, made))
+
+
+def _waits(step: EffectiveStep, other: EffectiveStep, made: list[EffectiveStep]) -> bool:
+    """Whether a step begins only when another one has ended."""
+    before = {one.name: one.depends_on for one in made}
+    waited_for, open_ = set[str](), list(step.depends_on)
+    while open_:
+        one = open_.pop()
+        if one not in waited_for:
+            waited_for.add(one)
+            open_ += before.get(one, ())
+    return other.name in waited_for
+
+
 def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], graph: Graph, context: Context) -> None:
     """Notes an error for two outputs in one place, which would overwrite each other, and for an output in the place
     of an input, which would destroy it.
     """
-    taken: dict[str, str] = {}
+    taken: dict[str, tuple[EffectiveStep, str, str]] = {}
     read_from = {
         given.path: (step.name, name)
         for step in made
@@ -378,8 +399,8 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], graph:
                     f"{output.path} would be written by each iteration of a loop; leave the path out, so that each has "
                     "a place of its own. A command step after the loop can copy the output of the last one.",
                 )
-            elif output.path in taken:
-                other = context.problems.as_spelled(taken[output.path])
+            elif output.path in taken and not _goes_on(step, name, *taken[output.path][:2], made):
+                other = context.problems.as_spelled(taken[output.path][2])
                 context.problems.error(
                     place, key, f"{output.path} is also the path of {other}; give each output a different path."
                 )
@@ -394,4 +415,4 @@ def _check_places(made: list[EffectiveStep], steps: dict[str, StepNodes], graph:
                     key,
                     f"{output.path} is inside a folder that is read; the next run would read this output as input.",
                 )
-            taken[output.path] = key
+            taken[output.path] = step, name, key

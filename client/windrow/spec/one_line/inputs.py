@@ -7,7 +7,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from windrow.common.state_mark import STATE_MARK
@@ -31,6 +31,9 @@ _DELIMITERS_BY_SUFFIX = {f".{name}": delimiter for name, delimiter in DELIMITERS
 
 OWN_INPUTS_MAX = 8
 """Up to this many folders are separate inputs; more of them are one input."""
+
+FILES_LOOKED_AT = 1_000
+"""So many files of a folder show what it holds."""
 
 _MAGIC = "*?["
 _NO_TABLE_BY_ITSELF = (".json",)
@@ -133,6 +136,25 @@ def has_only_headers(given: Given) -> bool:
         if delimiter is None or has_rows(file, delimiter):
             return False
     return True
+
+
+def tables_in(given: Given) -> str:
+    """The suffix of the files of a folder on this machine that holds nothing but tables of one kind; "" of any other
+    input. What a writer of tables leaves beside them (`_SUCCESS`) does not count.
+    """
+    if given.is_address or given.entry != "folder":
+        return ""
+    names = (os.path.basename(file) for file in islice(local_files(given), FILES_LOOKED_AT))
+    suffixes = {os.path.splitext(name)[1].lower() for name in names if not name.startswith(("_", "."))}
+    suffix = suffixes.pop() if len(suffixes) == 1 else ""
+    return "" if suffix in _NO_TABLE_BY_ITSELF or plain_read(f"x{suffix}") is None else suffix
+
+
+def is_parquet(given: Given) -> bool:
+    """Whether an input on this machine is a table of Parquet files."""
+    if given.holds != PLAIN:
+        return given.holds == "parquet"
+    return isinstance(plain_read(f"x{tables_in(given)}"), ReadParquet)
 
 
 def is_named(path: str, pattern: str) -> bool:

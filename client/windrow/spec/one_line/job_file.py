@@ -24,6 +24,7 @@ from windrow.spec.one_line.inputs import (
     is_named,
     local_files,
     read_inputs,
+    tables_in,
 )
 from windrow.spec.one_line.request import ROW_SUFFIXES, SCRIPT_SUFFIX, OneLine
 from windrow.spec.one_line.sizes import Chosen, choose_size, what
@@ -90,6 +91,10 @@ def make_job_file(
     def path(place: str, base: str | None = relative_to) -> str:
         return _path(place, base)
 
+    if one.kind == "auto":
+        notes += [
+            _tables_note(one_of.typed, ends) for one_of in given if one_of.is_list and (ends := tables_in(one_of))
+        ]
     for group in groups_of(given):
         name = _unused(_input_name(group), inputs)
         settings = _read_settings(group)
@@ -157,6 +162,13 @@ def _told(one: OneLine, given: Sequence[Given], chosen: Chosen, found_in: Sequen
         pieces = f"{pieces} ({'chosen; ' if chosen.text else 'by default; '}--mini-batch-size sets it); "
     read = "".join(f"{words}; " for words in dict.fromkeys(found_in))
     return f"{names}: {read}{pieces}run() gets {what(given)}; rows go to {one.output}."
+
+
+def _tables_note(typed: str, suffix: str) -> str:
+    return (
+        f"{typed} holds only {suffix} files, and run() gets their paths. With --as table it gets DataFrames; --as "
+        "files says that paths are meant."
+    )
 
 
 def _zeros_note(typed: str, zeros: Sequence[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from windrow.common.quantities import counted, size
-from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, Given, local_files
+from windrow.spec.one_line.inputs import ASSET, DEFINED, FILES, Given, is_parquet, local_files
 
 MINI_BATCHES_PER_WORKER = 4
 """The minimum, if the input is large enough, so that all workers finish at about the same time."""
@@ -42,7 +42,7 @@ def choose_size(given: Sequence[Given], workers: int, previous: str = "") -> Cho
         files = _kept(previous, min(FILES_MAX, max(1, count // wanted)))
         amount = counted(count, "file") if count < most else f"at least {most:,} files"
         return Chosen(str(files), f"{amount}, {files:,} in each mini-batch")
-    if not known or any(one.holds in ("parquet", DEFINED, ASSET) for one in given):
+    if not known or any(one.holds in (DEFINED, ASSET) or is_parquet(one) for one in given):
         return Chosen("", "")
     total = 0
     most = BYTES_MAX * wanted

@@ -101,6 +101,8 @@ def read_conversions(checks: ValueChecks, node: Node, key: str) -> tuple[Convers
         read = _columns_and_type(checks, item, f"{key}[{index}]")
         if read is None:
             continue
+        if isinstance(read[0], ListNode) and not read[0].items:
+            continue  # as in Azure ML's reader, it converts none
         columns, kind = read_columns(checks, read[0], f"{key}[{index}].columns"), read[1]
         if columns is not None and kind is not None:
             found.append(Conversion(columns, kind, read[0].place))

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.listing.outside import outside
 from windrow_master.planning.listing.patterns import Pattern, compile_pattern, is_wild
-from windrow_master.planning.listing.walk import Guard, Note, Warn, outside, walk
+from windrow_master.planning.listing.walk import Guard, Note, Warn, walk
 from windrow_master.roots import Roots
 
 Keep = Callable[[bytes], bool]

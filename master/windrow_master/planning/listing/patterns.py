@@ -2,7 +2,8 @@
 
 `*` and `?` stay inside one path component; a component `**` stands for any number of folders, none included, and at
 the end of a pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; braces are literal. Case counts; hidden
-names count as others do. Reference: docs/reference/azure-ml/mltable.md#paths.
+names count as others do. A wildcard stands for a character of UTF-8, not for a byte of it.
+Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ class Pattern(NamedTuple):
     lies."""
 
     base: bytes
-    files: re.Pattern[bytes]
-    folders: tuple[re.Pattern[bytes], ...]
+    files: re.Pattern[str]
+    folders: tuple[re.Pattern[str], ...]
     any_depth: bool
 
     def names_file(self, name: bytes) -> bool:
         """Whether the pattern names this file; `name` is relative to `base`."""
-        return self.files.fullmatch(name) is not None
+        return self.files.fullmatch(_text(name)) is not None
 
     def leads_into(self, name: bytes) -> bool:
         """Whether files of the pattern may be in this folder; `name` is relative to `base`."""
-        parts = name.split(b"/")
+        parts = _text(name).split("/")
         if len(parts) > len(self.folders) and not self.any_depth:
             return False
         return all(folder.fullmatch(part) for folder, part in zip(self.folders, parts, strict=False))
@@ -46,43 +47,47 @@ def compile_pattern(text: bytes) -> Pattern:
     base, parts = parts[:fixed], parts[fixed:]
     if text.startswith(b"/"):
         base.insert(0, b"")
-    regex = b""
+    regex = ""
     for index, part in enumerate(parts):
         last = index == len(parts) - 1
         if part == b"**":
-            regex += b".*" if last else b"(?:.*/)?"
+            regex += ".*" if last else "(?:.*/)?"
         else:
-            regex += _component(part) + (b"" if last else b"/")
+            regex += _component(_text(part)) + ("" if last else "/")
     deep = next((index for index, part in enumerate(parts) if part == b"**"), None)
     folders = parts[:-1] if deep is None else parts[:deep]
     return Pattern(
         b"/".join(base) or (b"/" if text.startswith(b"/") else b""),
         re.compile(regex, re.DOTALL),
-        tuple(re.compile(_component(part), re.DOTALL) for part in folders),
+        tuple(re.compile(_component(_text(part)), re.DOTALL) for part in folders),
         deep is not None,
     )
 
 
-def _component(part: bytes) -> bytes:
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _component(part: str) -> str:
     """The regular expression of one path component."""
-    regex, at = b"", 0
+    regex, at = "", 0
     while at < len(part):
-        char = part[at : at + 1]
+        char = part[at]
         at += 1
-        if char == b"*":
-            regex += b"[^/]*"
-        elif char == b"?":
-            regex += b"[^/]"
-        elif char == b"[":
+        if char == "*":
+            regex += "[^/]*"
+        elif char == "?":
+            regex += "[^/]"
+        elif char == "[":
             # A "]" right after "[" or "[!" is a member of the set, as in the shell.
-            negated = part[at : at + 1] == b"!"
+            negated = part[at : at + 1] == "!"
             first = at + negated
-            end = part.find(b"]", first + 1)
+            end = part.find("]", first + 1)
             if end < 0:
-                regex += rb"\["
+                regex += r"\["
                 continue
-            members = re.sub(rb"([\\^&~|\[\]])", rb"\\\1", part[first:end])
-            regex += b"(?!/)[" + (b"^" if negated else b"") + members + b"]"
+            members = re.sub(r"([\\^&~|\[\]])", r"\\\1", part[first:end])
+            regex += "(?!/)[" + ("^" if negated else "") + members + "]"
             at = end + 1
         else:
             regex += re.escape(char)

@@ -15,9 +15,10 @@ from windrow.storage.urls import BadUrl, StorageUrl, parse_url
 
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
 from windrow_master.planning.listing.entries import named_by_pattern
+from windrow_master.planning.listing.outside import outside
 from windrow_master.planning.listing.patterns import Pattern, compile_pattern, is_wild
 from windrow_master.planning.listing.stamps import name_of, stamped
-from windrow_master.planning.listing.walk import Note, Warn, outside
+from windrow_master.planning.listing.walk import Note, Warn
 from windrow_master.roots import Roots
 
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.listing.opening import entries_within
+from windrow_master.planning.listing.outside import outside
 from windrow_master.roots import Roots
 
 CHUNK_FIRST = 4096
@@ -56,35 +58,20 @@ class Guard:
     """Finds links that point outside the folders from which files may be read."""
 
     def __init__(self, roots: Roots) -> None:
-        self._roots = roots
+        self.roots = roots
         self.outside: set[bytes] = set()
         """Names of files that are such links, relative to the folder that is walked."""
 
     def look(self, path: bytes, name: bytes) -> None:
         """Note the link at `path` if it points outside; `check_names` refuses it if the input asks for it."""
-        if not self._roots.hold(path):
+        if not self.roots.hold(path):
             self.outside.add(name)
-
-    def check(self, path: bytes) -> None:
-        """Raise PlanningError if a path that is about to be read is outside the allowed folders."""
-        if not self._roots.hold(path):
-            raise outside(path, self._roots)
 
     def check_names(self, folder: bytes, names: list[bytes]) -> None:
         """Raise PlanningError if one of these files is a link that points outside."""
         for name in names if self.outside else ():
             if name in self.outside:
-                raise outside(os.path.join(folder, name), self._roots)
-
-
-def outside(path: bytes, roots: Roots) -> PlanningError:
-    """The error for a path that points outside the datastores."""
-    real = os.path.realpath(path)
-    where = "is" if real == path else f"leads to {shown(real)}, which is"
-    return PlanningError(
-        f"{shown(path)} of the input {where} outside the datastores of this master ({roots}). Put the data into one of "
-        "them, or start the master with --datastore NAME=PATH for the folder that contains it."
-    )
+                raise outside(os.path.join(folder, name), self.roots)
 
 
 def walk(
@@ -134,8 +121,6 @@ def walk(
         if (descend is None or descend(name)) and not _is_loop(
             path, (os.path.join(root, open_.prefix) for open_ in stack), warn
         ):
-            if guard is not None:
-                guard.check(path)
             opened = _open(path, name + b"/", resume if inside else [], look)
             if opened.is_state:
                 warn(f"{shown(path)} was left out: it is a state folder of Windrow.")
@@ -176,33 +161,35 @@ def _entries(path: bytes, prefix: bytes, look: _Look) -> _Entries:
     guard, note = look.guard, look.note
     names: list[bytes] = []
     subfolders: list[bytes] = []
-    others: list[os.DirEntry[bytes]] = []
+    others: list[tuple[bytes, bool]] = []
     add = names.append
     try:
-        with os.scandir(path) as entries:
+        with entries_within(path, None if guard is None else guard.roots) as entries:
             for entry in entries:
                 # For plain files and folders, which most are, these two cost no system call.
                 try:
                     if entry.is_file():
                         add(entry.name)
                         if entry.is_symlink():
+                            at = os.path.join(path, entry.name)
                             if guard is not None:
-                                guard.look(entry.path, prefix + entry.name)
+                                guard.look(at, prefix + entry.name)
                             if note is not None:
-                                note(entry.path)
+                                note(at)
                     elif entry.is_dir():
                         subfolders.append(entry.name)
                     else:
-                        others.append(entry)
+                        others.append((entry.name, entry.is_symlink()))
                 except OSError:
-                    others.append(entry)
+                    others.append((entry.name, entry.is_symlink()))
     except OSError as error:
         raise unreadable_folder(path, error) from error
     if note is not None:
         note(path)
-    for entry in others:
-        if look.misses(prefix + entry.name, is_link=entry.is_symlink()):
-            look.warn(f"{shown(entry.path)} was left out: {_kind(entry)}.")
+    for name, is_link in others:
+        if look.misses(prefix + name, is_link=is_link):
+            at = os.path.join(path, name)
+            look.warn(f"{shown(at)} was left out: {_kind(at, is_link=is_link)}.")
     names += subfolders
     names.sort()
     return _Entries(names, sorted(bisect_left(names, name) for name in subfolders))
@@ -237,14 +224,11 @@ def _is_loop(path: bytes, ancestors: Iterable[bytes], warn: Warn) -> bool:
     return False
 
 
-def _kind(entry: os.DirEntry[bytes]) -> str:
-    if entry.is_symlink():
-        try:
-            mode = os.stat(entry.path).st_mode
-        except OSError as error:
-            return f"a broken link ({error.strerror})"
-    else:
-        mode = entry.stat(follow_symlinks=False).st_mode
+def _kind(path: bytes, *, is_link: bool) -> str:
+    try:
+        mode = os.stat(path, follow_symlinks=is_link).st_mode
+    except OSError as error:
+        return f"a broken link ({error.strerror})" if is_link else f"it cannot be looked at ({error.strerror})"
     for test, name in (
         (stat.S_ISFIFO, "a named pipe"),
         (stat.S_ISSOCK, "a socket"),

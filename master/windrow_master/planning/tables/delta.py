@@ -25,8 +25,8 @@ from windrow_worker.tables.parquet import pack_schema
 
 from windrow_master.planning.errors import DEPENDENCY_ERROR, USER_ERROR, PlanningError, shown
 from windrow_master.planning.listing.entries import AnyEntry
+from windrow_master.planning.listing.outside import outside
 from windrow_master.planning.listing.remote import remote_url, storage_errors
-from windrow_master.planning.listing.walk import outside
 from windrow_master.planning.tables.files import TableFile, stat_file
 from windrow_master.planning.tables.pin_parquet import LOOKS_MAX, with_row_groups
 from windrow_master.planning.tables.pin_paths import check_path_column

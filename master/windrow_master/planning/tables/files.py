@@ -12,8 +12,10 @@ from windrow.storage.objects import read_part
 from windrow.storage.urls import parse_url
 
 from windrow_master.planning.errors import PlanningError, shown
+from windrow_master.planning.listing.opening import open_within
 from windrow_master.planning.listing.remote import storage_errors
 from windrow_master.planning.tables.window import Window
+from windrow_master.roots import Roots
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -61,6 +63,20 @@ class TableFile(NamedTuple):
         return read_part(parse_url(os.fsdecode(self.name)), self.size, self.etag, start, min(self.size, start + length))
 
 
+_within: list[Roots] = []
+"""The folders outside of which this process opens no file of a table; any file if there is none."""
+
+
+def keep_within(roots: Roots | None) -> None:
+    """Open no local file of a table outside these folders from now on. A planner serves one request."""
+    _within[:] = [] if roots is None else [roots]
+
+
+def open_local(file: TableFile) -> int:
+    """Open a file that is not in a store; return its descriptor. Raises OSError, PlanningError."""
+    return open_within(file.name, _within[0] if _within else None)
+
+
 def stat_file(name: bytes) -> TableFile:
     """The file as it is now. Raises PlanningError."""
     try:
@@ -78,7 +94,7 @@ def opened(file: TableFile) -> Iterator[Window]:
             yield Window(file.pread, file.size)
         return
     try:
-        fd = os.open(file.name, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_local(file)
     except OSError as error:
         raise unreadable(file.name, error) from error
     try:

@@ -22,7 +22,7 @@ from windrow_worker.tables.parquet import converted, pack_schema
 
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.listing.remote import storage_errors
-from windrow_master.planning.tables.files import TableFile
+from windrow_master.planning.tables.files import TableFile, open_local
 from windrow_master.planning.tables.pin_paths import check_path_column
 
 LOOKS_MAX = 16
@@ -49,6 +49,9 @@ class _Footer(NamedTuple):
 
 
 def _footer(file: TableFile, *, looks_for_nulls: bool = False) -> _Footer:
+    if not file.size:
+        # As beside text: a file of no bytes has no rows.
+        return _Footer((), pyarrow.schema([]), (), set(), set())
     try:
         with storage_errors(), _open(file) as opened, pyarrow.parquet.ParquetFile(opened) as parquet:
             metadata = parquet.metadata
@@ -104,6 +107,9 @@ class ParquetPinning:
         repeated = [name for name, number in Counter(footer.schema.names).items() if number > 1]
         if repeated:
             raise PlanningError(f'{shown(file.name)} has several columns named "{repeated[0]}"; rename them.')
+        if not any(footer.rows):
+            # As seen: without a row, it has no columns either. Writers of nothing often do not know the types.
+            return file._replace(rows=footer.rows, spans=footer.spans)
         self._file_count += 1
         self._files.update(footer.schema.names)
         self._with_nulls |= footer.with_nulls
@@ -170,7 +176,7 @@ def _open(file: TableFile) -> IO[bytes]:
         return io.BufferedReader(
             ObjectFile(parse_url(os.fsdecode(file.name)), file.size, file.etag), buffer_size=64 * 1024
         )
-    return open(file.name, "rb")
+    return open(open_local(file), "rb")
 
 
 def _integers(metadata: Any) -> tuple[set[str], set[str]]:

@@ -34,6 +34,15 @@ DROPPING = ("filter", "sample")
 
 COUNTING = ("take", "skip")
 
+_TAKING_ROWS = (Filter, Sample, Take, Skip, ConvertColumnTypes, ExtractColumns)
+
+
+def takes_rows(steps: Sequence[Step]) -> bool:
+    """Whether a step takes the rows one by one, also if it changes none: others only choose columns or partitions, and
+    `skip: 0` does nothing.
+    """
+    return any(isinstance(step, _TAKING_ROWS) and not (isinstance(step, Skip) and not step.number) for step in steps)
+
 
 def column_names(reader: dict[str, Any]) -> list[str]:
     """The columns of a table as it is read, in order."""

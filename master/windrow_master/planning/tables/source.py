@@ -19,6 +19,7 @@ from windrow.storage.urls import is_remote
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.planning.errors import PlanningError, shown
 from windrow_master.planning.listing.entries import AnyEntry, file_entry, folder_entry, pattern_entry
+from windrow_master.planning.listing.opening import read_within
 from windrow_master.planning.listing.remote import (
     remote_file,
     remote_folder,
@@ -61,9 +62,10 @@ def open_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Datast
         return _remote_source(path, warn, roots, datastores)
     definition = definition_of(path)
     if definition is not None:
-        # Before it is read: messages about a file quote from it.
+        # Before it is read, and as it is opened: messages about a file quote from it.
         file_entry(definition, os.fsdecode(definition), roots)
-        return _mltable_source(definition, None, warn, roots, datastores)
+        content = read_within(definition, roots, FILE_BYTES_MAX + 1)
+        return _mltable_source(definition, content, warn, roots, datastores)
     text = os.fsdecode(path)
     entry = file_entry(path, text, roots)
     return Source(path, [entry], None, plain=True)
@@ -82,7 +84,7 @@ def _remote_source(path: bytes, warn: Warn, roots: Roots | None, datastores: Dat
 
 
 def _mltable_source(
-    definition: bytes, content: bytes | None, warn: Warn, roots: Roots | None, datastores: Datastores
+    definition: bytes, content: bytes, warn: Warn, roots: Roots | None, datastores: Datastores
 ) -> Source:
     folder = os.path.dirname(definition)
     problems = Problems()

@@ -12,7 +12,7 @@ from windrow_master.core.ids import MINI_BATCH_SHIFT
 from windrow_master.core.states import AttemptState, Cause, Phase
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.store.protocol import MESSAGE_CHARS_MAX
-from windrow_master.store.sqlite.check_values import ATTEMPTS, MINI_BATCHES
+from windrow_master.store.sqlite.check_values import ATTEMPTS, LEASED_BY, MINI_BATCHES
 
 
 def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[object]]:
@@ -29,11 +29,10 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     node = f"CASE {whens}ELSE a.node_id END" if whens else "a.node_id"
     done = int(AttemptState.SUCCEEDED)
     ok = f"CASE WHEN a.state = {done} THEN min(a.result_count, a.item_count) ELSE 0 END"
-    # Lease ids rise with time within one incarnation of the master. Ids of two incarnations do not show which came
-    # first.
     picked = (
         "1 + (SELECT count(*) FROM attempt AS b WHERE b.step_id = a.step_id AND b.mini_batch = a.mini_batch "
-        f"AND b.state <> {done} AND (b.start_unix_us, b.lease_id) < (a.start_unix_us, a.lease_id))"
+        f"AND b.state <> {done} AND b.lease_id <> a.lease_id "
+        f"AND ({LEASED_BY.format('b')}, b.lease_id) < ({LEASED_BY.format('a')}, a.lease_id))"
     )
     rows = f"""
         SELECT a.lease_id, a.mini_batch, a.process_number, a.start_unix_us, a.item_count, a.elapsed_us, a.cpu_us,
@@ -81,13 +80,19 @@ def _choice(told: object) -> str:
     return f"CASE WHEN a.state = {int(AttemptState.RUNNING)} THEN '{running}' {' '.join(whens)} ELSE '' END"
 
 
+def _total(column: str) -> str:
+    """The sum of a column, which `sum()` refuses beyond 63 bits."""
+    return f"CAST(total({column}) AS INTEGER)"
+
+
 TOTALS_QUERY = f"""
     SELECT node_id, node_incarnation, CASE WHEN phase = {int(Phase.FETCHING)} THEN -1 ELSE process_number END,
            count(*), sum(state = {int(AttemptState.SUCCEEDED)}), sum(state = {int(AttemptState.FAILED)}),
            sum(item_count),
            sum(CASE WHEN state = {int(AttemptState.SUCCEEDED)} THEN min(result_count, item_count) ELSE 0 END),
-           sum(elapsed_us), sum(cpu_us), sum(run_us), min(start_unix_us), max(start_unix_us + elapsed_us),
-           max(peak_rss_kib), max(lease_id), min({ATTEMPTS.holds()})
+           {_total("elapsed_us")}, {_total("cpu_us")}, {_total("run_us")},
+           min(start_unix_us), max(start_unix_us + elapsed_us), max(peak_rss_kib),
+           max(lease_id), min({ATTEMPTS.holds()})
     FROM (SELECT * FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?)
     GROUP BY 1, 2, 3"""
 """The sums for each worker, and for attempts that no worker had, over the next page of attempts."""

@@ -111,6 +111,10 @@ ASSET = (
 )
 COUNTED = "name, value"
 MASTER = "incarnation, lease_prefix"
+# Lease ids rise within one incarnation of the master. Start times do not show which attempt came first: they are by the
+# clocks of several machines, which may be set.
+LEASED_BY = "(SELECT incarnation FROM master WHERE lease_prefix = {0}.lease_id >> 32)"
+"""The incarnation of the master that gave the lease of an attempt (a table of that name)."""
 WHOLE_ROWS = {
     "job": JOB, "job_document": JOB_DOCUMENT, "step": STEP, "step_document": STEP_DOCUMENT, "segment": SEGMENT,
     "output": OUTPUT, "node": NODE, "token": TOKEN, "asset": ASSET, "counted": COUNTED, "master": MASTER,

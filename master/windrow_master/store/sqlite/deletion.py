@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, StepId
+from windrow_master.core.records import CLOCK_SET_BACK, EVENTS_OF_NO_JOB_KEPT
 from windrow_master.core.states import JobState
 from windrow_master.store.errors import JobNotEnded
 from windrow_master.store.sqlite.reader import OUTPUTS_LOOKED_AT
@@ -24,7 +25,10 @@ _OF_STEPS = (
 )
 _EVENTS = "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE job_key = :job_key LIMIT :left)"
 _OLD_EVENTS = (
-    "DELETE FROM event WHERE id IN (SELECT id FROM event WHERE job_key IS NULL AND time < :before LIMIT :left)"
+    "DELETE FROM event WHERE id IN "
+    f"(SELECT id FROM event WHERE job_key IS NULL AND kind <> '{CLOCK_SET_BACK}' AND (time < :before OR id < "
+    f"(SELECT id FROM event WHERE job_key IS NULL AND kind <> '{CLOCK_SET_BACK}' "
+    "ORDER BY id DESC LIMIT 1 OFFSET :newest - 1)) LIMIT :left)"
 )
 _OLD_OUTPUTS = (
     "DELETE FROM output WHERE id IN (SELECT id FROM (SELECT id, job_key, "
@@ -68,8 +72,9 @@ def delete_rows(connection: sqlite3.Connection, job_key: JobKey, steps: Sequence
 
 def delete_old(connection: sqlite3.Connection, events_before: float, rows_max: int) -> int:
     """Delete at most `rows_max` rows that nobody asks for; return how many. Raises sqlite3.Error."""
-    deleted = connection.execute(_OLD_EVENTS, {"before": events_before, "left": rows_max}).rowcount
+    values = {"before": events_before, "newest": EVENTS_OF_NO_JOB_KEPT, "left": rows_max}
+    deleted = connection.execute(_OLD_EVENTS, values).rowcount
     if deleted < rows_max:
-        values = {"kept": OUTPUTS_LOOKED_AT, "left": rows_max - deleted}
-        deleted += connection.execute(_OLD_OUTPUTS, values).rowcount
+        kept = {"kept": OUTPUTS_LOOKED_AT, "left": rows_max - deleted}
+        deleted += connection.execute(_OLD_OUTPUTS, kept).rowcount
     return deleted

@@ -12,7 +12,7 @@ from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.store.protocol import Traces
 from windrow_master.store.sqlite.connections import SQLITE_MIN
 from windrow_master.store.sqlite.integrity import check, is_damage, refuse_damaged_files, refuse_wrong_schema
-from windrow_master.store.sqlite.schemas import SCHEMA
+from windrow_master.store.sqlite.schemas import SCHEMA, tables_in
 from windrow_master.store.sqlite.store import refuse_older
 
 _SCHEMA_AT = 60
@@ -51,6 +51,18 @@ def all_damage(database: Path, traces: Traces) -> Iterator[tuple[str, str]]:
     except sqlite3.Error as error:
         what = "SQLite says" if is_damage(error) else "it cannot be examined"
         yield str(database), f"{what}: {error}"
+
+
+def has_tables(database: Path) -> bool:
+    """Whether a database has any; also if it is too damaged to tell. Raises OSError if it cannot be opened at all."""
+    if not database.stat().st_size and not database.with_name(f"{database.name}-wal").exists():
+        return False
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            return bool(tables_in(connection))
+    except sqlite3.Error:
+        return True
 
 
 def _damage(database: Path, traces: Traces, is_live: bool) -> str:

@@ -103,7 +103,7 @@ def refuse_wrong_schema(connection: sqlite3.Connection, path: Path, traces: Trac
     if not found:
         if present:
             raise DatabaseDamaged(str(path), f"it is marked as schema {present}, but has no tables")
-        if traces.beside:
+        if traces.beside or traces.incarnation:
             raise DatabaseDamaged(str(path), "it has no tables, although it was in use")
         return
     owner: int = connection.execute("PRAGMA application_id").fetchone()[0]

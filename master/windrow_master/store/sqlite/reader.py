@@ -35,6 +35,7 @@ from windrow_master.store.sqlite.attempt_report import (
 from windrow_master.store.sqlite.check_values import (
     ATTEMPTS,
     CHECK,
+    LEASED_BY,
     MINI_BATCHES,
     OUTPUT,
     SEGMENT,
@@ -91,8 +92,8 @@ ITEM_OUTCOME_COLUMNS = ("o.step_id", "o.mini_batch", "o.item_first", "o.item_cou
 _OF_OUTCOME = "FROM attempt AS a WHERE a.step_id = o.step_id AND a.mini_batch = o.mini_batch AND a.state"
 TRIES = f"(SELECT count(*) {_OF_OUTCOME} = 2) + (SELECT count(*) {_OF_OUTCOME} <> 2 AND a.state = 3)"
 LAST_NODE = (
-    f"coalesce((SELECT a.node_id {_OF_OUTCOME} = 2), "
-    f"(SELECT a.node_id {_OF_OUTCOME} <> 2 AND a.node_id <> '' ORDER BY a.start_unix_us DESC LIMIT 1), '')"
+    f"coalesce((SELECT a.node_id {_OF_OUTCOME} = 2), (SELECT a.node_id {_OF_OUTCOME} <> 2 AND a.node_id <> '' "
+    f"ORDER BY {LEASED_BY.format('a')} DESC, a.lease_id DESC LIMIT 1), '')"
 )
 ATTEMPTS_HELD = " AND ".join(
     f"coalesce((SELECT min({ATTEMPTS.holds('a')}) {_OF_OUTCOME} {states}), 1)" for states in ("= 2", "<> 2")
@@ -227,6 +228,14 @@ class SqliteReader(Pages):
         )
         return [attempt_without_detail(row) for row in _held(rows, damaged_attempt)]
 
+    def attempts_with(self, lease_ids: Sequence[int]) -> list[AttemptRow]:
+        rows = self._rows(
+            f"SELECT {UNTOLD_COLUMNS}, message_crc32, {ATTEMPTS.holds('attempt')} FROM attempt "
+            "WHERE lease_id IN (SELECT value FROM json_each(?)) ORDER BY lease_id",
+            (json.dumps(list(lease_ids)),),
+        )
+        return [attempt_without_detail(row) for row in _held(rows, damaged_attempt)]
+
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         for page in self._attempt_pages(FIGURE_COLUMNS, step_id, page_rows):
             yield typed(AttemptFigures, page)
@@ -255,7 +264,7 @@ class SqliteReader(Pages):
             f"SELECT lease_id, cause, {ATTEMPTS.holds()} AS held FROM attempt INDEXED BY attempt_other "
             f"WHERE step_id = ? AND mini_batch = ? AND state <> {int(AttemptState.SUCCEEDED)} AND (NOT held OR "
             f"(state = {int(AttemptState.FAILED)} AND generation >= "
-            "(SELECT tries_since FROM mini_batch WHERE key = ?))) ORDER BY start_unix_us",
+            f"(SELECT tries_since FROM mini_batch WHERE key = ?))) ORDER BY {LEASED_BY.format('attempt')}, lease_id",
             (step_id, mini_batch, mini_batch_key(step_id, mini_batch)),
         )
         return [(LeaseId(lease_id), Cause(cause)) for lease_id, cause in _held(rows, damaged_attempt)]

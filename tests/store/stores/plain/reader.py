@@ -97,6 +97,10 @@ class PlainReader(StoreReader):
     def attempts_at(self, step_id: StepId, indices: Sequence[int]) -> list[AttemptRow]:
         return [row._replace(detail="") for row in self._oldest_first(step_id) if row.mini_batch in indices]
 
+    def attempts_with(self, lease_ids: Sequence[int]) -> list[AttemptRow]:
+        rows = sorted(row for row in self._tables.attempts.values() if row.lease_id in lease_ids)
+        return [row._replace(detail="") for row in rows]
+
     def attempt_figures_of(self, step_id: StepId, page_rows: int = PAGE_ROWS) -> Iterator[list[AttemptFigures]]:
         names = AttemptFigures._fields
         figures = (AttemptFigures(*(getattr(row, name) for name in names)) for row in self._attempts(step_id))
@@ -125,7 +129,7 @@ class PlainReader(StoreReader):
             for row in self._tables.attempts_of(step_id, mini_batch)
             if row.state == AttemptState.FAILED and row.generation >= since
         ]
-        return [(row.lease_id, Cause(row.cause)) for row in sorted(failed, key=lambda row: row.start_unix_us)]
+        return [(row.lease_id, Cause(row.cause)) for row in sorted(failed, key=self._tables.begun)]
 
     def worker_totals_of(self, step_id: StepId, page_rows: int = SUMMED_ROWS) -> list[WorkerTotals]:
         totals: dict[tuple[str, str, int], WorkerTotals] = {}
@@ -226,7 +230,9 @@ class PlainReader(StoreReader):
         batch = self._tables.mini_batches[row.step_id][row.mini_batch]
         attempts = self._tables.attempts_of(row.step_id, row.mini_batch)
         ended = [one for one in attempts if one.state in (AttemptState.SUCCEEDED, AttemptState.FAILED)]
-        by_age = sorted((one for one in attempts if one.node_id), key=lambda one: (_succeeded(one), one.start_unix_us))
+        by_age = sorted(
+            (one for one in attempts if one.node_id), key=lambda one: (_succeeded(one), self._tables.begun(one))
+        )
         recipe = (batch.recipe_offset, batch.recipe_length, batch.recipe_crc32)
         node = by_age[-1].node_id if by_age else ""
         told = (row.mini_batch, row.item_count, row.cause, row.message, batch.items_counted)

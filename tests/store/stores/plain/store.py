@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.records import Dirty, EarlierAttempt, Snapshot, StepRow, StepSnapshot
+from windrow_master.core.records import (
+    CLOCK_SET_BACK,
+    EVENTS_OF_NO_JOB_KEPT,
+    Dirty,
+    EarlierAttempt,
+    Snapshot,
+    StepRow,
+    StepSnapshot,
+)
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.store.errors import (
     AssetExists,
@@ -262,8 +270,11 @@ def _delete_rows(tables: Tables, job_key: JobKey, steps: Sequence[StepId], rows_
 
 def _delete_old(tables: Tables, events_before: float, rows_max: int) -> bool:
     left = rows_max
+    of_no_job = [n for n, row in tables.events.items() if row.job_key is None and row.kind != CLOCK_SET_BACK]
+    many = {*of_no_job[:-EVENTS_OF_NO_JOB_KEPT]}
     for number, row in list(tables.events.items()):
-        if left and row.job_key is None and row.time < events_before:
+        is_old = number in many or (row.job_key is None and row.time < events_before and row.kind != CLOCK_SET_BACK)
+        if left and is_old:
             del tables.events[number]
             left -= 1
     newer: Counter[str] = Counter()

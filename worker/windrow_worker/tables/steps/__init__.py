@@ -16,7 +16,7 @@ Reference: docs/reference/azure-ml/mltable.md#paths, #columns, #filters, #sample
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy
 import pandas
@@ -43,12 +43,14 @@ def apply(
     positions: Callable[[], numpy.ndarray],
     passing_range: Optional[Callable[[int], Tuple[int, int]]] = None,
     kept: Optional[List[pandas.Index]] = None,
+    shown_as_null: Optional[Set[str]] = None,
 ) -> Tuple[pandas.DataFrame, List[Misfit]]:
     """The rows of one slice after all steps, numbered from 0, and the values that could not be converted.
 
     `positions` returns the place in the file of each row that was read. `passing_range` replaces the recipe's `ranges`
     for the planner: it is called at each take and skip with a number of rows, and returns which pass. `kept` gets the
-    numbers that the remaining rows had when they were read. Raises ValueError for values that a filter cannot handle.
+    numbers that the remaining rows had when they were read. `shown_as_null` are columns as `Loaded` has
+    them; converted ones are added and removed. Raises ValueError for values that a filter cannot handle.
     """
     misfits: List[Misfit] = []
     ranges = iter(recipe.get("ranges", ()))
@@ -61,13 +63,13 @@ def apply(
             try:
                 rows = rows[passing(step["tree"], rows)]
             except FilterFailed as error:
-                raise ValueError("filter: %s: %s, in %s" % (step["text"], error, _slice(recipe))) from error
+                raise ValueError("filter: %s: %s, in %s" % (step["text"], error, place_of(recipe))) from error
         elif kind == "sample":
             rows = rows[sampled(step, recipe["salt"], positions()[rows.index.to_numpy()])]
         elif kind == "keep_columns":
             rows = rows[step["columns"]]
         elif kind == "convert_column_types":
-            rows, found = _converted(rows, step["columns"], recipe)
+            rows, found = _converted(rows, step["columns"], recipe, set() if shown_as_null is None else shown_as_null)
             misfits += found
         elif kind == "extract_columns":
             rows, found = with_path_columns(rows, PathColumnsPlan(step), recipe["file"])
@@ -86,20 +88,25 @@ def apply(
 
 
 def _converted(
-    rows: pandas.DataFrame, columns: Sequence[Dict[str, Any]], recipe: Dict[str, Any]
+    rows: pandas.DataFrame, columns: Sequence[Dict[str, Any]], recipe: Dict[str, Any], shown_as_null: Set[str]
 ) -> Tuple[pandas.DataFrame, List[Misfit]]:
     made = {}
     misfits = []
     for document in columns:
         column = Column.from_json(document)
-        series, count, first = convert_series(rows[column.name], column)
+        given = rows[column.name]
+        series, count, first, shown = convert_series(given, column)
+        if shown:
+            shown_as_null.add(column.name)
+        elif series is not given:
+            shown_as_null.discard(column.name)
         made[column.name] = series
         if count:
-            value = rows[column.name].iloc[first]
+            value = given.iloc[first]
             # numpy numbers have another repr.
             value = value.item() if isinstance(value, numpy.generic) else value
             example = "%s: row %d: %.200r is not of type %s" % (
-                _slice(recipe),
+                place_of(recipe),
                 rows.index[first] + 1,
                 value,
                 column.type,
@@ -108,7 +115,8 @@ def _converted(
     return rows.assign(**made), misfits
 
 
-def _slice(recipe: Dict[str, Any]) -> str:
+def place_of(recipe: Dict[str, Any]) -> str:
+    """The slice of a file that a recipe names, for messages."""
     file = printable(recipe["file"])
     if "row_group" in recipe:
         return "%s, row group %d" % (file, recipe["row_group"])

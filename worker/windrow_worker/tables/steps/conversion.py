@@ -7,37 +7,44 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from typing import Any, Callable, List, Optional, Tuple
+import json
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import numpy
 import pandas
 
-from windrow_worker.tables.columns import INT_MAX, INT_MIN, Column, convert
+from windrow_worker.tables.columns import BEYOND, INT_MAX, INT_MIN, Column, Converted, convert
 from windrow_worker.tables.frames import series
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NONE = (None, False)
 
 
-def convert_series(given: pandas.Series, column: Column) -> Tuple[pandas.Series, int, int]:
-    """The column converted to the type of `column`, how many values became null because they cannot be converted, and
-    the index of the first of those (-1 if there is none).
+class ConvertedSeries(NamedTuple):
+    """A converted column, how many values became null because they cannot be converted, and the index of the first of
+    those (-1 if there is none). `shown_as_null`: as `windrow_worker.tables.columns.Converted` has it.
     """
+
+    series: pandas.Series
+    misfits: int = 0
+    first_misfit: int = -1
+    shown_as_null: bool = False
+
+
+def convert_series(given: pandas.Series, column: Column) -> ConvertedSeries:
+    """The column converted to the type of `column`."""
     kind = _kind(given)
     if kind == column.type:
-        return given, 0, -1
+        return ConvertedSeries(given)
     if kind == "int" and column.type == "float":
-        return given.astype("float64"), 0, -1
+        return ConvertedSeries(given.astype("float64"))
     if kind == "int" and column.type == "text":
         # Common for ids, and much faster than value by value.
-        return series("text", list(map(str, given.tolist()))).set_axis(given.index), 0, -1
+        return ConvertedSeries(series("text", list(map(str, given.tolist()))).set_axis(given.index))
     values = _plain(given)
-    if kind == "text":
-        converted = convert(column, values)
-        made, misfits, first = converted.values, converted.misfits, converted.first_misfit
-    else:
-        made, misfits, first = _each(values, _reader(column))
-    return series(column.type, made, exact_integers=True).set_axis(given.index), misfits, first
+    converted = convert(column, values) if kind == "text" else _each(values, _reader(column))
+    made = series(column.type, converted.values, exact_integers=True).set_axis(given.index)
+    return ConvertedSeries(made, converted.misfits, converted.first_misfit, converted.shown_as_null)
 
 
 def _kind(given: pandas.Series) -> str:
@@ -72,17 +79,19 @@ def _plain(given: pandas.Series) -> List[Any]:
     return values
 
 
-def _each(values: List[Any], read: Callable[[Any], Tuple[Any, bool]]) -> Tuple[List[Any], int, int]:
+def _each(values: List[Any], read: Callable[[Any], Tuple[Any, bool]]) -> Converted:
     made: List[Any] = []
-    misfits, first = 0, -1
+    misfits, first, shown_as_null = 0, -1, False
     for value in values:
         result, fits = (None, True) if value is None else read(value)
         if not fits:
             if not misfits:
                 first = len(made)
             misfits += 1
+        if result is BEYOND:
+            result, shown_as_null = None, True
         made.append(result)
-    return made, misfits, first
+    return Converted(made, misfits, first, shown_as_null)
 
 
 def _reader(column: Column) -> Callable[[Any], Tuple[Any, bool]]:
@@ -98,7 +107,8 @@ def _reader(column: Column) -> Callable[[Any], Tuple[Any, bool]]:
     def read(value: Any) -> Tuple[Any, bool]:
         if isinstance(value, str):
             converted = convert(column, [value])
-            return converted.values[0], not converted.misfits
+            made = converted.values[0]
+            return (BEYOND if made is None and converted.shown_as_null else made), not converted.misfits
         return target(value)
 
     return read
@@ -117,8 +127,38 @@ def _to_text(value: Any) -> Tuple[Any, bool]:
         return str(int(value)), True
     if isinstance(value, (float, numpy.floating)):
         return _float_text(value), True
+    if isinstance(value, (dict, list, numpy.ndarray)):
+        return _nested_text(value), True
     time = _nanoseconds(value)
-    return (str(value) if time is None else _time_text(time)), True
+    if time is not None:
+        return _time_text(time), True
+    if isinstance(value, numpy.datetime64):
+        # Beyond the range of nanoseconds.
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat() + "+00:00", True
+    return (value.isoformat() + "T00:00:00+00:00" if isinstance(value, datetime.date) else str(value)), True
+
+
+def _nested_text(value: Any) -> str:
+    """An object as `{name: text, …}`, with nothing in quotes; an array as JSON."""
+    if isinstance(value, dict):
+        inner = ("Null" if one is None else one if isinstance(one, str) else _to_text(one)[0] for one in value.values())
+        return "{%s}" % ", ".join("%s: %s" % pair for pair in zip(value, inner))
+    return json.dumps(_json_value(value), ensure_ascii=False)
+
+
+def _json_value(value: Any) -> Any:
+    """A value, and what is in it, as JSON has it: a float that is whole without `.0`."""
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: _json_value(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_json_value(one) for one in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if value is None or isinstance(value, (str, int, float)) else _to_text(value)[0]
 
 
 def _float_text(value: Any) -> str:
@@ -165,7 +205,9 @@ def _to_bool(value: Any) -> Tuple[Any, bool]:
 
 def _to_datetime(value: Any) -> Tuple[Any, bool]:
     time = _nanoseconds(value)
-    return _NONE if time is None else (time, True)
+    if time is not None:
+        return time, True
+    return (BEYOND, False) if isinstance(value, (datetime.date, numpy.datetime64)) else _NONE
 
 
 def _nanoseconds(value: Any) -> Optional[int]:

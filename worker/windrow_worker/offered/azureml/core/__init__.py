@@ -1,39 +1,22 @@
-"""`azureml.core`, offered where the real package is not installed: `Run`, `Model`, and names that say at their use that
-there is no workspace (docs/reference/azure-ml/parallel-job.md#metrics).
+"""`azureml.core`, offered where the real package is not installed: `Run`, `Model`, `Dataset` and `Datastore` ask the
+agent, and all other names can be imported and say at their use what to do instead
+(docs/reference/azure-ml/parallel-job.md#metrics).
 
 The folder above has no `__init__.py`: parts of `azureml` that are installed (its readers of tables) are found as well.
 """
 
 from __future__ import annotations
 
-import sys
-
+from ._stand_ins import install, names_of
 from .model import Model
-from .run import Run, absent
-from .workspace import Dataset, Datastore, Environment, Experiment, Keyvault, Workspace
+from .run import Run
+from .workspace import Workspace
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import NoReturn, Optional, Sequence
+__all__ = ["VERSION", "Dataset", "Datastore", "Environment", "Experiment", "Keyvault", "Model", "Run", "Workspace"]
 
-__all__ = ["Dataset", "Datastore", "Environment", "Experiment", "Keyvault", "Model", "Run", "Workspace"]
+VERSION = __version__ = "1.61.0+windrow"
 
-
-class _AbsentModules:
-    """The last finder: what no other one has found below this package is not there."""
-
-    def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None) -> None:
-        """Raises ModuleNotFoundError for such a module."""
-        if name.startswith(__name__ + "."):
-            raise absent(name)
-
-
-sys.meta_path.append(_AbsentModules())
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Raises ModuleNotFoundError, as the import of a package that is not installed does."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise absent(f"{__name__}.{name}")
+__getattr__ = names_of(__name__)
+if __name__ == "azureml.core":
+    # Beside the installed package, this one has another name (`windrow_run_context`).
+    install()

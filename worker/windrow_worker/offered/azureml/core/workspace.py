@@ -1,96 +1,115 @@
-"""Names of `azureml.core` that scripts import, often without a use, and that need a workspace: there is none."""
+"""`azureml.core.Workspace`, offered where the real package is not installed: the master of the script's step, which has
+models, data assets and datastores by name.
+"""
 
 from __future__ import annotations
 
+import os
+
+from ._stand_ins import DATA, NONE, SECRETS, Named, missing, names_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, Dict, Iterator, NoReturn
 
-_DATA = (
-    "give the data to the step as an input. Run.get_context().input_datasets[NAME] is its path, with to_path() and "
-    "to_pandas_dataframe()"
-)
-_NONE = "a script has no workspace. Give the step its data and models as inputs"
-_INSTEAD = {
-    "Dataset": _DATA,
-    "Datastore": _DATA + "; what the step writes goes into its outputs",
-    "Environment": "a script runs in the environment of its step, which the notebook or job file chooses",
-    "Experiment": "Run.get_context().experiment.name is the name of the script's own; notebooks submit to others",
-    "Keyvault": "secrets are not kept. Read an environment variable; windrow agent --pass-env NAME lets it through",
-}
+    from .datastore import Datastore
+
+__all__ = ["Workspace"]
+
+_MLFLOW = "MLFLOW_TRACKING_URI"
 
 
-class _StandInType(type):
-    def __getattr__(cls, name: str) -> NoReturn:
-        """Raises AttributeError."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise AttributeError("%s.%s is not there in a script of Windrow: %s" % (cls.__name__, name, _why(cls)))
-
-
-class _StandIn(metaclass=_StandInType):
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        """Raises RuntimeError."""
-        raise RuntimeError("%s is not there in a script of Windrow: %s" % (type(self).__name__, _why(type(self))))
-
-
-def _why(cls: type) -> str:
-    return _INSTEAD.get(cls.__name__, _NONE)
-
-
-class Workspace(_StandIn):
-    """Not there, but as `Run.get_context().experiment.workspace`, which names the models that a script opens."""
+class Workspace(metaclass=Named):
+    """The workspace of a script: however it is got, and whatever names it is given, always that of its run."""
 
     name = "windrow"
     subscription_id = ""
     resource_group = ""
     location = "local"
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        """The names and credentials have no effect."""
 
-class _OwnWorkspace(Workspace):
-    """What scripts hand to `Model(workspace, name)`."""
+    @classmethod
+    def from_config(cls, *arguments: Any, **more: Any) -> Workspace:
+        """The workspace of the run."""
+        return OWN
 
-    def __init__(self) -> None:
-        """Opens nothing."""
+    @classmethod
+    def get(cls, *arguments: Any, **more: Any) -> Workspace:
+        """The workspace of the run."""
+        return OWN
+
+    @property
+    def datasets(self) -> ByName:
+        """The data assets by name."""
+        from .dataset import Dataset
+
+        return ByName(lambda name: Dataset.get_by_name(self, name))
+
+    @property
+    def datastores(self) -> Dict[str, Datastore]:
+        """The datastores by name. Raises NoAgent."""
+        from .datastore import Datastore, places
+
+        return {name: Datastore.get(self, name) for name in places()}
+
+    @property
+    def models(self) -> Dict[str, Any]:
+        """The newest version of each model, by name. Raises NoAgent."""
+        from .model import Model
+
+        return {model.name: model for model in Model.list(self)}
+
+    def get_default_datastore(self) -> Datastore:
+        """The default datastore. Raises RuntimeError if there is none."""
+        from .datastore import Datastore
+
+        return Datastore.get_default(self)
+
+    def get_details(self) -> Dict[str, str]:
+        """The names of the workspace."""
+        return {"id": self.name, "name": self.name, "location": self.location}
+
+    def get_mlflow_tracking_uri(self) -> str:
+        """What $MLFLOW_TRACKING_URI says; empty without it: then MLflow logs into the working folder."""
+        return os.environ.get(_MLFLOW, "")
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raises AttributeError."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        why = _INSTEAD["Keyvault"] if "keyvault" in name else _DATA if "data" in name else _NONE
-        raise AttributeError("Workspace.%s is not there in a script of Windrow: %s" % (name, why))
+        raise missing("Workspace", name, SECRETS if "keyvault" in name else DATA if "data" in name else NONE)
+
+    def __repr__(self) -> str:
+        """Shows the name."""
+        return "Workspace(%r)" % self.name
 
 
-OWN = _OwnWorkspace()
+class ByName:
+    """Like a dictionary of what is looked up by name."""
+
+    def __init__(self, find: Any) -> None:
+        """`find`: raises FileNotFoundError for a name that is not there."""
+        self._find = find
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._find(name)
+        except FileNotFoundError as error:
+            raise KeyError(str(error)) from error
+
+    def __contains__(self, name: object) -> bool:
+        return self.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("A script finds data by its name; windrow data list names all")
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """What has the name, else `default`."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
-class Dataset(_StandIn):
-    """Not there."""
-
-
-class Datastore(_StandIn):
-    """Not there."""
-
-
-class Environment(_StandIn):
-    """Not there."""
-
-
-class Experiment(_StandIn):
-    """Not there."""
-
-
-class Keyvault(_StandIn):
-    """Not there."""
-
-
-__all__ = ["Dataset", "Datastore", "Environment", "Experiment", "Keyvault", "Workspace"]
-
-
-def __getattr__(name: str) -> NoReturn:
-    """Raises ModuleNotFoundError, as the import of a package that is not installed does."""
-    if name.startswith("__"):
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    from .run import absent
-
-    raise absent(__name__ + "." + name)
+OWN = Workspace()
+__getattr__ = names_of(__name__)

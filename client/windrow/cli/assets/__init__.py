@@ -1,0 +1,1 @@
+"""What the master keeps under a name: data, models, environments, components, pipelines."""

@@ -1,0 +1,1 @@
+"""Masters, agents, nodes and tokens, and the health of all of them."""

@@ -1,0 +1,1 @@
+"""`windrow job`: the jobs of a master."""

@@ -1,0 +1,129 @@
+"""`windrow job show`: one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from windrow.cli import exit_codes
+from windrow.cli.jobs.metrics import print_metrics
+from windrow.cli.jobs.stream import INTERRUPTED, shown_state, stands_still
+from windrow.cli.options.declared import Option, command
+from windrow.cli.options.master_choice import master_options
+from windrow.cli.options.shared import (
+    JobName,
+    Master,
+    Output,
+    OutputForm,
+    State,
+    open_client,
+    warn_read_only,
+)
+from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.sdk.job import Job
+from windrow.sdk.job_names import only_job
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+
+
+@command(epilog="Example: windrow job show digits-20260501-101500-ab12 --format json")
+def show(
+    job: JobName,
+    metrics: Annotated[
+        bool,
+        Option("--metrics", help="Show what its scripts have logged by Run.log: each newest value; and tags."),
+    ] = False,
+    master: Master = None,
+    state: State = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Show one job: its state, failures and outputs."""
+    with open_client(master, state) as client:
+        found = client.find(only_job(job))
+        if metrics:
+            warn_read_only(client)
+            from windrow.sdk.metrics import metrics_and_tags
+
+            values, tags = metrics_and_tags(client, found.job_id)
+            return print_metrics(found, values, tags, as_json=output is OutputForm.JSON)
+        document = client.document(found.job_id)
+        waits, state_now = _why_it_waits(client, found), shown_state(client, found)
+        warn_read_only(client)
+    if output is OutputForm.JSON:
+        print_json({**found.to_dict(), "interrupted": state_now == INTERRUPTED, "document": document})
+        return exit_codes.DONE
+    _print_job(found, state_now)
+    if waits:
+        out(waits)
+    if found.state.ended:
+        from windrow.cli.display.summary import print_summary
+
+        out("")
+        print_summary(found, document, options=master_options(master, state), here=client.is_here)
+    return exit_codes.DONE
+
+
+def _why_it_waits(client: Client, job: Job) -> str:
+    """Why nobody works on a job, and what to do; "" if somebody does, or it has ended."""
+    if stands_still(client, job):
+        from windrow.sdk.ending import how_to_continue
+
+        return f"No process runs this job. {how_to_continue(job.job_id, client.options)}"
+    return "" if job.state.ended else client.why_no_work(job.job_id)
+
+
+def _print_job(job: Job, state: str) -> None:
+    fields = [
+        ("job", job.job_id),
+        ("name", job.display_name),
+        ("experiment", job.experiment_name),
+        ("state", state),
+        ("why", "" if job.state.ended else job.message),
+        # Where no tokens are asked for, there is one project, and nobody has a name.
+        ("project", job.project if job.submitter else ""),
+        ("submitted", f"{local_time(job.create_time)}{f', by {job.submitter}' if job.submitter else ''}"),
+        ("ended", local_time(job.end_time)),
+    ]
+    print_fields([(name, value) for name, value in fields if value])
+    out("")
+    taken_over = any(step.mini_batches.taken_over for step in job.steps)
+    print_table(
+        (
+            "STEP",
+            "STATE",
+            ">ITEMS",
+            ">OK",
+            ">FAILED",
+            ">MINI-BATCHES",
+            ">QUEUED",
+            ">LEASED",
+            ">DONE",
+            *([">TAKEN OVER"] if taken_over else []),
+            ">RETRIES",
+            ">ROWS",
+            "WHY",
+        ),
+        [
+            (
+                step.name,
+                state if state == INTERRUPTED and step.state in ("running", "concatenating") else step.shown_state,
+                f"{step.items.total:,}{'' if step.planned else '+'}",
+                f"{step.items.ok:,}",
+                f"{step.items.failed:,}",
+                f"{step.mini_batches.total:,}{'' if step.planned else '+'}",
+                f"{step.mini_batches.queued:,}",
+                f"{step.mini_batches.leased:,}",
+                f"{step.mini_batches.done:,}",
+                *([f"{step.mini_batches.taken_over:,}"] if taken_over else []),
+                f"{step.retries:,}",
+                f"{step.rows:,}",
+                # The reason for the end of the job is shown once, at the end.
+                "" if job.state.ended and step.message in job.message else step.message,
+            )
+            for step in job.steps
+        ],
+    )
+    for warning in job.warnings:
+        out(f"warning: {warning}")
+    for note in job.notes:
+        out(f"note: {note}")

@@ -1,0 +1,1 @@
+"""`windrow mb`: the mini-batches of a job."""

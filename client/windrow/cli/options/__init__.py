@@ -1,0 +1,1 @@
+"""Options and arguments: how commands declare them, and those that several share."""

@@ -1,0 +1,77 @@
+"""Which events of nodes are recorded: a node that registers again and again must fill neither the store nor the logs.
+
+Each node, and all nodes together, have an allowance. What passes it is counted, and the next event of that node that is
+recorded says how many were left out before it. So the events of a node that comes and goes at a usual pace are all
+there; of one that does so without end, the first ones are, and from then on one in each interval, the newest.
+
+Invariants:
+1. Within any time T, at most `NODE_BURST + T / NODE_INTERVAL_S` events of a name are recorded, and at most
+   `ALL_BURST + T / ALL_INTERVAL_S` of all nodes.
+2. What is remembered of names is bounded, too (`NAMES_KEPT`): a name that is forgotten has a new allowance of its own,
+   but not of all nodes.
+"""
+
+from __future__ import annotations
+
+from windrow.common.quantities import counted
+
+from windrow_master.core.ids import NodeId
+
+NODE_BURST = 20
+NODE_INTERVAL_S = 60.0
+ALL_BURST = 20_000
+ALL_INTERVAL_S = 0.5
+NAMES_KEPT = 20_000
+
+
+class _Allowance:
+    """How many events may be recorded: a number at once, and another one after each interval."""
+
+    __slots__ = ("_at_s", "_interval_s", "_left", "_most", "left_out")
+
+    def __init__(self, most: int, interval_s: float, now_s: float) -> None:
+        self._left = self._most = most
+        self._interval_s = interval_s
+        self._at_s = now_s
+        self.left_out = 0
+        """Events since the last one that was recorded."""
+
+    def has_one(self, now_s: float) -> bool:
+        """Whether an event may be recorded now."""
+        if due := int(max(0.0, now_s - self._at_s) / self._interval_s):
+            self._left = min(self._most, self._left + due)
+            self._at_s += due * self._interval_s
+        return self._left > 0
+
+    def take(self, now_s: float) -> None:
+        """Records one."""
+        if self._left == self._most:
+            self._at_s = now_s
+        self._left -= 1
+
+
+class NodeEvents:
+    """The allowances of one master's nodes. It remembers nothing across masters: each begins anew."""
+
+    def __init__(self) -> None:
+        self._all: _Allowance | None = None
+        self._nodes: dict[NodeId, _Allowance] = {}
+        """The one used last is the last."""
+
+    def words(self, node_id: NodeId, message: str, now_s: float) -> str | None:
+        """The message of an event, with how many were left out before it; None if it is left out, too."""
+        if self._all is None:
+            self._all = _Allowance(ALL_BURST, ALL_INTERVAL_S, now_s)
+        own = self._nodes.pop(node_id, None) or _Allowance(NODE_BURST, NODE_INTERVAL_S, now_s)
+        self._nodes[node_id] = own
+        if len(self._nodes) > NAMES_KEPT:
+            del self._nodes[next(iter(self._nodes))]
+        if not (own.has_one(now_s) and self._all.has_one(now_s)):
+            own.left_out += 1
+            return None
+        own.take(now_s)
+        self._all.take(now_s)
+        left_out, own.left_out = own.left_out, 0
+        if not left_out:
+            return message
+        return f"{message} (not recorded before it: {counted(left_out, 'event')} of this node)"

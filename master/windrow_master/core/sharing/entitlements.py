@@ -1,0 +1,232 @@
+"""Whole workers: how many each step is entitled to, so that over time every project, and every step in it, has its
+fair share.
+
+A fair share is seldom a whole number of workers. Each step gets the whole ones; what is left of the capacity goes, one
+worker at a time, to who is owed most. What is owed grows while somebody has less than its share, and falls while it
+has more, so that the last worker changes hands now and then, and the mean is right. A worker is not taken away for
+that before it has paid for its `init()`: `Claim.turn_s`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from windrow_master.core.ids import StepId
+from windrow_master.core.sharing.filling import Share, fill
+
+Vector = tuple[float, ...]
+"""One number for each resource: a fraction of the capacity."""
+
+_ROUNDING = 1e-6
+_TURNS_OWED_MAX = 2.0
+"""Nobody is owed more than so many turns of one worker, or owes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A project. `quota`: what it is guaranteed of each resource; `limit`: what it never has more of. Its `priority`
+    and `weight` are those of what it uses beyond its quota.
+    """
+
+    name: str
+    quota: Vector
+    limit: Vector
+    weight: float = 1.0
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A step that has workers, or could use some. `demand`: how many it could use now. `held`: how many it has.
+    `need`: what one worker takes of each resource. `rank`: higher goes first; equal ones share by `weight`, and ties
+    go to the lower `age`. `turn_s`: a worker is not passed on earlier for the sake of the mean.
+    """
+
+    step_id: StepId
+    project: str
+    demand: int
+    held: int
+    need: Vector
+    rank: tuple[float, ...] = (0.0,)
+    weight: float = 1.0
+    age: tuple[int, ...] = (0,)
+    turn_s: float = 2.0
+
+    @property
+    def cost(self) -> float:
+        """The dominant share of one worker."""
+        return max(self.need)
+
+
+@dataclass(slots=True)
+class Owed:
+    """What projects and steps have had too little of, in dominant share times seconds. Volatile: a new master begins
+    with nothing owed.
+    """
+
+    projects: dict[str, float] = field(default_factory=dict)
+    steps: dict[StepId, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlements:
+    """The answer. `projects`, `steps`: fair shares, as dominant shares. `workers`: whole ones; steps without any are
+    not named.
+    """
+
+    projects: dict[str, float]
+    steps: dict[StepId, float]
+    workers: dict[StepId, int]
+
+
+def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> Entitlements:
+    """Divide one capacity among claims. Claims of a project that `owners` does not have are ignored."""
+    by_project: dict[str, list[Claim]] = {}
+    for claim in claims:
+        if claim.project in owners and 0 < claim.cost <= 1 + _ROUNDING:
+            by_project.setdefault(claim.project, []).append(claim)
+    names = list(by_project)
+    shares = [_share_of(owners[name], by_project[name]) for name in names]
+    all_of_it = (1.0,) * len(claims[0].need) if claims else ()
+    fair = dict(zip(names, fill(shares, all_of_it), strict=True))
+    fair_steps: dict[StepId, float] = {}
+    divisions: dict[str, _Division] = {}
+    used = [0.0] * len(all_of_it)
+    for name, share in zip(names, shares, strict=True):
+        mine, budget = by_project[name], [fair[name] * at for at in share.profile]
+        for claim, at in zip(mine, fill([_share_in(claim) for claim in mine], budget), strict=True):
+            fair_steps[claim.step_id] = at
+        divisions[name] = division = _Division(owners[name], budget, mine, fair_steps, owed)
+        used = [at + more for at, more in zip(used, division.used, strict=True)]
+    _give_rest(sorted(divisions.values(), key=lambda one: one.urgency(owed)), used)
+    workers = {step_id: count for one in divisions.values() for step_id, count in one.workers.items() if count}
+    return Entitlements(fair, fair_steps, workers)
+
+
+def advance(owed: Owed, claims: Iterable[Claim], given: Entitlements, passed_s: float) -> None:
+    """Count time during which the claims held what they hold. Who has all it can use is owed nothing."""
+    projects: dict[str, float] = {}
+    steps: dict[StepId, float] = {}
+    has: dict[str, float] = {}
+    most: dict[str, float] = {}
+    wants: set[str] = set()
+    for claim in claims:
+        if claim.project not in given.projects:
+            continue
+        bound = claim.cost * claim.turn_s * _TURNS_OWED_MAX
+        most[claim.project] = max(most.get(claim.project, 0.0), bound)
+        has[claim.project] = has.get(claim.project, 0.0) + claim.held * claim.cost
+        fair = given.steps.get(claim.step_id, 0.0)
+        if claim.demand * claim.cost > fair + _ROUNDING:
+            wants.add(claim.project)
+            change = (fair - claim.held * claim.cost) * passed_s
+            steps[claim.step_id] = _bounded(owed.steps.get(claim.step_id, 0.0) + change, bound)
+    for name in wants:
+        change = (given.projects[name] - has[name]) * passed_s
+        projects[name] = _bounded(owed.projects.get(name, 0.0) + change, most[name])
+    owed.projects, owed.steps = projects, steps
+
+
+def _bounded(amount: float, bound: float) -> float:
+    return max(-bound, min(bound, amount))
+
+
+def _share_of(owner: Owner, claims: Sequence[Claim]) -> Share:
+    """What a project wants: what all its claims use together, as far as there is so much."""
+    wanted = [0.0] * len(owner.quota)
+    for claim in claims:
+        count = min(claim.demand, math.floor(1 / claim.cost + _ROUNDING))
+        for r, need in enumerate(claim.need):
+            wanted[r] += count * need
+    demand = max(wanted)
+    if demand <= 0:
+        return Share(0.0, tuple(1.0 for _ in wanted))
+    profile = tuple(at / demand for at in wanted)
+    guaranteed, limit = (
+        min(bound[r] / profile[r] for r in range(len(wanted)) if profile[r] > 0) for bound in (owner.quota, owner.limit)
+    )
+    return Share(demand, profile, guaranteed, limit, owner.weight, (float(owner.priority),))
+
+
+def _share_in(claim: Claim) -> Share:
+    """What a step wants of its project's share."""
+    profile = tuple(need / claim.cost for need in claim.need)
+    return Share(claim.demand * claim.cost, profile, weight=claim.weight, rank=claim.rank)
+
+
+class _Division:
+    """Whole workers for the steps of one project."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        budget: Sequence[float],
+        claims: Sequence[Claim],
+        fair_steps: Mapping[StepId, float],
+        owed: Owed,
+    ) -> None:
+        self.owner = owner
+        self.workers = {
+            claim.step_id: min(claim.demand, math.floor(fair_steps[claim.step_id] / claim.cost + _ROUNDING))
+            for claim in claims
+        }
+        self.used = [
+            sum(self.workers[claim.step_id] * claim.need[r] for claim in claims) for r in range(len(owner.quota))
+        ]
+        self.waiting = sorted(
+            (claim for claim in claims if self.workers[claim.step_id] < claim.demand),
+            key=lambda claim: _turn(claim, self.workers[claim.step_id], owed),
+        )
+        """Who gets the project's next worker, in order."""
+        given = [claim for claim in self.waiting if self.take(claim, budget)]
+        self.waiting = [claim for claim in self.waiting if claim not in given]
+        self.waiting += [claim for claim in given if self.workers[claim.step_id] < claim.demand]
+
+    def take(self, claim: Claim, bound: Sequence[float]) -> bool:
+        """Give a claim one more worker if the project then uses no more than `bound` of any resource."""
+        if any(at + need > most + _ROUNDING for at, need, most in zip(self.used, claim.need, bound, strict=True)):
+            return False
+        self.workers[claim.step_id] += 1
+        self.used = [at + need for at, need in zip(self.used, claim.need, strict=True)]
+        return True
+
+    def urgency(self, owed: Owed) -> tuple[float, float, str]:
+        """The project with the lowest urgency gets the next worker that is left."""
+        amount = owed.projects.get(self.owner.name, 0.0)
+        lead = self.waiting[0] if self.waiting else None
+        if lead is not None and lead.held > self.workers[lead.step_id]:
+            amount += lead.cost * lead.turn_s
+        return (-self.owner.priority if self._is_over() else -math.inf, -amount, self.owner.name)
+
+    def _is_over(self) -> bool:
+        """Whether it has its quota, as far as whole workers go."""
+        return any(at + _ROUNDING >= quota for at, quota in zip(self.used, self.owner.quota, strict=True))
+
+
+def _turn(claim: Claim, whole: int, owed: Owed) -> tuple[tuple[float, ...], float, tuple[int, ...]]:
+    amount = owed.steps.get(claim.step_id, 0.0)
+    if claim.held > whole:
+        amount += claim.cost * claim.turn_s
+    return tuple(-at for at in claim.rank), -amount, claim.age
+
+
+def _give_rest(divisions: Sequence[_Division], used: Sequence[float]) -> None:
+    """Give out what is left, one worker a project and round, to those that can use it."""
+    left = [1.0 - at for at in used]
+    divisions = [one for one in divisions if one.waiting]
+    while divisions:
+        for one in divisions:
+            for at, claim in enumerate(one.waiting):
+                fits = all(need <= rest + _ROUNDING for need, rest in zip(claim.need, left, strict=True))
+                if fits and one.take(claim, one.owner.limit):
+                    left = [rest - need for rest, need in zip(left, claim.need, strict=True)]
+                    if one.workers[claim.step_id] >= claim.demand:
+                        del one.waiting[at]
+                    else:
+                        one.waiting.append(one.waiting.pop(at))
+                    break
+            else:
+                one.waiting = []
+        divisions = [one for one in divisions if one.waiting]

@@ -1,0 +1,9 @@
+"""`azureml._restclient`, offered where the real package is not installed: names that scripts import. It is private, but
+public scripts label their runs with it.
+"""
+
+from __future__ import annotations
+
+from azureml.core._stand_ins import names_of  # type: ignore[import-not-found]
+
+__getattr__ = names_of(__name__)
