@@ -252,6 +252,11 @@ class MasterService:
         )
         if identity is not None:
             identity.add_to(server)
+            from windrow.rpc.v1.queue_service_pb2_grpc import add_QueueServiceServicer_to_server
+
+            from windrow_master.rpc.queue_service import QueueService
+
+            add_QueueServiceServicer_to_server(QueueService(writer), server)
         self._add_standard_services(server, writer)
         writer.start()
         health = None if config.embedded else HealthFile(files.folder)
@@ -326,6 +331,7 @@ class MasterService:
             artifact_service_pb2,
             asset_service_pb2,
             job_service_pb2,
+            queue_service_pb2,
             token_service_pb2,
         )
 
@@ -336,6 +342,7 @@ class MasterService:
                 (artifact_service_pb2, "ArtifactService"),
                 (asset_service_pb2, "AssetService"),
                 (agent_service_pb2, "AgentService"),
+                (queue_service_pb2, "QueueService"),
                 (token_service_pb2, "TokenService"),
             )
         ]

@@ -23,6 +23,7 @@ from windrow_master.core.records import (
     ItemOutcomeRow,
     JobRow,
     NodeRow,
+    QueueRow,
     Snapshot,
     StepRow,
     StepSnapshot,
@@ -86,6 +87,7 @@ class MemoryTables:
     succeeded: dict[tuple[int, int], int] = field(default_factory=dict)
     item_outcomes: dict[tuple[int, int], list[ItemOutcomeRow]] = field(default_factory=dict)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
+    queues: dict[str, QueueRow] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
     commits: int = 0
 
@@ -162,6 +164,7 @@ class MemoryTables:
             self.nodes.pop(node_id, None)
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
+        self.queues.update({row.name: row for row in dirty.queues})
         self.events.extend(dirty.events)
 
     def reopen(self, job: ReopenedJob) -> Snapshot:
@@ -242,6 +245,7 @@ class MemoryTables:
             max(self.steps, default=0),
             [job for _, job in sorted(self.jobs.items()) if job.state not in ENDED_JOBS],
             nodes=list(self.nodes.values()),
+            queues=list(self.queues.values()),
             lease_prefixes=frozenset(self.lease_prefixes),
         )
         open_jobs = {job.job_key for job in snapshot.jobs}

@@ -36,6 +36,8 @@ from windrow.sdk.node import Node, node_from_message
 from windrow.sdk.results import RowsFile, download_outputs, need_succeeded, read_frame, rows_file, rows_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
 
     from windrow.sdk.asset import Asset, Registry
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from windrow.sdk.metrics import Metric, Tag
     from windrow.sdk.mini_batch import MiniBatch, MiniBatchDetails
     from windrow.sdk.private_master import PrivateMaster
+    from windrow.sdk.queue import Queues
     from windrow.sdk.token import Tokens
     from windrow.spec import EffectiveJob, LoadedJob
     from windrow.spec.load import JobTree
@@ -262,6 +265,8 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         weight: int = 1,
+        project: str = "",
+        deadline: datetime | None = None,
         since: str | Job = "",
         code_change: str = "ask",
         on_upload: OnUpload = lambda moment: None,
@@ -272,6 +277,8 @@ class Client:
         `sets`: overrides, each `path=value`. `name`: overrides the file's. Code is uploaded unless the master has it;
         data at relative paths is uploaded unless the master sees the same folder. `on_upload` is called with the
         progress. Outputs at relative paths that the master cannot write to stay with it until `download` fetches them.
+        `priority`: jobs of a higher one go first in their project; then those with the earliest `deadline`; the others
+        share by `weight`. `project`: the one that the job belongs to [default: that of the token].
         `since`: an earlier job (`last`: the newest of this file) whose results are taken over for unchanged items.
         `code_change`: what happens if its code or settings were others: "rerun" all, "mix" its results with new ones,
         or "ask" `on_code_change`, which is told what has changed and returns one of these; "ask" again is a refusal.
@@ -292,7 +299,8 @@ class Client:
             from windrow.sdk.earlier_jobs import taking_over
 
             effective = taking_over(self, effective, id_of(since))
-        return submit_as_chosen(self.submit_effective, effective, code_change, on_code_change)
+        submit = partial(self.submit_effective, project=project, deadline=deadline)
+        return submit_as_chosen(submit, effective, code_change, on_code_change)
 
     def load_job(self, job_file: str | os.PathLike[str], sets: Sequence[str] = ()) -> LoadedJob:
         """Read and check a job file against the datastores and registry of this master. Nothing is submitted.
@@ -425,10 +433,21 @@ class Client:
             weight=weight,
         )
 
-    def submit_effective(self, job: EffectiveJob, *, request_id: str | None = None) -> Job:
+    def submit_effective(
+        self,
+        job: EffectiveJob,
+        *,
+        request_id: str | None = None,
+        project: str = "",
+        deadline: datetime | None = None,
+    ) -> Job:
         """Submit an effective job whose code the master has. Repeating a `request_id` returns the first answer."""
         self._run_jobs()
-        request = pb.SubmitJobRequest(request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode())
+        request = pb.SubmitJobRequest(
+            request_id=request_id or os.urandom(16).hex(), document=job.to_json().encode(), project=project
+        )
+        if deadline is not None:
+            request.deadline.FromDatetime(deadline.astimezone())
         return job_from_message(self.connection.call(self._stub.SubmitJob, request).job)
 
     def retry(
@@ -497,6 +516,27 @@ class Client:
         return job_from_message(
             self.connection.call(self._stub.CancelJob, pb.CancelJobRequest(job_id=id_of(job_id))).job
         )
+
+    def update(
+        self,
+        job_id: str | Job,
+        *,
+        priority: int | None = None,
+        weight: int | None = None,
+        project: str = "",
+        deadline: datetime | None = None,
+        no_deadline: bool = False,
+    ) -> Job:
+        """Change what an open job is worth; what is not given stays. `no_deadline`: it has none from now on.
+
+        Raises NotFound, RequestRefused (JOB_ENDED, PROJECT_MISSING, LIMIT_REACHED).
+        """
+        request = pb.UpdateJobRequest(
+            job_id=id_of(job_id), priority=priority, weight=weight, project=project, no_deadline=no_deadline
+        )
+        if deadline is not None:
+            request.deadline.FromDatetime(deadline.astimezone())
+        return job_from_message(self.connection.call(self._stub.UpdateJob, request).job)
 
     def delete(self, job_id: str | Job, *, force: bool = False, dry_run: bool = False) -> Deletion:
         """Delete a job that has ended, with all that the master holds of it. Outputs with a path of their own stay.
@@ -872,6 +912,13 @@ class Client:
         from windrow.sdk.token import Tokens
 
         return Tokens(self.connection)
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the master: what each project may have, and has."""
+        from windrow.sdk.queue import Queues
+
+        return Queues(self.connection)
 
     @property
     def registry(self) -> Registry:

@@ -285,6 +285,12 @@ class Job(NamedTuple):
     """The project that it belongs to."""
     submitter: str = ""
     """The name of the client token that submitted it; empty if the master asked for none."""
+    priority: int = 0
+    """Jobs of a higher one go first in their project."""
+    weight: int = 1
+    """Jobs of one priority and deadline share by their weights."""
+    deadline: datetime | None = None
+    """When it should have ended."""
 
     @property
     def parallel(self) -> Job:
@@ -360,6 +366,9 @@ def job_from_message(message: job_pb2.Job) -> Job:
         notes=tuple(message.notes),
         project=message.project,
         submitter=message.submitter,
+        priority=message.priority,
+        weight=message.weight,
+        deadline=moment_of(message, "deadline"),
     )
 
 

@@ -5,9 +5,11 @@ These are named tuples, not dataclasses: the code that dataclasses generate take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+
+from windrow.common.queue_settings import QueueSettings
 
 from windrow_master.core.attempt_result import AttemptResult
 from windrow_master.core.causes import SYSTEM_ERROR
@@ -39,6 +41,8 @@ class SubmitJob(NamedTuple):
     project: str = DEFAULT_PROJECT
     submitter: str = ""
     """Name of the client token that submits it; empty where none is asked for."""
+    deadline: float | None = None
+    """When it should have ended (seconds since 1970): of jobs of one priority, the one with the earliest goes first."""
 
 
 class AdoptJob(NamedTuple):
@@ -59,6 +63,40 @@ class CancelJob(NamedTuple):
     """Reply: JobKey, or Refused (JOB_UNKNOWN). A job that has ended stays as it is."""
 
     job_id: str
+
+
+class SetQueues(NamedTuple):
+    """Reply: the queues that have changed, or Refused (QUEUES_CHANGED, QUEUE_INVALID, QUOTA_TOO_LARGE).
+
+    `only`: all other queues get the default. `revision`: the one that the change was made for; any if None.
+    `overcommit`: more may be guaranteed than the nodes that are known have. `by`: the name of a client token.
+    """
+
+    queues: Mapping[str, QueueSettings]
+    only: bool = False
+    revision: int | None = None
+    overcommit: bool = False
+    by: str = ""
+
+
+class UpdateJob(NamedTuple):
+    """Reply: JobKey, or Refused (JOB_UNKNOWN: no such job, or it has ended; LIMIT_REACHED).
+
+    What is None stays. `deadline`: seconds since 1970; 0: none. `by`: the name of a client token.
+    """
+
+    job_id: str
+    priority: int | None = None
+    weight: int | None = None
+    project: str | None = None
+    deadline: float | None = None
+    by: str = ""
+
+    def changes(self) -> Iterator[tuple[str, object]]:
+        """What is given, with its name."""
+        for name in ("project", "priority", "weight", "deadline"):
+            if (value := getattr(self, name)) is not None:
+                yield name, value
 
 
 class ClockSetBack(NamedTuple):
@@ -385,6 +423,8 @@ Command = (
     | AdoptJob
     | Settle
     | CancelJob
+    | SetQueues
+    | UpdateJob
     | ForgetJob
     | ClockSetBack
     | ExplainJob

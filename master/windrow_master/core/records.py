@@ -38,6 +38,22 @@ class JobRow(NamedTuple):
     end_time: float | None
     submitter: str = ""
     """Name of the client token that submitted it; empty where none was asked for."""
+    deadline: float | None = None
+    """When it should have ended (seconds since 1970)."""
+
+
+class QueueRow(NamedTuple):
+    """The settings of a project's queue: upserted, keyed by name."""
+
+    name: str
+    settings: bytes
+    """JSON: windrow.common.queue_settings.QueueSettings."""
+    revision: int
+    """The number of the change that set them."""
+    change_time: float
+    """Seconds since 1970, wall clock: for people only."""
+    changed_by: str
+    """Name of the client token that set them; empty where none was asked for."""
 
 
 class StepRow(NamedTuple):
@@ -214,6 +230,7 @@ class Dirty:
     nodes: list[NodeRow] = field(default_factory=list)
     nodes_removed: list[NodeId] = field(default_factory=list)
     """Nodes whose rows go; none of them is in `nodes`."""
+    queues: list[QueueRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
 
@@ -230,6 +247,7 @@ class Dirty:
                 self.cancelled_steps,
                 self.nodes,
                 self.nodes_removed,
+                self.queues,
                 self.events,
             )
         )
@@ -291,3 +309,4 @@ class Snapshot:
     nodes: list[NodeRow] = field(default_factory=list)
     lease_prefixes: frozenset[int] = frozenset()
     """Of all incarnations so far."""
+    queues: list[QueueRow] = field(default_factory=list)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from windrow.common.queue_settings import QueueSettings
+
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.causes import TRAITS
 from windrow_master.core.commands import AdoptJob, Moment
@@ -15,7 +17,7 @@ from windrow_master.core.mini_batches import MiniBatches
 from windrow_master.core.pools import pools_of
 from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
 from windrow_master.core.settings import JobSettings, StepSettings
-from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Step
+from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Queue, Step
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.step_parts import StepPlan
 from windrow_master.core.steps import (
@@ -39,6 +41,10 @@ def load(state: CoreState, snapshot: Snapshot, settings_of: SettingsOf, now: Mom
     state.job_key_last = snapshot.job_key_last
     state.step_id_last = snapshot.step_id_last
     state.lease_prefixes = snapshot.lease_prefixes
+    for stored in snapshot.queues:
+        name, settings, revision, change_time, changed_by = stored
+        state.queues[name] = Queue(name, QueueSettings.from_json(settings), revision, change_time, changed_by)
+        state.queue_revision = max(state.queue_revision, revision)
     for row in snapshot.nodes:
         node = _node(row)
         if node.state == NodeState.LOST:
@@ -116,6 +122,7 @@ def _job(row: JobRow) -> Job:
         create_time=row.create_time,
         end_time=row.end_time,
         submitter=row.submitter,
+        deadline=row.deadline,
     )
 
 

@@ -8,7 +8,9 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
+
+from windrow.common.queue_settings import QueueSettings
 
 from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
@@ -35,6 +37,7 @@ from windrow_master.core.records import (
     EventRow,
     JobRow,
     NodeRow,
+    QueueRow,
     StepRow,
 )
 from windrow_master.core.settings import StepSettings, Timing
@@ -159,6 +162,8 @@ class Job:
     end_time: float | None = None
     submitter: str = ""
     """Name of the client token that submitted it; empty where none was asked for."""
+    deadline: float | None = None
+    """When it should have ended (seconds since 1970)."""
     forget_s: float = 0.0
     """Monotonic: until when it stays in memory once it has ended."""
 
@@ -186,7 +191,24 @@ class Job:
             create_time=self.create_time,
             end_time=self.end_time,
             submitter=self.submitter,
+            deadline=self.deadline,
         )
+
+
+class Queue(NamedTuple):
+    """The queue of a project that an operator has set (`queues`). `revision`: that of the change that set it last; by
+    whom (the name of a token) and when (seconds since 1970, for people).
+    """
+
+    name: str
+    settings: QueueSettings
+    revision: int
+    change_time: float
+    changed_by: str
+
+    def row(self) -> QueueRow:
+        """Return the stored form."""
+        return QueueRow(self.name, self.settings.to_json().encode(), self.revision, self.change_time, self.changed_by)
 
 
 @dataclass(slots=True)
@@ -351,6 +373,10 @@ class CoreState:
     """Digests of the secrets of nodes that were lost under this master: they may come back, also when the token that
     admitted them has ended. The last LOST_SECRETS_KEPT."""
     node_events: NodeEvents = field(default_factory=NodeEvents)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    """Those that an operator has set, by the name of their project (`queues`)."""
+    queue_revision: int = 0
+    """The number of the last change of queues."""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)
     """Leases of earlier masters that this one has taken up: each at most once, since it is the key of its attempt."""
@@ -451,6 +477,10 @@ class CoreState:
         """Have the nodes shared out anew at the end of this command: some slots are free, or are gone."""
         self.shares.there = None
         self.scheduling_wanted = True
+
+    def touch_queue(self, queue: Queue) -> None:
+        """Mark the settings of a queue as changed."""
+        self.dirty.queues.append(queue.row())
 
     def touch_node(self, node: Node) -> None:
         """Mark a node as changed or forgotten."""

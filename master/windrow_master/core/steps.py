@@ -79,6 +79,7 @@ def on_submit_job(state: CoreState, command: SubmitJob, now: Moment) -> JobKey |
         create_time=now.wall_s,
         queue=command.project,
         submitter=command.submitter,
+        deadline=command.deadline,
     )
     for warning in command.warnings:
         warn(job, warning)

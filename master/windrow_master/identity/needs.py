@@ -87,6 +87,7 @@ _BY_SERVICE = {
     "windrow.rpc.v1.JobService": {
         "SubmitJob": _SUBMIT._replace(request_bytes_max=LARGEST),
         "CancelJob": _SUBMIT,
+        "UpdateJob": _SUBMIT,
         "TagRun": _SUBMIT._replace(request_bytes_max=CHUNK_MAX),
         "RetryJob": _SUBMIT._replace(request_bytes_max=LARGEST),
         "DeleteJob": _SUBMIT,
@@ -108,6 +109,10 @@ _BY_SERVICE = {
         "DrainNode": _OPERATE,
         "CordonNode": _OPERATE,
         "RemoveNode": _OPERATE,
+    },
+    "windrow.rpc.v1.QueueService": {
+        "ListQueues": _VIEW,
+        "SetQueues": _ADMIN._replace(changes=True),
     },
     "windrow.rpc.v1.TokenService": {
         "CreateToken": _ADMIN._replace(changes=True),

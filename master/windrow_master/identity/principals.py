@@ -38,7 +38,7 @@ class Principal(NamedTuple):
 
     @property
     def submits_to(self) -> str:
-        """The project of the jobs that it submits."""
+        """The project of the jobs that it submits, unless it names another."""
         return self.project or DEFAULT_PROJECT
 
     def sees(self, project: str) -> bool:

@@ -18,6 +18,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
+from windrow_master.core.queues import has_ended
 from windrow_master.core.reasons import reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.core.state import ENDED_JOBS
@@ -32,10 +33,11 @@ from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls, step_named
 from windrow_master.rpc.node_calls import NodeCalls, NodeViews
 from windrow_master.rpc.page_tokens import numbers_of
+from windrow_master.rpc.projects import refuse_project
 from windrow_master.rpc.refusals import CODES, Context, refuse
 from windrow_master.rpc.retention_calls import RetentionCalls
 from windrow_master.rpc.row_calls import RowCalls
-from windrow_master.rpc.views import job_message
+from windrow_master.rpc.views import job_message, seconds_of
 from windrow_master.run_values import TAGS, TAGS_MAX, RunValues, ValuesRefused
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.retrying import Retries
@@ -62,6 +64,7 @@ WATCH_INTERVAL_MAX_S = 5.0
 
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
+PRIORITY_MAX, WEIGHT_MAX = 1_000, 1_000
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
@@ -112,8 +115,11 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
 
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; a repeated request_id gets the first answer again."""
+        await refuse_project(request.project, context)
         try:
-            command = await self._submissions.command(request.request_id, request.document, caller())
+            command = await self._submissions.command(
+                request.request_id, request.document, caller(), request.project, seconds_of(request, "deadline")
+            )
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)
@@ -215,6 +221,33 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
             job, steps = await self._job(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
+
+    async def UpdateJob(self, request: pb.UpdateJobRequest, context: Context) -> pb.UpdateJobResponse:
+        """Change what an open job is worth."""
+        job, _ = await self._job(request.job_id, context)
+        await refuse_project(request.project, context)
+        weight_fits = not request.HasField("weight") or 1 <= request.weight <= WEIGHT_MAX
+        if abs(request.priority) > PRIORITY_MAX or not weight_fits:
+            await errors.abort(
+                context,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                errors.REQUEST_INVALID,
+                f"A job's priority is from -{PRIORITY_MAX} to {PRIORITY_MAX}, and its weight from 1 to {WEIGHT_MAX}.",
+            )
+        update = commands.UpdateJob(
+            request.job_id,
+            request.priority if request.HasField("priority") else None,
+            request.weight if request.HasField("weight") else None,
+            request.project or None,
+            0.0 if request.no_deadline else seconds_of(request, "deadline"),
+            caller().name,
+        )
+        if job.state in ENDED_JOBS:
+            # It may have left the memory of the core, which would not know it.
+            await refuse(context, commands.Refused("JOB_ENDED", has_ended(request.job_id)))
+        await refuse(context, await self._writer.submit(update))
+        job, steps = await self._job(request.job_id, context)
+        return pb.UpdateJobResponse(job=job_message(job, steps))
 
     async def RetryJob(self, request: pb.RetryJobRequest, context: Context) -> pb.RetryJobResponse:
         """Run the unfinished parts of an ended job again."""

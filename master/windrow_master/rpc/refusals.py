@@ -22,6 +22,7 @@ CODES: Final = {
     "TOKEN_UNKNOWN": grpc.StatusCode.NOT_FOUND,
     "TOKEN_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "TOKEN_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "QUEUE_INVALID": grpc.StatusCode.INVALID_ARGUMENT,
     "LIMIT_REACHED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "STORAGE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
 }

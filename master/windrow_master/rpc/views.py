@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from windrow.common.failure_kinds import SHORT_RETURN
 from windrow.common.journal import Repeated
@@ -37,6 +38,11 @@ def timestamp(seconds: float | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromNanoseconds(int(seconds * 1e9))
     return stamp
+
+
+def seconds_of(message: Message, field: str) -> float | None:
+    """A moment of a message in seconds since 1970; None if it is not set."""
+    return getattr(message, field).ToNanoseconds() / 1e9 if message.HasField(field) else None
 
 
 def job_message(job: JobRow, steps: Iterable[StepRow]) -> job_pb2.Job:
@@ -68,6 +74,9 @@ def _job_alone(job: JobRow) -> job_pb2.Job:
         run_digest=job.run_digest,
         project=job.queue,
         submitter=job.submitter,
+        priority=job.priority,
+        weight=job.weight,
+        deadline=timestamp(job.deadline),
     )
 
 

@@ -90,8 +90,17 @@ class Submissions:
         self._kept = kept or KeptFolders(())
         self._sorts_rows = sorts_rows
 
-    async def command(self, request_id: str, document: bytes, by: Principal = EVERYBODY) -> commands.SubmitJob | JobKey:
-        """The command to submit; or, if this request made a job already, that job. Raises SubmissionInvalid."""
+    async def command(
+        self,
+        request_id: str,
+        document: bytes,
+        by: Principal = EVERYBODY,
+        project: str = "",
+        deadline: float | None = None,
+    ) -> commands.SubmitJob | JobKey:
+        """The command to submit; or, if this request made a job already, that job. `project`: the caller's own if
+        empty. Raises SubmissionInvalid.
+        """
         if not 1 <= len(request_id) <= 64:
             raise SubmissionInvalid("REQUEST_ID_INVALID", "request_id must have 1 to 64 characters.")
         known = self._jobs.find_request(request_id)
@@ -121,8 +130,9 @@ class Submissions:
             weight=job.weight,
             warnings=(*job.warnings, *changed),
             continue_on_step_failure=job.continue_on_step_failure,
-            project=by.submits_to,
+            project=project or by.submits_to,
             submitter=by.name,
+            deadline=deadline,
         )
 
     def changed(self, before: EffectiveStep, step: EffectiveStep) -> list[str]:

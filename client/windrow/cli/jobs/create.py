@@ -16,6 +16,7 @@ from windrow.cli.options.shared import (
     STRICT_HELP,
     CodeChange,
     CodeChangeChoice,
+    Deadline,
     Master,
     Notify,
     Output,
@@ -24,6 +25,7 @@ from windrow.cli.options.shared import (
     Since,
     State,
     Tolerate,
+    deadline_of,
     open_client,
 )
 from windrow.cli.running.code_change import asker
@@ -47,8 +49,12 @@ def create(
     sets: Sets = None,
     name: Annotated[str | None, Option(metavar="NAME", help="Name of the job, instead of the file's.")] = None,
     priority: Annotated[
-        int, Option(metavar="N", help="Jobs with a higher priority go first.", min=-1000, max=1000)
+        int, Option(metavar="N", help="Jobs with a higher priority go first in their project.", min=-1000, max=1000)
     ] = 0,
+    deadline: Deadline = None,
+    project: Annotated[
+        str, Option(metavar="NAME", help="The project that the job belongs to [default: that of the token].")
+    ] = "",
     since: Since = "",
     code_change: CodeChange = CodeChangeChoice.ASK,
     stream: Annotated[bool, Option("--stream", help="Follow the job until it ends.")] = False,
@@ -73,6 +79,7 @@ def create(
     """
     if targets and not (stream or dry_run):
         raise UsageError(NOTIFY_WAITS)
+    due = None if deadline is None else deadline_of(deadline)
     with open_client(master, state, live=True) as client:
         if dry_run:
             from windrow.cli.running.dry_run import dry_create
@@ -95,6 +102,8 @@ def create(
                 loaded,
                 name=name,
                 priority=priority,
+                project=project,
+                deadline=due,
                 since=since,
                 code_change=code_change.value,
                 on_upload=display.show,

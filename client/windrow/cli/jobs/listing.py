@@ -71,6 +71,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Job, str], str]]] = {
     "experiment": ("EXPERIMENT", lambda job, _: job.experiment_name),
     "project": ("PROJECT", lambda job, _: job.project),
     "submitter": ("SUBMITTER", lambda job, _: job.submitter),
+    "priority": (">PRIORITY", lambda job, _: str(job.priority)),
+    "deadline": ("DEADLINE", lambda job, _: local_time(job.deadline)),
     "name": ("NAME", lambda job, _: job.display_name),
 }
 """By name: the heading, as `print_table` takes it, and the cell of a job, given what its state is shown as."""

@@ -81,6 +81,9 @@ def _print_job(job: Job, state: str) -> None:
         ("why", "" if job.state.ended else job.message),
         # Where no tokens are asked for, there is one project, and nobody has a name.
         ("project", job.project if job.submitter else ""),
+        ("priority", str(job.priority or "")),
+        ("weight", str(job.weight) if job.weight != 1 else ""),
+        ("deadline", local_time(job.deadline)),
         ("submitted", f"{local_time(job.create_time)}{f', by {job.submitter}' if job.submitter else ''}"),
         ("ended", local_time(job.end_time)),
     ]

@@ -34,6 +34,7 @@ WINDROW = Group(
                 "stream": "jobs.stream:stream",
                 "wait": "jobs.wait:wait",
                 "cancel": "jobs.cancel:cancel",
+                "update": "jobs.update:update",
                 "retry": "jobs.retry:retry",
                 "delete": "jobs.deletion:delete",
                 "prune": "jobs.deletion:prune",
@@ -116,6 +117,16 @@ WINDROW = Group(
                 "cordon": "cluster.node:cordon",
                 "uncordon": "cluster.node:uncordon",
                 "remove": "cluster.node:remove",
+            },
+        ),
+        "queue": Group(
+            "Show and set what each project may have of the cluster.",
+            "Example: windrow queue list",
+            {
+                "list": "cluster.queue:list_queues",
+                "show": "cluster.queue:show",
+                "set": "cluster.queue:set_queue",
+                "apply": "cluster.queue:apply",
             },
         ),
         "token": Group(

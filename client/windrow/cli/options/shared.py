@@ -18,6 +18,8 @@ from windrow.embedded import state_folder
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from windrow.sdk.client import Client
     from windrow.sdk.master import Master as FoundMaster
 
@@ -109,6 +111,14 @@ State = Annotated[
         help="Instead of a master: the state folder of runs on this machine [default: .windrow].",
     ),
 ]
+Deadline = Annotated[
+    str | None,
+    Option(
+        metavar="TIME",
+        help="When the job should have ended: in 30min, 12h or 2d, or a moment such as 2026-05-31T06:00. Of jobs of "
+        "one priority in a project, the one with the earliest deadline goes first.",
+    ),
+]
 Since = Annotated[
     str,
     Option(
@@ -192,6 +202,23 @@ def state_of(master: str | None, state: Path | None) -> Path | None:
     if state is None and not master and Contexts().in_use() is None and state_folder.has_state(state_folder.DEFAULT):
         return Path(state_folder.DEFAULT)
     return state
+
+
+def deadline_of(text: str) -> datetime:
+    """The moment that `--deadline` means. Raises UsageError."""
+    from datetime import UTC, datetime, timedelta
+
+    from windrow.common.quantities import seconds_in
+
+    try:
+        if (seconds := seconds_in(text)) is not None:
+            return datetime.now(UTC) + timedelta(seconds=seconds)
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--deadline {text} is not a time. Write how long it may take from now (30min, 12h, 2d), or a moment "
+            "(2026-05-31T06:00)."
+        ) from error
 
 
 @contextmanager

@@ -138,6 +138,9 @@ class Job(google.protobuf.message.Message):
     NOTES_FIELD_NUMBER: builtins.int
     PROJECT_FIELD_NUMBER: builtins.int
     SUBMITTER_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Unique name; `[A-Za-z0-9][\\w.-]{0,63}`."""
     display_name: builtins.str
@@ -158,6 +161,10 @@ class Job(google.protobuf.message.Message):
     """The project that it belongs to."""
     submitter: builtins.str
     """The name of the client token that submitted it; empty if the master asked for none."""
+    priority: builtins.int
+    """Jobs of a higher priority go first in their project."""
+    weight: builtins.int
+    """Jobs of one priority and deadline share by their weights."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Step]:
         """One for each step, in the order of the job file."""
@@ -178,6 +185,10 @@ class Job(google.protobuf.message.Message):
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What people may want to know, and need not be warned of: how much of an earlier job is taken over."""
 
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it should have ended; unset: whenever."""
+
     def __init__(
         self,
         *,
@@ -196,9 +207,12 @@ class Job(google.protobuf.message.Message):
         notes: collections.abc.Iterable[builtins.str] | None = ...,
         project: builtins.str = ...,
         submitter: builtins.str = ...,
+        priority: builtins.int = ...,
+        weight: builtins.int = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "project", b"project", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "submitter", b"submitter", "warnings", b"warnings"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "deadline", b"deadline", "display_name", b"display_name", "end_time", b"end_time", "experiment_name", b"experiment_name", "generation", b"generation", "job_id", b"job_id", "message", b"message", "notes", b"notes", "priority", b"priority", "project", b"project", "run_digest", b"run_digest", "seq", b"seq", "state", b"state", "steps", b"steps", "submitter", b"submitter", "warnings", b"warnings", "weight", b"weight"]) -> None: ...
 
 global___Job = Job
 

@@ -56,17 +56,30 @@ class SubmitJobRequest(google.protobuf.message.Message):
 
     REQUEST_ID_FIELD_NUMBER: builtins.int
     DOCUMENT_FIELD_NUMBER: builtins.int
+    PROJECT_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """A random text of the caller that makes a repeated call harmless; 1 to 64 characters."""
     document: builtins.bytes
     """The effective job as JSON (windrow.spec.EffectiveJob); at most 4 MiB."""
+    project: builtins.str
+    """The project that it belongs to; empty: that of the caller's token, or `default`. PERMISSION_DENIED, reason
+    ROLE_MISSING: the token is for another project.
+    """
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it should have ended: of a project's jobs of one priority, the one with the earliest deadline goes first."""
+
     def __init__(
         self,
         *,
         request_id: builtins.str = ...,
         document: builtins.bytes = ...,
+        project: builtins.str = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["document", b"document", "request_id", b"request_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["deadline", b"deadline"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "document", b"document", "project", b"project", "request_id", b"request_id"]) -> None: ...
 
 global___SubmitJobRequest = SubmitJobRequest
 
@@ -292,6 +305,72 @@ class StepReason(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["brief", b"brief", "code", b"code", "message", b"message", "step", b"step"]) -> None: ...
 
 global___StepReason = StepReason
+
+@typing.final
+class UpdateJobRequest(google.protobuf.message.Message):
+    """What an open job is worth from now on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
+    PROJECT_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
+    NO_DEADLINE_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Its name."""
+    priority: builtins.int
+    """Jobs of a higher priority go first in their project; -1000 to 1000; unset: as it is."""
+    weight: builtins.int
+    """Jobs of one priority and deadline share by their weights; 1 to 1000; unset: as it is."""
+    project: builtins.str
+    """The project that it belongs to from now on; empty: as it is."""
+    no_deadline: builtins.bool
+    """It has no deadline any more."""
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it should have ended; unset: as it is."""
+
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        priority: builtins.int | None = ...,
+        weight: builtins.int | None = ...,
+        project: builtins.str = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        no_deadline: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_priority", b"_priority", "_weight", b"_weight", "deadline", b"deadline", "priority", b"priority", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "_weight", b"_weight", "deadline", b"deadline", "job_id", b"job_id", "no_deadline", b"no_deadline", "priority", b"priority", "project", b"project", "weight", b"weight"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_weight", b"_weight"]) -> typing.Literal["weight"] | None: ...
+
+global___UpdateJobRequest = UpdateJobRequest
+
+@typing.final
+class UpdateJobResponse(google.protobuf.message.Message):
+    """What it is now."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    @property
+    def job(self) -> windrow.rpc.v1.job_pb2.Job:
+        """Its current state."""
+
+    def __init__(
+        self,
+        *,
+        job: windrow.rpc.v1.job_pb2.Job | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["job", b"job"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job"]) -> None: ...
+
+global___UpdateJobResponse = UpdateJobResponse
 
 @typing.final
 class CancelJobRequest(google.protobuf.message.Message):

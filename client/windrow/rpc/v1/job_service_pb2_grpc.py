@@ -60,6 +60,11 @@ class JobServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
                 _registered_method=True)
+        self.UpdateJob = channel.unary_unary(
+                '/windrow.rpc.v1.JobService/UpdateJob',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobResponse.FromString,
+                _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/windrow.rpc.v1.JobService/CancelJob',
                 request_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
@@ -191,6 +196,15 @@ class JobServiceServicer(object):
 
     def ExplainJob(self, request, context):
         """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateJob(self, request, context):
+        """Changes what an open job is worth: its priority, weight, project or deadline. What it has run stays as it is.
+        NOT_FOUND, reason JOB_UNKNOWN; FAILED_PRECONDITION, reason JOB_ENDED; RESOURCE_EXHAUSTED, reason LIMIT_REACHED: the
+        other project has too many open jobs; PERMISSION_DENIED, reason ROLE_MISSING: the token is for another project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -362,6 +376,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ExplainJob,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobResponse.SerializeToString,
             ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
@@ -590,6 +609,33 @@ class JobService(object):
             '/windrow.rpc.v1.JobService/ExplainJob',
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_job__service__pb2.ExplainJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.JobService/UpdateJob',
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_job__service__pb2.UpdateJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,15 @@ class JobServiceStub:
     ]
     """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
 
+    UpdateJob: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.UpdateJobRequest,
+        windrow.rpc.v1.job_service_pb2.UpdateJobResponse,
+    ]
+    """Changes what an open job is worth: its priority, weight, project or deadline. What it has run stays as it is.
+    NOT_FOUND, reason JOB_UNKNOWN; FAILED_PRECONDITION, reason JOB_ENDED; RESOURCE_EXHAUSTED, reason LIMIT_REACHED: the
+    other project has too many open jobs; PERMISSION_DENIED, reason ROLE_MISSING: the token is for another project.
+    """
+
     CancelJob: grpc.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
         windrow.rpc.v1.job_service_pb2.CancelJobResponse,
@@ -226,6 +235,15 @@ class JobServiceAsyncStub:
         windrow.rpc.v1.job_service_pb2.ExplainJobResponse,
     ]
     """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
+
+    UpdateJob: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.job_service_pb2.UpdateJobRequest,
+        windrow.rpc.v1.job_service_pb2.UpdateJobResponse,
+    ]
+    """Changes what an open job is worth: its priority, weight, project or deadline. What it has run stays as it is.
+    NOT_FOUND, reason JOB_UNKNOWN; FAILED_PRECONDITION, reason JOB_ENDED; RESOURCE_EXHAUSTED, reason LIMIT_REACHED: the
+    other project has too many open jobs; PERMISSION_DENIED, reason ROLE_MISSING: the token is for another project.
+    """
 
     CancelJob: grpc.aio.UnaryUnaryMultiCallable[
         windrow.rpc.v1.job_service_pb2.CancelJobRequest,
@@ -406,6 +424,17 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[windrow.rpc.v1.job_service_pb2.ExplainJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.ExplainJobResponse]]:
         """Why each step of a job is in its state. NOT_FOUND, reason JOB_UNKNOWN."""
+
+    @abc.abstractmethod
+    def UpdateJob(
+        self,
+        request: windrow.rpc.v1.job_service_pb2.UpdateJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.job_service_pb2.UpdateJobResponse, collections.abc.Awaitable[windrow.rpc.v1.job_service_pb2.UpdateJobResponse]]:
+        """Changes what an open job is worth: its priority, weight, project or deadline. What it has run stays as it is.
+        NOT_FOUND, reason JOB_UNKNOWN; FAILED_PRECONDITION, reason JOB_ENDED; RESOURCE_EXHAUSTED, reason LIMIT_REACHED: the
+        other project has too many open jobs; PERMISSION_DENIED, reason ROLE_MISSING: the token is for another project.
+        """
 
     @abc.abstractmethod
     def CancelJob(

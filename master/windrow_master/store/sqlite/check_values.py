@@ -97,7 +97,7 @@ TALLIES = (MINI_BATCHES, ATTEMPTS, ITEM_OUTCOMES)
 
 JOB = (
     "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, message, "
-    "warnings, create_time, end_time, submitter"
+    "warnings, create_time, end_time, submitter, deadline"
 )
 JOB_DOCUMENT = "job_key, document"
 STEP = "step_id, job_key, ordinal, name, state, message, checkpoint, counters, start_time, end_time, error_category"
@@ -106,6 +106,7 @@ SEGMENT = "segment_id, step_id, name, incarnation, state, length"
 OUTPUT = "path, job_key, step_id, generation, incarnation, length, digest, mtime_ns, rows"
 NODE = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned, secret_digest"
 TOKEN = "digest, name, kind, role, project, create_time, expire_time, uses_left, last_use, revoke_time"
+QUEUE = "name, settings, revision, change_time, changed_by"
 ASSET = (
     "kind, name, version, type, path, is_file, description, tags, create_time, step_id, job_id, step_name, output_name"
 )
@@ -117,7 +118,8 @@ LEASED_BY = "(SELECT incarnation FROM master WHERE lease_prefix = {0}.lease_id >
 """The incarnation of the master that gave the lease of an attempt (a table of that name)."""
 WHOLE_ROWS = {
     "job": JOB, "job_document": JOB_DOCUMENT, "step": STEP, "step_document": STEP_DOCUMENT, "segment": SEGMENT,
-    "output": OUTPUT, "node": NODE, "token": TOKEN, "asset": ASSET, "counted": COUNTED, "master": MASTER,
+    "output": OUTPUT, "node": NODE, "token": TOKEN, "queue": QUEUE, "asset": ASSET, "counted": COUNTED,
+    "master": MASTER,
 }  # fmt: skip
 """The columns that `row_crc` covers, in its order. Not `event`: events only inform people of what happened."""
 

@@ -14,6 +14,7 @@ from windrow_master.core.records import (
     JobRow,
     NodeRow,
     OpenSums,
+    QueueRow,
     Snapshot,
     StepRow,
     StepSnapshot,
@@ -28,6 +29,7 @@ from windrow_master.store.sqlite.check_values import (
     JOB,
     MINI_BATCHES,
     NODE,
+    QUEUE,
     checked,
     damaged_row,
     job_values,
@@ -40,7 +42,7 @@ from windrow_master.store.sqlite.mini_batch_columns import Reader, add_columns, 
 
 JOB_COLUMNS = (
     "job.job_key, job_id, request_id, state, generation, seq, queue, priority, weight, run_digest, "
-    "document, message, warnings, create_time, end_time, submitter, job.check_value, job_document.check_value"
+    "document, message, warnings, create_time, end_time, submitter, deadline, job.check_value, job_document.check_value"
 )
 JOB_FROM = "job LEFT JOIN job_document ON job_document.job_key = job.job_key"
 STEP_COLUMNS = (
@@ -58,7 +60,7 @@ NODE_COLUMNS = f"{NODE}, {CHECK}"
 
 def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKey | None = None) -> Snapshot:
     """The snapshot, read in one transaction. `reader`: borrows further connections; nobody may write meanwhile.
-    `job_key`: only that job, and no nodes.
+    `job_key`: only that job, and neither nodes nor queues.
 
     Raises sqlite3.Error, StateDamaged.
     """
@@ -82,8 +84,9 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
                 steps += [_load_sums(connection, row) for row in of_job]
             else:
                 steps += [_load_step(connection, row, reader) for row in of_job]
-        nodes = []
+        nodes, queues = [], []
         if job_key is None:
+            queues = queue_rows(connection)
             nodes = [node_of(row) for row in connection.execute(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
         return Snapshot(
             job_key_last=JobKey(counted["job_key"]),
@@ -92,6 +95,7 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
             steps=steps,
             nodes=nodes,
             lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
+            queues=queues,
         )
     finally:
         connection.execute("ROLLBACK")
@@ -103,6 +107,12 @@ def counted_rows(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     if len(rows) != 2:
         raise wrong_row_count("counted", "all of it", 2, len(rows))
     return [(name, value) for name, value in rows]
+
+
+def queue_rows(connection: sqlite3.Connection) -> list[QueueRow]:
+    """The settings of all queues. Raises sqlite3.Error, StateDamaged."""
+    rows = connection.execute(f"SELECT {QUEUE}, {CHECK} FROM queue NOT INDEXED ORDER BY name")
+    return [QueueRow._make(checked("queue", row)) for row in rows]
 
 
 def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Sequence[Any]]:

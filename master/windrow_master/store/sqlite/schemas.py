@@ -29,21 +29,23 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 APPLICATION_ID = 0x57524F57
-SCHEMA = 10
+SCHEMA = 11
 """The number of the newest schema."""
 MIGRATING = ".migrating"
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
 IDENTITY_SCHEMA = 10
+QUEUES_SCHEMA = 11
 
 _JOB_OF_SCHEMA_7 = (
     "job_key, job_id, request_id, state, generation, seq, queue, priority, weight, parent_key, run_digest, message, "
     "warnings, create_time, end_time"
 )
 _JOB_OF_SCHEMA_8 = _JOB_OF_SCHEMA_7.replace("parent_key, ", "")
+_JOB_OF_SCHEMA_10 = f"{_JOB_OF_SCHEMA_8}, submitter"
 _NODE_OF_SCHEMA_9 = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
 _TABLES_OF_SCHEMA_7 = {
-    **{table: columns for table, columns in WHOLE_ROWS.items() if table != "token"},
+    **{table: columns for table, columns in WHOLE_ROWS.items() if table not in ("token", "queue")},
     "job": _JOB_OF_SCHEMA_7,
     "node": _NODE_OF_SCHEMA_9,
 }
@@ -132,8 +134,10 @@ def _run(connection: sqlite3.Connection, path: Path, script: str, number: int, *
         elif fill and number == UNUSED_COLUMNS_SCHEMA:
             _check_anew(connection, "job", _JOB_OF_SCHEMA_7, _JOB_OF_SCHEMA_8)
         elif fill and number == IDENTITY_SCHEMA:
-            _check_anew(connection, "job", _JOB_OF_SCHEMA_8, f"{_JOB_OF_SCHEMA_8}, submitter")
+            _check_anew(connection, "job", _JOB_OF_SCHEMA_8, _JOB_OF_SCHEMA_10)
             _check_anew(connection, "node", _NODE_OF_SCHEMA_9, f"{_NODE_OF_SCHEMA_9}, secret_digest")
+        elif fill and number == QUEUES_SCHEMA:
+            _check_anew(connection, "job", _JOB_OF_SCHEMA_10, f"{_JOB_OF_SCHEMA_10}, deadline")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {number}")
         reach("schema.written")

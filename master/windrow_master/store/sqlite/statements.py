@@ -120,7 +120,7 @@ def _sum(tally: check_values.Tally, columns: str, defaults: Mapping[str, str] | 
 JOBS = _whole(
     "job",
     "job_key",
-    "state, generation, seq, queue, priority, weight, run_digest, message, warnings, end_time",
+    "state, generation, seq, queue, priority, weight, run_digest, message, warnings, end_time, deadline",
 )
 JOB_DOCUMENTS = _whole("job_document", "job_key")
 STEPS = _whole("step", "step_id", "state, message, checkpoint, counters, start_time, end_time, error_category")
@@ -175,6 +175,7 @@ ITEM_OUTCOMES = _insert("item_outcome", _ITEM_OUTCOME, check=_sum(check_values.I
 SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
 NODES = _whole("node", "node_id")
+QUEUES = _whole("queue", "name")
 COUNTED = _whole("counted", "name")
 TOKENS = _whole("token", "digest")
 EVENTS = _insert("event", "time, job_key, kind, message")

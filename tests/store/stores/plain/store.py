@@ -135,6 +135,7 @@ def _snapshot(tables: Tables, job_key: JobKey | None = None) -> Snapshot:
         [_step_snapshot(tables, step) for step in steps],
         sorted(tables.nodes.values()) if job_key is None else [],
         frozenset(tables.masters),
+        sorted(tables.queues.values()) if job_key is None else [],
     )
 
 

@@ -15,6 +15,7 @@ from windrow_master.core.records import (
     JobRow,
     NodeRow,
     PlannedRows,
+    QueueRow,
     StepRow,
 )
 from windrow_master.core.states import AttemptState, MiniBatchState
@@ -56,6 +57,7 @@ class Tables:
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
+    queues: dict[str, QueueRow] = field(default_factory=dict)
     events: dict[int, EventRow] = field(default_factory=dict)
     segments: dict[int, SegmentRow] = field(default_factory=dict)
     outputs: list[OutputRow] = field(default_factory=list)
@@ -102,6 +104,7 @@ class Tables:
             self.nodes.pop(node_id, None)
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
+        self.queues.update({row.name: row for row in dirty.queues})
         for event in dirty.events:
             self.event_last += 1
             self.events[self.event_last] = storable(event)

@@ -1,4 +1,4 @@
--- All tables of schema 10, for a new database. The migrations 0001 to 0010 lead to the same ones: a change of the schema
+-- All tables of schema 11, for a new database. The migrations 0001 to 0011 lead to the same ones: a change of the schema
 -- is a new migration and a new page of this kind. Tables keep this order, which is that of their places in the file.
 --
 -- Numbers of states and causes are those of windrow_master.core.states. Times are seconds since 1970 unless named _us.
@@ -28,7 +28,8 @@ CREATE TABLE job (
   create_time REAL NOT NULL,
   end_time    REAL,
   check_value INTEGER NOT NULL DEFAULT 0,
-  submitter   TEXT NOT NULL DEFAULT '' -- the name of the token that submitted it; '' where none was asked for
+  submitter   TEXT NOT NULL DEFAULT '', -- the name of the token that submitted it; '' where none was asked for
+  deadline    REAL
 ) STRICT;
 CREATE UNIQUE INDEX job_by_request ON job (request_id) WHERE request_id <> '';
 CREATE INDEX job_by_state ON job (state);
@@ -227,5 +228,15 @@ CREATE TABLE token (
   uses_left   INTEGER,           -- nodes that it may still admit; NULL: any number
   last_use    REAL,
   revoke_time REAL,
+  check_value INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- What projects may have of the cluster, as far as an operator has set it. Rows stay, also those with the default.
+CREATE TABLE queue (
+  name        TEXT PRIMARY KEY,  -- that of its project
+  settings    BLOB NOT NULL,     -- JSON object
+  revision    INTEGER NOT NULL,  -- of the change that set them
+  change_time REAL NOT NULL,
+  changed_by  TEXT NOT NULL,     -- the name of a token; '' where none was asked for
   check_value INTEGER NOT NULL DEFAULT 0
 ) STRICT;

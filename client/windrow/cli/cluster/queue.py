@@ -1,0 +1,275 @@
+"""`windrow queue`: what each project may have of the cluster, and has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from windrow.cli import exit_codes
+from windrow.cli.messages import say
+from windrow.cli.options.declared import Argument, Option, command
+from windrow.cli.options.shared import Master, Output, OutputForm, open_client, state_of
+from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.common.queue_settings import Bounds, QueueSettings
+from windrow.errors import UsageError
+
+if TYPE_CHECKING:
+    from windrow.sdk.client import Client
+    from windrow.sdk.queue import Queue, QueuesNow
+
+NO_LIMIT = "none"
+QueueName = Annotated[str, Argument(metavar="PROJECT", help="The project, which has one queue of its name.")]
+Overcommit = Annotated[
+    bool, Option("--overcommit", help="Guarantee more than the nodes that the master knows now have.")
+]
+
+
+@command(epilog="Example: windrow queue list --format json")
+def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
+    """List the queues: what each project may have, is entitled to now, and has."""
+    with _open(master) as client:
+        now = client.queues.list()
+    if output is OutputForm.JSON:
+        print_json({"revision": now.revision, "queues": [queue.to_dict() for queue in now.queues]})
+    elif not now.queues:
+        out("No project has an open job or settings of its own. All projects share the cluster alike.")
+    else:
+        print_table(
+            (
+                "PROJECT",
+                ">WEIGHT",
+                ">PRIORITY",
+                ">QUOTA",
+                ">LIMIT",
+                ">FAIR SHARE",
+                ">WORKERS",
+                ">RUNNING",
+                ">READY",
+                ">OPEN JOBS",
+            ),
+            [
+                (
+                    queue.name,
+                    f"{queue.settings.weight:g}",
+                    str(queue.settings.priority),
+                    _quota(queue.settings),
+                    _limit(queue.settings.cluster),
+                    f"{queue.fair_slots:.3g}",
+                    f"{queue.workers:,}",
+                    f"{queue.running:,}",
+                    f"{queue.ready:,}",
+                    f"{queue.open_jobs:,}",
+                )
+                for queue in now.queues
+            ],
+        )
+    return exit_codes.DONE
+
+
+@command(epilog="Example: windrow queue show vision")
+def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEXT) -> int:
+    """Show the queue of a project: what it may have in which pool, and its open jobs."""
+    with _open(master) as client:
+        queue = client.queues.get(name)
+        jobs = [job for job in client.list_jobs() if job.project == name and not job.state.ended]
+    if output is OutputForm.JSON:
+        print_json(queue.to_dict() | {"jobs": [job.to_dict() for job in jobs]})
+        return exit_codes.DONE
+    settings = queue.settings
+    print_fields(
+        [
+            ("project", queue.name),
+            ("weight", f"{settings.weight:g}"),
+            ("priority", str(settings.priority)),
+            *((f"in pool {pool}" if pool else "in the cluster", _words(bounds)) for pool, bounds in settings.bounds()),
+            ("set", _changed(queue)),
+            ("fair share", f"{queue.fair_slots:.3g} slots"),
+            ("has", f"{queue.workers:,} workers, {queue.running:,} mini-batches running, {queue.ready:,} ready"),
+        ]
+    )
+    if jobs:
+        out("")
+        print_table(
+            ("JOB", "STATE", ">PRIORITY", ">WEIGHT", "DEADLINE", ">RUNNING", ">READY", "SUBMITTER"),
+            [
+                (
+                    job.job_id,
+                    job.state.value,
+                    str(job.priority),
+                    str(job.weight),
+                    local_time(job.deadline),
+                    f"{job.mini_batches.leased:,}",
+                    f"{job.mini_batches.queued:,}",
+                    job.submitter,
+                )
+                for job in sorted(jobs, key=lambda job: (-job.priority, job.create_time is None, job.create_time))
+            ],
+        )
+    return exit_codes.DONE
+
+
+@command(epilog="Example: windrow queue set vision --quota 8 --limit 16 --weight 2")
+def set_queue(
+    name: QueueName,
+    weight: Annotated[
+        float | None,
+        Option(
+            metavar="NUMBER",
+            min=0.001,
+            max=1000,
+            help="Of what is guaranteed to nobody, projects of one priority get parts by their weights.",
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            min=-1000,
+            max=1000,
+            help="Of what is guaranteed to nobody, projects of a higher priority get all they can use first.",
+        ),
+    ] = None,
+    quota: Annotated[
+        float | None, Option(metavar="SLOTS", min=0, help="What the project is guaranteed, if it can use it.")
+    ] = None,
+    limit: Annotated[
+        str | None, Option(metavar="SLOTS", help=f"The most that the project gets; {NO_LIMIT} for no limit.")
+    ] = None,
+    pool: Annotated[
+        str, Option(metavar="POOL", help="--quota and --limit are of the nodes of this pool [default: of all nodes].")
+    ] = "",
+    overcommit: Overcommit = False,
+    master: Master = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Set what a project may have. What is not given stays. It counts at once, also for jobs that run.
+
+    Needs a token with the role admin. Several projects at once, in a file: `windrow queue apply`.
+    """
+    if weight is None and priority is None and quota is None and limit is None:
+        raise UsageError("Nothing is to be set. Give --weight, --priority, --quota or --limit.")
+    if pool and quota is None and limit is None:
+        raise UsageError("--pool says where --quota and --limit hold. Give one of these, too.")
+    with _open(master) as client:
+        now = client.queues.list()
+        settings = next((queue.settings for queue in now.queues if queue.name == name), QueueSettings())
+        bounds = settings.of_pool(pool)
+        if quota is not None:
+            bounds = bounds._replace(quota=quota)
+        if limit is not None:
+            bounds = bounds._replace(limit=_limit_of(limit))
+        settings = settings.with_pool(pool, bounds)._replace(
+            weight=settings.weight if weight is None else weight,
+            priority=settings.priority if priority is None else priority,
+        )
+        changed = client.queues.set({name: settings}, revision=now.revision, overcommit=overcommit)
+    _tell(changed, output)
+    return exit_codes.DONE
+
+
+@command(epilog="Example: windrow queue apply queues.yml --dry-run")
+def apply(
+    file: Annotated[Path, Argument(metavar="FILE", help="The file of queues (YAML).")],
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would change, and change nothing.")] = False,
+    overcommit: Overcommit = False,
+    master: Master = None,
+    output: Output = OutputForm.TEXT,
+) -> int:
+    """Set the queues of all projects as a file says. A project that it does not name gets the defaults.
+
+    The file holds `queues`, and below it for each project what differs from the defaults: weight (1), priority (0),
+    quota (0), limit (none), and pools with a quota and a limit each. Needs a token with the role admin.
+    """
+    from windrow.spec.queue_file import load_queue_file
+
+    read = load_queue_file(file)
+    for warning in read.warnings:
+        say(f"warning: {warning}")
+    with _open(master) as client:
+        now = client.queues.list()
+        before = {queue.name: queue.settings for queue in now.queues}
+        differing = _differences(before, read.queues)
+        if dry_run:
+            if output is OutputForm.JSON:
+                print_json({"revision": now.revision, "changes": differing})
+            else:
+                out("\n".join(differing) if differing else "Nothing would change.")
+            return exit_codes.DONE
+        changed = client.queues.set(read.queues, only=True, revision=now.revision, overcommit=overcommit)
+    _tell(changed, output)
+    return exit_codes.DONE
+
+
+def _differences(before: Mapping[str, QueueSettings], after: Mapping[str, QueueSettings]) -> list[str]:
+    """What a file would change, a line for each project."""
+    changes = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, QueueSettings()), after.get(name, QueueSettings())
+        if old != new:
+            changes.append(f"{name}: {_in_words(old)} -> {_in_words(new)}")
+    return changes
+
+
+def _in_words(settings: QueueSettings) -> str:
+    """Settings in one line."""
+    parts = [f"weight {settings.weight:g}", f"priority {settings.priority}", _words(settings.cluster)]
+    parts += [f"in pool {pool}: {_words(bounds)}" for pool, bounds in sorted(settings.pools.items())]
+    return ", ".join(parts)
+
+
+def _tell(changed: QueuesNow, output: OutputForm) -> None:
+    if output is OutputForm.JSON:
+        print_json({"revision": changed.revision, "queues": [queue.to_dict() for queue in changed.queues]})
+        return
+    for queue in changed.queues:
+        out(f"{queue.name}: {_in_words(queue.settings)}")
+    out(f"Revision {changed.revision}." if changed.queues else f"Nothing has changed; revision {changed.revision}.")
+
+
+def _quota(settings: QueueSettings) -> str:
+    """The quota in the cluster; with a + if there are others in pools."""
+    pools = any(bounds.quota for bounds in settings.pools.values())
+    return f"{settings.cluster.quota:g}{'+' if pools else ''}"
+
+
+def _limit(bounds: Bounds) -> str:
+    return "" if math.isinf(bounds.limit) else f"{bounds.limit:g}"
+
+
+def _words(bounds: Bounds) -> str:
+    return f"quota {bounds.quota:g}, " + (f"limit {_limit(bounds)}" if _limit(bounds) else "no limit")
+
+
+def _changed(queue: Queue) -> str:
+    if not queue.revision:
+        return "never: these are the defaults"
+    by = f" by {queue.changed_by}" if queue.changed_by else ""
+    return f"{local_time(queue.change_time)}{by}, revision {queue.revision}"
+
+
+def _limit_of(text: str) -> float:
+    """What `--limit` means. Raises UsageError."""
+    if text == NO_LIMIT:
+        return math.inf
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise UsageError(f"--limit {text} is not a number of slots. Write one, such as 16, or {NO_LIMIT}.")
+    return number
+
+
+@contextmanager
+def _open(master: str | None) -> Iterator[Client]:
+    """A client of a served master. Raises UsageError for runs on this machine."""
+    if state_of(master, None) is not None:
+        raise UsageError(
+            "Runs on this machine have no queues: they share it by themselves. Name a master with --master, or use its "
+            "context (windrow context use)."
+        )
+    with open_client(master, None) as client:
+        yield client

@@ -1,0 +1,76 @@
+"""What a project may have of the cluster, as an operator sets it for the project's queue."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+WHOLE_CLUSTER = ""
+"""In place of the name of a pool: all nodes, whatever their pools."""
+
+
+class Bounds(NamedTuple):
+    """What a project may have of some nodes, in slots. `quota`: what it is guaranteed; `limit`: the most it gets."""
+
+    quota: float = 0.0
+    limit: float = math.inf
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return plain JSON types; no limit is None."""
+        return {"quota": self.quota, "limit": None if math.isinf(self.limit) else self.limit}
+
+
+UNBOUND = Bounds()
+
+
+class QueueSettings(NamedTuple):
+    """What a project may have of the cluster.
+
+    `weight`, `priority`: of what is guaranteed to nobody, projects of a higher priority get all that they can use
+    first, and those of one priority get parts by their weights. `cluster`: bounds for all nodes together; `pools`: for
+    the nodes of single pools, by name, which hold beside those.
+    """
+
+    weight: float = 1.0
+    priority: int = 0
+    cluster: Bounds = UNBOUND
+    pools: Mapping[str, Bounds] = MappingProxyType({})
+
+    def bounds(self) -> Iterator[tuple[str, Bounds]]:
+        """All bounds, each with its pool, or WHOLE_CLUSTER."""
+        yield WHOLE_CLUSTER, self.cluster
+        yield from sorted(self.pools.items())
+
+    def of_pool(self, pool: str) -> Bounds:
+        """The bounds of a pool, or of the WHOLE_CLUSTER."""
+        return self.cluster if pool == WHOLE_CLUSTER else self.pools.get(pool, UNBOUND)
+
+    def with_pool(self, pool: str, bounds: Bounds) -> QueueSettings:
+        """These settings with other bounds of a pool, or of the WHOLE_CLUSTER."""
+        if pool == WHOLE_CLUSTER:
+            return self._replace(cluster=bounds)
+        others = {name: kept for name, kept in self.pools.items() if name != pool}
+        return self._replace(pools=others if bounds == UNBOUND else others | {pool: bounds})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        pools = {pool: bounds.to_dict() for pool, bounds in sorted(self.pools.items())}
+        return {"weight": self.weight, "priority": self.priority, **self.cluster.to_dict(), "pools": pools}
+
+    def to_json(self) -> str:
+        """The settings as text."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> QueueSettings:
+        """The settings of such a text."""
+        read = json.loads(text)
+        pools = {pool: _bounds(bounds) for pool, bounds in read["pools"].items()}
+        return cls(read["weight"], read["priority"], _bounds(read), pools)
+
+
+def _bounds(read: Mapping[str, Any]) -> Bounds:
+    return Bounds(read["quota"], math.inf if read["limit"] is None else read["limit"])
