@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -138,3 +139,19 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
         time.sleep(0.02)
+
+
+def windrow_of(master: SecureMaster, *arguments: str, token: str) -> subprocess.CompletedProcess[str]:
+    """A command with a token."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDROW_")}
+    file = master.data / f"token-{threading.get_ident()}-{time.monotonic_ns()}"
+    file.write_text(token)
+    more = {
+        "WINDROW_MASTER": master.address,
+        "WINDROW_CA_FILE": str(master.keys / "client" / "ca.pem"),
+        "WINDROW_TOKEN_FILE": str(file),
+    }
+    command = [sys.executable, "-c", "from windrow.cli import main; main()", *arguments]
+    return subprocess.run(
+        command, env=kept | more, cwd=master.data, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from served_tls import DEADLINE_S, SecureMaster, wait_until, write_job
+from served_tls import SecureMaster, wait_until, windrow_of, write_job
 from windrow import Client
 from windrow.errors import NotFound, RequestRefused, WindrowError
 from windrow.rpc import errors
@@ -26,6 +22,7 @@ from windrow.rpc.v1 import (
     asset_service_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
+    queue_service_pb2,
     token_service_pb2,
 )
 from windrow.spec.effective.job import EffectiveJob
@@ -83,7 +80,10 @@ CLIENTS = sorted(method for method, need in NEEDS.items() if need.who in (Who.CL
 
 def every_method() -> dict[str, bool]:
     """The methods that the protocol has, and the standard ones that a master serves: whether they stream."""
-    modules = (agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2, token_service_pb2)
+    modules = (
+        *(agent_service_pb2, artifact_service_pb2, asset_service_pb2, job_service_pb2, queue_service_pb2),
+        token_service_pb2,
+    )
     found = {
         f"/{service.full_name}/{method.name}": method.client_streaming or method.server_streaming
         for module in modules
@@ -296,22 +296,6 @@ def test_one_request_makes_one_token_however_often_it_arrives(master: SecureMast
         assert stub.CreateToken(request, timeout=CALL_S) == stub.CreateToken(request, timeout=CALL_S)
     with admin(master) as client:
         client.tokens.revoke("twice")
-
-
-def windrow_of(master: SecureMaster, *arguments: str, token: str) -> subprocess.CompletedProcess[str]:
-    """A command with a token."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDROW_")}
-    file = master.data / f"token-{threading.get_ident()}-{time.monotonic_ns()}"
-    file.write_text(token)
-    more = {
-        "WINDROW_MASTER": master.address,
-        "WINDROW_CA_FILE": str(master.keys / "client" / "ca.pem"),
-        "WINDROW_TOKEN_FILE": str(file),
-    }
-    command = [sys.executable, "-c", "from windrow.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, env=kept | more, cwd=master.data, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
 
 
 def test_the_commands(master: SecureMaster, tokens: dict[str, str]) -> None:

@@ -129,8 +129,28 @@ def what_of(request: Any, response: Any) -> Mapping[str, object]:
                 value = getattr(holder, name, None)
                 if isinstance(value, (str, bool, int)) and value and name not in found:
                     found[name] = value if isinstance(value, bool | int) else value[:NAME_CHARS_MAX]
+    if queues := getattr(request, "queues", None):
+        found["queues"] = {name[:NAME_CHARS_MAX]: str(queues[name]) for name in sorted(queues)[:QUEUES_MAX]}
+        found["revision"] = getattr(response, "revision", 0)
     return found
 
 
-NAMES = ("job_id", "node_id", "name", "version", "digest", "role", "project", "cordoned", "force", "generation")
+NAMES = (
+    "job_id",
+    "node_id",
+    "name",
+    "version",
+    "digest",
+    "role",
+    "project",
+    "cordoned",
+    "force",
+    "generation",
+    "priority",
+    "weight",
+    "only",
+    "overcommit",
+)
 NAME_CHARS_MAX = 128
+QUEUES_MAX = 100
+"""Of one change of queues; the rest is not written."""

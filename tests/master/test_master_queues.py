@@ -1,0 +1,160 @@
+"""Queues of a served master: who may set and see them, what the commands say, and that all of it outlives a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from served_tls import SecureMaster, windrow_of, write_job
+from windrow import Client
+from windrow.common.queue_settings import Bounds, QueueSettings
+from windrow.errors import RequestRefused
+from windrow.rpc.contexts import Access
+
+FILE = """\
+queues:
+  vision: {weight: 2, limit: 16, pools: {gpu: {limit: 4}}}
+  nightly: {priority: -10}
+"""
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[SecureMaster]:
+    with SecureMaster(tmp_path).serving() as serving:
+        yield serving
+
+
+def done(master: SecureMaster, *arguments: str) -> str:
+    """What a command of the admin prints."""
+    ended = windrow_of(master, *arguments, token=master.token("client-token"))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def refused(master: SecureMaster, *arguments: str, token: str = "") -> str:
+    """Why a command fails."""
+    ended = windrow_of(master, *arguments, token=token or master.token("client-token"))
+    assert ended.returncode == 2 and not ended.stdout, ended
+    return ended.stderr
+
+
+def client_of(master: SecureMaster, token: str) -> Client:
+    return Client(access=Access(master.address, master.ca, token))
+
+
+def test_settings_are_set_shown_applied_and_outlive_a_restart(tmp_path: Path) -> None:
+    master = SecureMaster(tmp_path)
+    with master.serving():
+        assert "No project has an open job or settings" in done(master, "queue", "list")
+        told = done(master, "queue", "set", "vision", "--weight", "3", "--limit", "8")
+        assert told == "vision: weight 3, priority 0, quota 0, limit 8\nRevision 1.\n"
+        assert "Nothing has changed; revision 1." in done(master, "queue", "set", "vision", "--weight", "3")
+        done(master, "queue", "set", "vision", "--pool", "gpu", "--limit", "2")
+        done(master, "queue", "set", "vision", "--limit", "none")
+        shown = done(master, "queue", "show", "vision")
+        assert "in pool gpu" in shown and "quota 0, limit 2" in shown and "by setup, revision 3" in shown
+        why = refused(master, "queue", "set", "vision", "--quota", "1")
+        assert "1 slot, and its 0 nodes that are known now have 0" in why and "--overcommit" in why
+        done(master, "queue", "set", "vision", "--quota", "1", "--overcommit")
+        (master.data / "queues.yml").write_text(FILE)
+        would = done(master, "queue", "apply", "queues.yml", "--dry-run").splitlines()
+        assert would == [
+            "nightly: weight 1, priority 0, quota 0, no limit -> weight 1, priority -10, quota 0, no limit",
+            "vision: weight 3, priority 0, quota 1, no limit, in pool gpu: quota 0, limit 2 -> "
+            "weight 2, priority 0, quota 0, limit 16, in pool gpu: quota 0, limit 4",
+        ]
+        assert "Revision 5." in done(master, "queue", "apply", "queues.yml")
+        assert done(master, "queue", "apply", "queues.yml", "--dry-run") == "Nothing would change.\n"
+        listed = done(master, "queue", "list")
+    with master.serving():
+        assert done(master, "queue", "list") == listed
+        found = json.loads(done(master, "queue", "show", "vision", "--format", "json"))
+    assert found["settings"] == {
+        "weight": 2.0,
+        "priority": 0,
+        "quota": 0.0,
+        "limit": 16.0,
+        "pools": {"gpu": {"quota": 0.0, "limit": 4.0}},
+    }
+    lines = [json.loads(line) for line in (master.state / "audit.jsonl").read_text().splitlines()]
+    sets = [line for line in lines if line["call"] == "QueueService/SetQueues"]
+    assert [(line["who"], line["on"]["revision"]) for line in sets] == [("setup", at) for at in (1, 1, 2, 3, 4, 5)]
+    assert "weight: 3" in sets[0]["on"]["queues"]["vision"] and sets[-1]["on"]["only"]
+
+
+def test_two_operators_do_not_undo_each_others_work(master: SecureMaster) -> None:
+    with client_of(master, master.token("client-token")) as client:
+        before = client.queues.list().revision
+        client.queues.set({"vision": QueueSettings(weight=2)}, revision=before)
+        with pytest.raises(RequestRefused, match="at revision 1, and this change was made for 0") as caught:
+            client.queues.set({"vision": QueueSettings(weight=5)}, revision=before)
+        assert caught.value.reason == "QUEUES_CHANGED"
+        assert client.queues.get("vision").settings.weight == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QueueSettings(weight=0),
+        QueueSettings(weight=float("nan")),
+        QueueSettings(priority=1001),
+        QueueSettings(cluster=Bounds(quota=-1)),
+        QueueSettings(cluster=Bounds(quota=float("nan"))),
+        QueueSettings(pools={"a/b": Bounds()}),
+        QueueSettings(cluster=Bounds(2, 1)),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(master: SecureMaster, settings: QueueSettings) -> None:
+    with client_of(master, master.token("client-token")) as client:
+        with pytest.raises(RequestRefused) as caught:
+            client.queues.set({"vision": settings})
+        assert caught.value.reason == "QUEUE_INVALID"
+        with pytest.raises(RequestRefused, match="not a valid name of a project"):
+            client.queues.set({"no team": QueueSettings()})
+        assert client.queues.list() == ((), 0)
+
+
+def test_a_token_of_a_project_sees_its_own_queue_and_sets_none(master: SecureMaster) -> None:
+    with client_of(master, master.token("client-token")) as client:
+        client.queues.set({"web": QueueSettings(weight=3)})
+        _, secret = client.tokens.create("ann", "operate", project="vision")
+    with client_of(master, secret) as client:
+        assert [queue.name for queue in client.queues.list().queues] == ["vision"]
+    assert "needs the role admin" in refused(master, "queue", "set", "vision", "--weight", "9", token=secret)
+
+
+def test_jobs_have_a_project_and_a_deadline_and_what_they_are_worth_can_be_changed(master: SecureMaster) -> None:
+    file = write_job(master.data / "job")
+    soon = datetime.now(UTC) + timedelta(hours=12)
+    name = done(
+        master, "job", "create", str(file), "--project", "vision", "--deadline", "12h", "--priority", "3"
+    ).split()[0]
+    shown = json.loads(done(master, "job", "show", name, "--format", "json"))
+    assert (shown["project"], shown["priority"], shown["weight"]) == ("vision", 3, 1)
+    assert abs(datetime.fromisoformat(shown["deadline"]) - soon) < timedelta(minutes=10)
+    assert name in done(master, "queue", "show", "vision")
+    told = done(master, "job", "update", name, "--priority", "-2", "--weight", "4", "--deadline", "none")
+    assert told == f"{name}: project vision, priority -2, weight 4.\n"
+    assert "Nothing is to be changed" in refused(master, "job", "update", name)
+    assert "not a time" in refused(master, "job", "update", name, "--deadline", "soon")
+    with client_of(master, master.token("client-token")) as client:
+        _, web = client.tokens.create("bob", "submit", project="web")
+        _, vision = client.tokens.create("ann", "submit", project="vision")
+    assert "no job" in refused(master, "job", "update", name, "--priority", "1", token=web)
+    why = refused(master, "job", "update", name, "--project", "web", token=vision)
+    assert "is for the project vision: its jobs cannot belong to web" in why
+    assert "cannot belong to web" in refused(master, "job", "create", str(file), "--project", "web", token=vision)
+    assert "project web" in done(master, "job", "update", name, "--project", "web")
+    assert "web" in windrow_of(master, "job", "show", name, token=web).stdout
+    done(master, "job", "cancel", name, "--wait")
+    assert "has ended" in refused(master, "job", "update", name, "--priority", "1")
+
+
+def test_runs_on_this_machine_have_no_queues(master: SecureMaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_STATE", str(master.data / "state"))
+    assert "Nothing is to be set" in refused(master, "queue", "set", "vision")
+    assert "--pool says where" in refused(master, "queue", "set", "vision", "--weight", "1", "--pool", "gpu")
+    assert "not a number of slots" in refused(master, "queue", "set", "vision", "--limit", "many")
