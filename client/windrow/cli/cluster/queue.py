@@ -29,7 +29,10 @@ Overcommit = Annotated[
 
 @command(epilog="Example: windrow queue list --format json")
 def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
-    """List the queues: what each project may have, is entitled to now, and has."""
+    """List what each project may have, and has.
+
+    The fair share is what a project is entitled to now.
+    """
     with _open(master) as client:
         now = client.queues.list()
     if output is OutputForm.JSON:
@@ -71,7 +74,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
 
 @command(epilog="Example: windrow queue show vision")
 def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEXT) -> int:
-    """Show the queue of a project: what it may have in which pool, and its open jobs."""
+    """Show the queue of a project, with its open jobs."""
     with _open(master) as client:
         queue = client.queues.get(name)
         jobs = [job for job in client.list_jobs() if job.project == name and not job.state.ended]
@@ -139,15 +142,17 @@ def set_queue(
         str | None, Option(metavar="SLOTS", help=f"The most that the project gets; {NO_LIMIT} for no limit.")
     ] = None,
     pool: Annotated[
-        str, Option(metavar="POOL", help="--quota and --limit are of the nodes of this pool [default: of all nodes].")
+        str,
+        Option(metavar="POOL", help="Where --quota and --limit hold: on the nodes of this pool [default: all nodes]."),
     ] = "",
     overcommit: Overcommit = False,
     master: Master = None,
     output: Output = OutputForm.TEXT,
 ) -> int:
-    """Set what a project may have. What is not given stays. It counts at once, also for jobs that run.
+    """Set what a project may have of the cluster.
 
-    Needs a token with the role admin. Several projects at once, in a file: `windrow queue apply`.
+    What is not given stays. It counts at once, also for jobs that run. Needs a token with the role admin. Several
+    projects at once, in a file: `windrow queue apply`.
     """
     if weight is None and priority is None and quota is None and limit is None:
         raise UsageError("Nothing is to be set. Give --weight, --priority, --quota or --limit.")
