@@ -129,11 +129,34 @@ def test_where_the_master_sees_the_folder_it_writes_there(served: Served) -> Non
 
 
 @pytest.mark.parametrize(
-    "path", ["../rows.txt", "/etc/cron.d/x", "a/../../b", "", ".", ".bashrc", ".git/config", "a//b", "a\0b", "job.yml"]
+    "path",
+    [
+        *("../rows.txt", "/etc/cron.d/x", "a/../../b", "", ".", ".bashrc", ".git/config", "a//b", "a\0b", "job.yml"),
+        # These are ordinary places, which the job file does not name.
+        *("code/entry.py", "out", "out/rows.txt.bak", "out/other/rows.txt"),
+    ],
 )
 def test_a_document_made_by_somebody_else_leads_nowhere_else(laptop: Workspace, path: str) -> None:
-    document = {"job_file": str(laptop.job_file), "fetch": {"score.rows": path, "score.other": "fine/rows.txt"}}
-    assert fetch_places(document, "job-1") == {"score.other": laptop.folder / "fine" / "rows.txt"}
+    document = {"job_file": str(laptop.job_file), "fetch": {"score.rows": path, "score.other": "out/rows.txt"}}
+    assert fetch_places(document, "job-1") == {"score.other": laptop.folder / "out" / "rows.txt"}
+
+
+def test_an_expression_in_a_path_stands_for_part_of_a_name(laptop: Workspace) -> None:
+    laptop.job_file.write_text("outputs: {rows: {path: './out/${{name}}-${{ a/b }}/all'}}")
+    wanted = {"s.a": "out/j-1-x/all", "s.b": "out/j/x-1/all", "s.c": "out/j-1-x/all/more", "s.d": "out/${{name}}-/all"}
+    document = {"job_file": str(laptop.job_file), "fetch": wanted}
+    places = {name: laptop.folder / path for name, path in (("s.a", "out/j-1-x/all"), ("s.d", "out/j-1-/all"))}
+    assert fetch_places(document, "j-1") == places
+
+
+@pytest.mark.parametrize(
+    "content", [b"alias ls='ls -l'\n", b"\xff\xfe", b"outputs: [", b"", b"- 1\n", b" " * (5 << 20)]
+)
+def test_a_file_that_is_no_job_file_places_nothing(laptop: Workspace, content: bytes) -> None:
+    """A submitter may name any file that is on the machine of whoever downloads."""
+    profile = laptop.folder / "profile"
+    profile.write_bytes(content)
+    assert fetch_places({"job_file": str(profile), "fetch": {"score.rows": "bin/tool"}}, "job-1") == {}
 
 
 UNSEEN = f"/{'x' * 300}"

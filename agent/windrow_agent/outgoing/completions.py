@@ -16,6 +16,8 @@ from windrow_agent.workers.page import Look
 
 _MESSAGE_MAX = 4 << 10
 _DETAIL_MAX = 64 << 10
+_SECRET_MAX = 16 << 10
+"""No secret is longer: a private key is the longest."""
 
 _CAUSES: dict[str, work.Cause.ValueType] = {
     "exception": work.CAUSE_EXCEPTION,
@@ -87,16 +89,18 @@ def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
     cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
     return (
         cause,
-        shortened(_shown(str(side.get("message", ""))), _MESSAGE_MAX),
-        shortened(_shown(str(side.get("detail", ""))), _DETAIL_MAX),
+        _shown(str(side.get("message", "")), _MESSAGE_MAX),
+        _shown(str(side.get("detail", "")), _DETAIL_MAX),
     )
 
 
-def _shown(text: str) -> str:
+def _shown(text: str, limit: int) -> str:
+    """A script's text without secrets, in at most `limit` bytes. However long it is, little more of it is looked at."""
     # Not at the top: most jobs have no failure, and the first run() waits for imports.
     from windrow.common.secret_values import shown_text
 
-    return shown_text(text)
+    # What is looked at begins and ends within no secret that is kept: those are shorter than what is cut off again.
+    return shortened(shown_text(shortened(text, limit + 2 * _SECRET_MAX)), limit)
 
 
 def from_result(result: Result, process_number: int, *, rows: bytes | None = None) -> work.Completion:
@@ -155,7 +159,7 @@ def _add_failed_items(completion: work.Completion, failed: Any) -> None:
                 first=int(first),
                 count=int(count),
                 cause=_ITEM_CAUSES.get(str(cause), work.CAUSE_EXCEPTION),
-                message=shortened(_shown(str(message)), _ITEM_MESSAGE_MAX),
+                message=_shown(str(message), _ITEM_MESSAGE_MAX),
                 place=shortened(str(place), _ITEM_MESSAGE_MAX),
             )
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -65,6 +65,8 @@ WATCH_INTERVAL_MAX_S = 5.0
 FOLLOW_INTERVAL_S = 0.25
 JOBS_PAGE, JOBS_PAGE_MAX = 50, 200
 PRIORITY_MAX, WEIGHT_MAX = 1_000, 1_000
+LARGE_DOCUMENT = 64 << 10
+"""In bytes. A look at a larger one for secrets takes so long that calls of others would wait for it."""
 LOGS_PAGE, LOGS_PAGE_MAX = 1_000, 10_000
 
 
@@ -144,7 +146,10 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         if not self._embedded:
             from windrow.common.secret_values import shown_document
 
-            document = shown_document(document)
+            if len(document) > LARGE_DOCUMENT:
+                document = await in_thread(shown_document, document, kind=Kind.DATASTORES)
+            else:
+                document = shown_document(document)
         return pb.GetJobResponse(job=message, document=document)
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:

@@ -111,7 +111,7 @@ def _tell_elsewhere(document: Mapping[str, Any], job_id: str, outputs: list[str]
             continue
         job_file = document.get("job_file", "")
         if os.path.isfile(job_file):  # noqa: PTH113  as `fetch_places` looks
-            why = f"The path {path} in {job_file} is not a place below its folder"
+            why = f"{job_file} does not name the path {path} as that of an output, or it is no place below that folder"
         else:
             why = f"The job file {job_file} is not on this machine"
         say(f"{why}: the output {name} goes to {Path(job_id) / name}. To put it elsewhere, use --to DIR.")
