@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from core_driver import CoreDriver, completion
 from windrow_master.core import commands
-from windrow_master.core.ids import JobKey, NodeId
+from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.reasons import Code, Reason
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause, NodeState, Phase, StepState
@@ -28,6 +28,11 @@ def planned(driver: CoreDriver) -> None:
 def dividing(driver: CoreDriver) -> None:
     driver.submit()
     driver.join()
+
+
+def waiting_for_planner(driver: CoreDriver) -> None:
+    dividing(driver)
+    driver.do(commands.AwaitPlanner(StepId(1), waits=True))
 
 
 def dividing_slowly(driver: CoreDriver) -> None:
@@ -173,6 +178,7 @@ def cancelled(driver: CoreDriver) -> None:
         (compared, "COMPARING_INPUTS", "whether an earlier job has made the same"),
         (verified, "VERIFYING_ROWS", "The rows of earlier steps have been read for 0 s"),
         (dividing, "DIVIDING_INPUT", "--first_task_creation_timeout"),
+        (waiting_for_planner, "WAITS_FOR_PLANNER", "when its turn comes"),
         (dividing_slowly, "DIVIDING_INPUT", "3 mini-batches so far, and none of them is left to run"),
         (told_of_the_step, "NODES_ANSWER", "n1"),
         (starting, "WORKERS_STARTING", "4 mini-batches leased on n1 (4), none waits. No worker is ready"),

@@ -9,7 +9,7 @@ from core_driver import CoreDriver, checkpoint, completion, records
 from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.commands import Refused
+from windrow_master.core.commands import AwaitPlanner, Refused
 from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
@@ -225,6 +225,18 @@ def test_no_first_mini_batch_in_time_fails_the_step() -> None:
     assert driver.job().state == JobState.RUNNING
     driver.tick(2)
     assert driver.job().state == JobState.FAILED and "first_task_creation_timeout (10 s)" in driver.job().message
+
+
+def test_the_time_until_a_step_is_divided_is_not_its_own() -> None:
+    driver = CoreDriver()
+    driver.submit(StepSettings("step", first_task_creation_timeout_s=10))
+    driver.do(AwaitPlanner(StepId(1), waits=True))
+    driver.tick(60)
+    driver.do(AwaitPlanner(StepId(1), waits=False))
+    driver.tick(9)
+    assert driver.job().state == JobState.RUNNING
+    driver.tick(2)
+    assert driver.job().state == JobState.FAILED
 
 
 def test_no_progress_fails_the_step_but_waiting_for_a_node_does_not() -> None:

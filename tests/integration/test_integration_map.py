@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import csv
+import pickle
 import subprocess
 import sys
 import textwrap
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pytest
 from embedded_run import wait_until
+from windrow.sdk.mapping.confined import NotPlainData, plain_data
 
 HELPERS = "def twice(x):\n    return 2 * x\n"
 MODULE = """\
@@ -411,3 +420,54 @@ def test_calls_of_two_threads_and_a_callback_that_raises(folder: Path) -> None:
     assert refused.startswith("Another call of windrow.map with a function named lambda and without an output is at")
     assert "define each function under a name of its own (def name, not lambda)" in refused
     assert found == ["[0, 1, 2, 3, 4, 5] [0, 2, 4, 6, 8, 10]", "[0, 1, 2, 3, 4, 5]"]
+
+
+LEAVES = """
+    import os, pathlib, windrow
+    def leave(x):
+        class Leaves:
+            def __reduce__(self):
+                return os.system, ("touch 'ESCAPED'",)
+        return [Leaves()] if x == 1 else {"x": x, "path": pathlib.Path("/data")}
+    found = windrow.map(leave, [0, 1, 2], check=False, progress=False)
+    print(found[0], found[2])
+    print(found[1].error if isinstance(found[1], windrow.Failed) else type(found[1]))
+    print(found[1].message if isinstance(found[1], windrow.Failed) else "")
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+def test_what_comes_out_of_a_sandbox_calls_nothing_outside_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str
+) -> None:
+    monkeypatch.setenv("WINDROW_SANDBOX", sandbox)
+    escaped = folder / "escaped"
+    said = python(folder, LEAVES.replace("ESCAPED", str(escaped)))
+    plain = "{'x': 0, 'path': PosixPath('/data')} {'x': 2, 'path': PosixPath('/data')}\n"
+    assert said.startswith(plain)
+    assert escaped.exists() == (sandbox == "off")
+    if sandbox != "off":
+        assert "\nResultNotRead\nIts result holds posix.system, which is not plain data." in said
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1: (2.5, b"x", None, True)},
+        [datetime(2026, 5, 31, tzinfo=UTC), timedelta(1), Decimal("1.5"), Fraction(1, 3), UUID(int=7)],
+        defaultdict(list, {"a": [1]}),
+        np.array([[1.5, 2]]),
+        np.array(["a", None], dtype=object),
+        np.float64(2.5),
+        {frozenset([1]), complex(1, 2), range(3)},
+    ],
+)
+def test_plain_data_and_arrays_come_out_of_a_sandbox(value: Any) -> None:
+    found = plain_data(pickle.dumps(value, 4))
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize("value", [getattr, eval, subprocess.run, Path.home, np.load])
+def test_nothing_that_can_be_called_comes_out_of_a_sandbox(value: Any) -> None:
+    with pytest.raises(NotPlainData):
+        plain_data(pickle.dumps(value, 4))

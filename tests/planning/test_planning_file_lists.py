@@ -271,6 +271,51 @@ def test_patterns(pattern: bytes, base: bytes, yes: list[bytes], no: list[bytes]
     assert all(found.names_file(name) for name in yes) and not any(found.names_file(name) for name in no)
 
 
+def stands_for(pattern: tuple[str, ...], name: tuple[str, ...]) -> bool:
+    """What patterns mean, by trying all there is to try."""
+    if not pattern:
+        return not name
+    first, *others = pattern
+    rest = tuple(others)
+    if first == "**":
+        return any(stands_for(rest, name[at:]) for at in range(len(name) + 1)) if rest else bool(name)
+    return bool(name) and component_stands_for(first, name[0]) and stands_for(rest, name[1:])
+
+
+def component_stands_for(part: str, name: str) -> bool:
+    if not part:
+        return not name
+    if part[0] == "*":
+        return any(component_stands_for(part[1:], name[at:]) for at in range(len(name) + 1))
+    return bool(name) and part[0] in (name[0], "?") and component_stands_for(part[1:], name[1:])
+
+
+@given(
+    st.lists(st.one_of(st.just("**"), st.text("ab?*", min_size=1, max_size=5)), min_size=1, max_size=5),
+    st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=5),
+)
+@settings(max_examples=500)
+def test_patterns_find_what_trying_everything_finds(parts: list[str], name: list[str]) -> None:
+    parts = ["*?"] + [part if part == "**" else part.replace("**", "*") for part in parts]
+    found = compile_pattern("/".join(parts).encode())
+    assert found.base == b""
+    assert found.names_file("/".join(name).encode()) == stands_for(tuple(parts), tuple(name))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (b"*a" * 40 + b"*b", b"a" * 250),
+        (b"*[ab]?" * 40 + b"*c", b"ab" * 120),
+        (b"**/a/" * 40 + b"b", b"a/" * 200 + b"a"),
+        (b"**/*a*a*a/" * 20 + b"b", (b"aaaa/" * 100) + b"a"),
+    ],
+)
+def test_many_wildcards_take_no_longer_than_few(pattern: bytes, name: bytes) -> None:
+    """A match that went back to try another place took for ever, and the step's planner with it."""
+    assert not compile_pattern(pattern).names_file(name)
+
+
 def test_patterns_look_into_the_folders_they_need(tmp_path: Path) -> None:
     one, deep = compile_pattern(b"x*/*.csv"), compile_pattern(b"x/**/a*/*.csv")
     assert one.leads_into(b"x1") and not one.leads_into(b"y") and not one.leads_into(b"x1/z")

@@ -336,6 +336,13 @@ class StartStep(NamedTuple):
     paths: bytes
 
 
+class AwaitPlanner(NamedTuple):
+    """A step waits until it may be divided, or need not wait any more. Reply: None."""
+
+    step_id: StepId
+    waits: bool
+
+
 class ReuseStep(NamedTuple):
     """The outputs of an earlier job replace those of a step that has not begun. Reply: None."""
 
@@ -446,6 +453,7 @@ Command = (
     | PlanGroup
     | FailStep
     | StartStep
+    | AwaitPlanner
     | ReuseStep
     | FinishStep
     | PostponeFinish

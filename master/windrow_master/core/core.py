@@ -49,6 +49,7 @@ HANDLERS: dict[type, Handler] = {
     commands.PauseJob: steps.on_pause_job,
     commands.BeginWork: steps.on_begin_work,
     commands.StartStep: steps.on_start_step,
+    commands.AwaitPlanner: plans.on_await_planner,
     commands.ReuseStep: steps.on_reuse_step,
     commands.PlanGroup: plans.on_plan_group,
     commands.FailStep: steps.on_fail_step,

@@ -54,9 +54,10 @@ def overdue_s(state: CoreState, step: Step) -> float:
 
 def _is_judged(state: CoreState, step: Step) -> bool:
     """Whether a step may be overdue: it runs, and its job is neither paused nor held. While its inputs are compared or
-    verified it is never overdue, however long that takes."""
+    verified, or while it waits until it may be divided, it is never overdue, however long that takes."""
     paused = state.jobs[step.job_key].state == JobState.PAUSED
-    return step.state == StepState.RUNNING and not paused and not step.is_read_first and not state.held
+    waits = step.is_read_first or (step.progress.waits_for_planner and _is_unplanned(step))
+    return step.state == StepState.RUNNING and not paused and not waits and not state.held
 
 
 def _is_unplanned(step: Step) -> bool:

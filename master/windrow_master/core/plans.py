@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windrow_master.core.causes import USER_ERROR
-from windrow_master.core.commands import Moment, PlanGroup, TakenOver
+from windrow_master.core.commands import AwaitPlanner, Moment, PlanGroup, TakenOver
 from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_headers
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
@@ -160,3 +160,13 @@ def _gaps(first: int, stop: int, taken: Sequence[TakenOver]) -> Iterator[tuple[i
         first = one.mini_batch + 1
     if first < stop:
         yield first, stop
+
+
+def on_await_planner(state: CoreState, command: AwaitPlanner, now: Moment) -> None:
+    """Note that a step waits until it may be divided, or that it need not any more: then its clock begins."""
+    step = state.steps.get(command.step_id)
+    if step is None or step.state != StepState.RUNNING:
+        return
+    step.progress.waits_for_planner = command.waits
+    if not command.waits:
+        step.progress.started_s = step.progress.last_s = now.monotonic_s

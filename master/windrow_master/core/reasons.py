@@ -40,6 +40,7 @@ class Code(StrEnum):
     MASTER_HELD = "MASTER_HELD"
     COMPARING_INPUTS = "COMPARING_INPUTS"
     VERIFYING_ROWS = "VERIFYING_ROWS"
+    WAITS_FOR_PLANNER = "WAITS_FOR_PLANNER"
     DIVIDING_INPUT = "DIVIDING_INPUT"
     NO_NODE = "NO_NODE"
     NO_NODE_IN_POOL = "NO_NODE_IN_POOL"
@@ -174,6 +175,8 @@ def _reason(state: CoreState, job: Job, step: Step, now: Moment) -> Reason:
     if nowhere := _nowhere(state, step):
         return nowhere
     if not step.counters.queued and not step.plan.is_done:
+        if step.progress.waits_for_planner:
+            return Reason(name, Code.WAITS_FOR_PLANNER, planned=step.counters.planned)
         return Reason(
             name,
             Code.DIVIDING_INPUT,

@@ -34,6 +34,8 @@ class StepProgress:
     last_s: float = 0.0
     """When a mini-batch was last planned, an attempt last ended, or a worker last reported its failure. A node's fault
     is not such an end: it costs its mini-batch nothing, so that only the lack of progress ends a lasting one."""
+    waits_for_planner: bool = False
+    """Other steps are divided first; the clock begins when this one is."""
     fault_message: str = ""
     """What the node's fault was that ended the last attempt; "" when that ended in another way."""
 

@@ -27,6 +27,8 @@ def brief_of(reason: Reason, *, embedded: bool = False) -> str:
             return f"reading its inputs{for_words(reason.for_s)}"
         case Code.VERIFYING_ROWS:
             return f"verifying the rows of earlier steps{for_words(reason.for_s)}"
+        case Code.WAITS_FOR_PLANNER:
+            return "waits until its input can be listed"
         case Code.DIVIDING_INPUT:
             so_far = f", {counted(reason.planned, 'mini-batch')} so far" if reason.planned else ""
             return f"listing the input{for_words(reason.for_s)}{so_far}"

@@ -41,6 +41,11 @@ def words_of(reason: Reason) -> str:
                 f"The rows of earlier steps have been read for {reason.for_s:.0f} s, to verify that they are "
                 "what was written."
             )
+        case Code.WAITS_FOR_PLANNER:
+            return (
+                "Its input is divided when its turn comes: as many other inputs are being divided as may be at a time, "
+                "in all or of its project."
+            )
         case Code.DIVIDING_INPUT:
             return _dividing(reason)
         case Code.BUILDING_ENVIRONMENT:

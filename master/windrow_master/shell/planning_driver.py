@@ -10,11 +10,11 @@ import signal
 import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from windrow.common.journal import Repeated, log, say
 
-from windrow_master.core.commands import FailStep, PlanGroup, TakenOver
+from windrow_master.core.commands import AwaitPlanner, FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
 from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
@@ -34,6 +34,17 @@ ENDS_S = 1.0
 """How long a planner may take to end that nobody needs any more, before it is killed."""
 LOOKS_AGAIN_S = 0.1
 """While enough mini-batches are ready, so often the driver looks whether that is still so."""
+
+
+class Turn(Protocol):
+    """Limits how many planners run at once: an `asyncio.Semaphore`, or `planner_turns.ProjectTurn`."""
+
+    def locked(self) -> bool:
+        """Whether it has to be waited for."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *how: Any) -> None: ...
 
 
 class GroupRecords(NamedTuple):
@@ -67,14 +78,14 @@ class PlanningDriver:
         request: dict[str, Any],
         checkpoint: Callable[[], bytes | None],
         submit: Callable[[Any], Awaitable[Any]],
-        processes: asyncio.Semaphore,
+        turn: Turn,
         earlier: Callable[[Sequence[tuple[int, int]]], tuple[TakenOver, ...]] | None = None,
         header: bytes | None = None,
         has_room: Callable[[bool], bool] = lambda paused: True,
     ) -> None:
         """`request`: as in docs/contracts.md, section 3, without its checkpoint. `checkpoint()` returns the stored one.
 
-        `processes`: limits how many planners run at once.
+        `turn`: held while a planner runs.
         `earlier`: turns pairs of a new mini-batch and the equal one of an earlier job into outcomes (`shell.earlier`);
         it runs in a thread. `header`: that of the earlier job's rows.
         `has_room(paused)`: whether the step may have more mini-batches now (`core.plans.must_wait`).
@@ -83,7 +94,7 @@ class PlanningDriver:
         self._request = request
         self._checkpoint = checkpoint
         self._submit = submit
-        self._processes = processes
+        self._turn = turn
         self._earlier = earlier
         self._header = header
         self._has_room = has_room
@@ -138,7 +149,11 @@ class PlanningDriver:
 
     async def _plan_while_room(self) -> bool:
         """Plan as long as there is room; return whether the step has ended its planning, in whatever way."""
-        async with self._processes:
+        if waits := self._turn.locked():
+            await self._submit(AwaitPlanner(self._step_id, waits=True))
+        async with self._turn:
+            if waits:
+                await self._submit(AwaitPlanner(self._step_id, waits=False))
             return await self._plan()
 
     async def _plan(self) -> bool:

@@ -30,6 +30,7 @@ from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, Nothin
 from windrow_master.shell.finishing import Finisher
 from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
+from windrow_master.shell.planner_turns import PlannerTurns
 from windrow_master.shell.planning_driver import PlanningDriver
 from windrow_master.shell.preparation import PreparationFailed, make_folders, planning_request, resolve
 from windrow_master.shell.reusing import Begun, Reuse, message_of
@@ -37,9 +38,6 @@ from windrow_master.shell.sorted_rows import SortedRows, need_sorted_rows
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import DatabaseDamaged
 from windrow_master.threads import Kind, pool
-
-PLANNERS_AT_ONCE = 32
-"""A limit, because a job may begin a thousand steps at once."""
 
 Submit = Callable[[Any], "asyncio.Future[Any]"]
 
@@ -75,7 +73,7 @@ class Starter:
         self._submit: Submit
         self._beginning: dict[StepId, asyncio.Task[None]] = {}
         self._planners: dict[StepId, PlanningDriver] = {}
-        self._planning = asyncio.Semaphore(PLANNERS_AT_ONCE)
+        self._turns = PlannerTurns()
 
     def attach(self, submit: Submit) -> None:
         """Set where commands go. Call it before the first step."""
@@ -195,7 +193,7 @@ class Starter:
                 ),
                 lambda: step.plan.checkpoint,
                 self._submit,
-                self._planning,
+                self._turns.of(lambda: job.queue),
                 None if taken is None else partial(self._earlier.outcomes, taken[0]),
                 None if taken is None else taken[0].row.header,
                 partial(jobs.has_room, step),

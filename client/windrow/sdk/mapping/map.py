@@ -23,6 +23,7 @@ from windrow.sdk.arguments import check_callable, check_path, check_size, durati
 from windrow.sdk.client import Client
 from windrow.sdk.ending import job_failed, state_option
 from windrow.sdk.job import Job, JobState
+from windrow.sdk.mapping.confined import NotPlainData, is_confined, plain_data
 from windrow.sdk.mapping.sending import Sender
 from windrow.sdk.mini_batch import FailedItem
 from windrow.sdk.python_words import python_words
@@ -44,6 +45,7 @@ _ROWS_OF_FRAMES = {"iterrows": 'to_dict("records")', "to_dicts": "to_dicts()", "
 ENTRY = "windrow_map_entry.py"
 LOCK = "lock"
 NO_RESULT = "NoResult"
+NOT_READ = "ResultNotRead"
 _WORDS = {
     "run() returned": "the function returned",
     "from every mini-batch": "for every item",
@@ -303,8 +305,7 @@ class _Call:
         for text in ended.results() if ended.succeeded else ():
             index, _, data = text.partition(" ")
             number = int(index)
-            good, value = pickle.loads(base64.b64decode(data))
-            by_index[number] = value if good else Failed(number, value["error"], value["message"], value["traceback"])
+            by_index[number] = _result(number, base64.b64decode(data))
         numbers = range(ended.job.items.total if count is None else count)
         if len(by_index) < len(numbers):
             unknown = f"the worker ended or took too long. {_logs(ended.job)}"
@@ -372,6 +373,28 @@ def _in_words(message: str) -> str:
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     return message
+
+
+def _result(number: int, content: bytes) -> Any:
+    """The result of an item, as its worker has sent it: a value, or a `Failed`."""
+    if not is_confined():
+        good, value = pickle.loads(content)
+        return value if good else Failed(number, value["error"], value["message"], value["traceback"])
+    try:
+        good, value = plain_data(content)
+        if good:
+            return value
+        return Failed(number, *(str(value[name]) for name in ("error", "message", "traceback")))
+    except Exception as error:
+        what = (
+            f"holds {error}, which is not plain data" if isinstance(error, NotPlainData) else f"is broken ({error!r})"
+        )
+        told = (
+            f"Its result {what}. It comes out of a sandbox (WINDROW_SANDBOX), so only numbers, text, bytes, dates, "
+            "lists, dicts, sets and numpy arrays of these are read. Return those; or give the call an output; or, if "
+            "the function and its items can be trusted, run it without a sandbox."
+        )
+        return Failed(number, NOT_READ, told, "")
 
 
 def _items_failed(failed: Sequence[Failed], total: int, results: Sequence[Any], job: Job) -> ItemsFailed:

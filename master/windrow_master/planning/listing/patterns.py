@@ -3,6 +3,9 @@
 `*` and `?` stay inside one path component; a component `**` stands for any number of folders, none included, and at
 the end of a pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; braces are literal. Case counts; hidden
 names count as others do. A wildcard stands for a character of UTF-8, not for a byte of it.
+
+A match takes at most the length of the name times that of the pattern, whatever both hold: where several wildcards
+follow each other, what stands between them is found at its first place, and never sought at another (`(?>…)`).
 Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
@@ -47,13 +50,7 @@ def compile_pattern(text: bytes) -> Pattern:
     base, parts = parts[:fixed], parts[fixed:]
     if text.startswith(b"/"):
         base.insert(0, b"")
-    regex = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        if part == b"**":
-            regex += ".*" if last else "(?:.*/)?"
-        else:
-            regex += _component(_text(part)) + ("" if last else "/")
+    regex = _path([_text(part) for part in parts])
     deep = next((index for index, part in enumerate(parts) if part == b"**"), None)
     folders = parts[:-1] if deep is None else parts[:deep]
     return Pattern(
@@ -68,27 +65,53 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
+def _path(parts: list[str]) -> str:
+    """The regular expression of a path. Between two `**`, the earliest folders that fit are as good as any."""
+    runs: list[list[str]] = [[]]
+    for part in parts:
+        if part == "**":
+            runs.append([])
+        else:
+            runs[-1].append(_component(part))
+    first, *others = ["/".join(run) for run in runs]
+    if not others:
+        return first
+    regex = first + "/" if first else ""
+    for run in others[:-1]:
+        if run:
+            regex += f"(?>(?:[^/]*/)*?{run}/)"
+    return regex + (f"(?:[^/]*/)*{others[-1]}" if others[-1] else ".*")
+
+
 def _component(part: str) -> str:
     """The regular expression of one path component."""
-    regex, at = "", 0
+    first, *others = _between_stars(part)
+    if not others:
+        return first
+    return first + "".join(f"(?>[^/]*?{run})" for run in others[:-1] if run) + f"[^/]*{others[-1]}"
+
+
+def _between_stars(part: str) -> list[str]:
+    """The regular expressions of what stands between the `*` of a component: each of a fixed number of characters."""
+    runs, at = [""], 0
     while at < len(part):
         char = part[at]
         at += 1
         if char == "*":
-            regex += "[^/]*"
+            runs.append("")
         elif char == "?":
-            regex += "[^/]"
+            runs[-1] += "[^/]"
         elif char == "[":
             # A "]" right after "[" or "[!" is a member of the set, as in the shell.
             negated = part[at : at + 1] == "!"
             first = at + negated
             end = part.find("]", first + 1)
             if end < 0:
-                regex += r"\["
+                runs[-1] += r"\["
                 continue
             members = re.sub(r"([\\^&~|\[\]])", r"\\\1", part[first:end])
-            regex += "(?!/)[" + ("^" if negated else "") + members + "]"
+            runs[-1] += "(?!/)[" + ("^" if negated else "") + members + "]"
             at = end + 1
         else:
-            regex += re.escape(char)
-    return regex
+            runs[-1] += re.escape(char)
+    return runs
