@@ -57,11 +57,18 @@ class MasterConfig:
     scripts_run_in: str = ""
     """Of the embedded mode: the one agent's Python, and whether it builds environments, as a text to compare; "" where
     agents have each their own."""
+    has_agent: bool = True
+    """Of the embedded mode: False if no agent is started beside this master, which then only answers questions."""
 
     @property
     def places(self) -> Datastores:
         """All datastores, those in folders and those in remote storage."""
         return Datastores({**self.datastores, **self.stores})
+
+    @property
+    def takes_agents(self) -> bool:
+        """Whether agents may register."""
+        return self.has_agent or not self.embedded
 
     @property
     def outputs(self) -> Path:
@@ -165,8 +172,9 @@ def command_line() -> CommandLine:
         metavar="N",
         help="Delete all but the N jobs that ended last; with --retain: spare these N. [default: keep all]",
     )
-    # From the embedded mode, as `own:/usr/bin/python3`.
+    # Both are given by the embedded mode; the first as `own:/usr/bin/python3`.
     parser.add_argument("--scripts-run-in", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--no-agent", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -214,6 +222,7 @@ def parse(arguments: list[str]) -> MasterConfig:
         given.cancel,
         Retained(None if given.retain is None else seconds_in(given.retain), given.retain_last),
         given.scripts_run_in,
+        not given.no_agent,
     )
 
 

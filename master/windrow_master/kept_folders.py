@@ -8,6 +8,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+MODELS = ".models"
+"""In the default datastore, or among the outputs of a master without one."""
+UPLOADS = "uploads"
+"""In the default datastore of a served master."""
+PARTITIONS = "partitions"
+"""Also there, so that all agents can read it: sorted rows, in `<job_id>/<step_id>`."""
+
 
 class KeptFolders:
     """These folders. They need not exist."""

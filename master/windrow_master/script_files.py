@@ -34,12 +34,12 @@ from windrow_master.core.ids import StepId
 from windrow_master.crash_points import reach
 from windrow_master.datastores import Datastores
 from windrow_master.files.durable import make_durable
+from windrow_master.kept_folders import MODELS
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.store.records import AssetRow
 
 FILES = "user/files"
 """Below the logs of a step, and below those of its job."""
-MODELS = ".models"
 NAME_BYTES_MAX = 1024
 _PART_BYTES_MAX = 255
 _PARTIAL = ".windrow-partial"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import signal
 import sys
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,7 +17,6 @@ from windrow.common.health_file import TOLD_EVERY_S, HealthFile
 from windrow.common.journal import say
 from windrow.rpc import session_key
 from windrow.rpc.v1 import (
-    agent_service_pb2_grpc,
     artifact_service_pb2_grpc,
     asset_service_pb2_grpc,
     job_service_pb2_grpc,
@@ -27,47 +24,34 @@ from windrow.rpc.v1 import (
 
 from windrow_master.assets import Assets
 from windrow_master.config import MasterConfig
-from windrow_master.core.core import Core
-from windrow_master.core.state import ENDED_JOBS
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.errors import StateDamaged
 from windrow_master.jobs import Jobs
-from windrow_master.kept_folders import KeptFolders
-from windrow_master.output.segments import SegmentWriter
+from windrow_master.kept_folders import MODELS, PARTITIONS, UPLOADS, KeptFolders
 from windrow_master.output_places import OutputPlaces
-from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.roots import Roots
-from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.asset_service import AssetService
 from windrow_master.rpc.damaged_state import DamagedStateHandler, DamageInterceptor
 from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.session_guard import SessionGuard
 from windrow_master.rpc.tls import server_credentials
 from windrow_master.run_values import RunValues
-from windrow_master.script_files import MODELS, ScriptFiles
-from windrow_master.shell.carrier import Carrier
-from windrow_master.shell.clock_watch import ClockWatch
-from windrow_master.shell.committer import Committer
-from windrow_master.shell.earlier import EarlierJobs
-from windrow_master.shell.finishing import Finisher
-from windrow_master.shell.open_jobs import OpenJobs
 from windrow_master.shell.reporting import Reporter
-from windrow_master.shell.retrying import Retries
-from windrow_master.shell.reusing import Reuse
-from windrow_master.shell.sorted_rows import PARTITIONS, SortedRows
-from windrow_master.shell.starting import Starter
-from windrow_master.shell.submission import Submissions, settings_of
-from windrow_master.shell.writer import Writer, moment
+from windrow_master.shell.standby import Standby
 from windrow_master.state_folder.opening import StateFolder
 from windrow_master.store.errors import DatabaseDamaged
-from windrow_master.uploaded_data import UPLOADS, UploadedData
+from windrow_master.uploaded_data import UploadedData
 from windrow_master.watchers import Watchers
 
 if TYPE_CHECKING:
     from windrow.rpc.certificates import CertificateWatch
 
     from windrow_master.retention.keeper import Keeper
+    from windrow_master.rpc.agent_service import AgentService
+    from windrow_master.shell.engine import Engine
+    from windrow_master.store.protocol import Store
 
 MESSAGE_BYTES_HARD_MAX = 64 << 20
 STOP_GRACE_S = 2.0
@@ -124,98 +108,77 @@ class MasterService:
         # Before the state is read: files that cannot be used end the start.
         config.join_token(), config.client_token()
         loop = asyncio.get_running_loop()
-        core = Core(store.incarnation, store.lease_prefix, held=config.embedded, limits=config.limits)
-        now = moment()
 
         def die_soon(damage: DatabaseDamaged) -> None:
             loop.call_soon_threadsafe(self._die, damage)
 
         store.on_damage(die_soon)
         snapshot = store.load()
-        try:
-            core.load(snapshot, settings_of, now)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            what = f"its rows of the jobs are not valid: {type(error).__name__}: {error}"
-            raise DatabaseDamaged(str(files.database), what) from error
-        watchers = Watchers()
-        state = core.state
-
-        def segments_of(job_id: str, step_id: int) -> Path:
-            return files.step(job_id, step_id).segments
-
-        segments = SegmentWriter(store.incarnation, segments_of)
-        places = config.places
+        places, default = config.places, config.datastores.get("default")
         datastores = Roots(places.places.values())
         # What the steps of a job read may also be an output of another one.
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
+        jobs, watchers = Jobs(store.reader()), Watchers()
         artifacts = ArtifactFolder(files.artifacts)
         assets = Assets(store.reader(), store.record_asset, places, readable, artifacts)
-        default = config.datastores.get("default")
         shared = [] if default is None else [default / UPLOADS, default / PARTITIONS]
         kept = KeptFolders([(default or config.outputs) / MODELS, *shared])
         outputs = OutputPlaces(config.outputs, places.places.values(), readable, kept)
-        finisher = Finisher(store.reader(), store.record_output, store.incarnation, outputs, assets.register)
         reporter = Reporter(store.reader(), store.incarnation, files, embedded=config.embedded)
         data = UploadedData(artifacts, default, files.uploads)
-        earlier = EarlierJobs(store.reader(), files, data)
-        reuse = Reuse(store.reader(), files, places, readable, config.scripts_run_in)
-        open_jobs = OpenJobs(core, files, places, readable)
-        sorted_rows = SortedRows(files, default, embedded=config.embedded)
-        starter = Starter(open_jobs, outputs, finisher, earlier, reuse, sorted_rows, artifacts, config.limits)
-        carrier = Carrier(core, open_jobs, starter, finisher, reuse, watchers, sorted_rows, reporter)
-        writer = Writer(
-            core,
-            Committer(store, segments, folder.reserve),
-            carrier.carry_out,
-            on_fatal=self._die,
-            clock=ClockWatch(files.clock),
-        )
-        carrier.attach(writer.submit, self._die)
-        jobs = Jobs(store.reader())
-        uploads = ArtifactService(artifacts, data, datastores, open_jobs.is_code_for, config.limits)
-        submissions = Submissions(
-            jobs,
-            artifacts,
-            config.outputs,
-            places,
-            None if config.embedded else datastores,
-            kept,
-            assets,
-            earlier,
-            config.limits,
-            sorts_rows=default is not None,
-        )
-        retries = Retries(jobs, store, writer, submissions, sorted_rows, outputs)
+
+        @cache
+        def engine() -> Engine:
+            from windrow_master.shell.engine import Engine
+
+            return Engine(
+                config,
+                folder,
+                snapshot,
+                jobs=jobs,
+                artifacts=artifacts,
+                assets=assets,
+                data=data,
+                outputs=outputs,
+                kept=kept,
+                readable=readable,
+                watchers=watchers,
+                reporter=reporter,
+                on_fatal=self._die,
+            )
+
+        standby = Standby(lambda: engine().start())
         left = any(True for _ in files.removed_found())
+        # A master that only answers questions makes the engine when a client changes something.
+        wanted = config.takes_agents or left or bool(snapshot.jobs or snapshot.nodes)
+        if wanted:
+            engine()
         if left:
             from windrow_master.shell.keeping import resume_removals
 
-            resume_removals(store, files, sorted_rows)
+            resume_removals(store, files, engine().sorted_rows)
 
         @cache
         def keeper() -> Keeper:
             # Short runs delete nothing.
             from windrow_master.shell.keeping import make_keeper
 
-            return make_keeper(config, store, files, artifacts, sorted_rows, writer, reporter, retries)
+            standby.changes()
+            made = engine()
+            return make_keeper(config, store, files, artifacts, made.sorted_rows, made.writer, reporter, made.retries)
 
+        def is_code_for(node_id: str, digest: str) -> bool:
+            return standby.state is not None and engine().open_jobs.is_code_for(node_id, digest)
+
+        uploads = ArtifactService(artifacts, data, datastores, is_code_for, config.limits)
         certificates = self._certificates()
         named: list[str] = []
         run_values = RunValues(store.reader())
-        agents = AgentService(
-            writer,
-            carrier,
-            WorkerLogs(carrier.logs_of, config.job_logs_max),
-            ScriptFiles(default or config.outputs, assets, places, config.limits),
-            run_values,
-            named,
-            embedded=config.embedded,
-            attempts_with=store.reader().attempts_with,
-            limits=config.limits,
-        )
+        nodes = NodeViews(standby)
         guards: list[grpc.aio.ServerInterceptor[Any, Any]] = [DamageInterceptor()]
+        agents = _agents(config, store, engine(), assets, run_values, nodes, named) if config.takes_agents else None
         identity = None
-        if not config.embedded:
+        if not config.embedded and agents is not None:
             from windrow_master.rpc.identity import Identity
 
             identity = await Identity.open(config, store, agents.node_of)
@@ -228,19 +191,21 @@ class MasterService:
         # A host that means "here" on every machine would lead agents astray: they keep to the address they know.
         if address.rpartition(":")[0] not in EVERYWHERE:
             named.append(address)
-        agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
+        if agents is not None:
+            from windrow.rpc.v1 import agent_service_pb2_grpc
+
+            agent_service_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
         artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(uploads, server)
         asset_service_pb2_grpc.add_AssetServiceServicer_to_server(AssetService(assets), server)
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
-                writer,
+                standby,
                 jobs,
-                submissions,
-                retries,
                 watchers,
-                agents,
+                nodes,
                 files,
                 outputs,
+                incarnation=store.incarnation,
                 embedded=config.embedded,
                 datastores=places.places,
                 run_values=run_values,
@@ -256,23 +221,24 @@ class MasterService:
 
             from windrow_master.rpc.queue_service import QueueService
 
-            add_QueueServiceServicer_to_server(QueueService(writer), server)
-        self._add_standard_services(server, writer)
-        writer.start()
+            add_QueueServiceServicer_to_server(QueueService(standby.changes()), server)
+        self._add_standard_services(server, standby)
+        if wanted:
+            standby.changes()
         health = None if config.embedded else HealthFile(files.folder)
         # What was imported and loaded stays: a collection that walks it each time holds up every answer.
         garbage_collector.resume()
         await server.start()
         uploads.start()
         if not config.embedded:
-            carrier.clear_up(store.reader())
+            engine().carrier.clear_up(store.reader())
         say(logging.INFO, "master serves", address=address, incarnation=store.incarnation, pid=os.getpid())
         print(json.dumps({"ready": True, "address": address, "incarnation": store.incarnation}), flush=True)
         if identity is not None:
             identity.start()
-        telling = asyncio.create_task(_tell_health(health, writer, certificates)) if health is not None else None
+        telling = asyncio.create_task(_tell_health(health, standby, certificates)) if health is not None else None
         self._handle_signals()
-        reporter.start(lambda: [job.job_key for job in state.jobs.values() if job.state not in ENDED_JOBS])
+        reporter.start(standby.unfinished)
         keeping = None if config.embedded else _start_keeping(keeper(), config)
         if left:
             keeper().clear_beside()
@@ -290,14 +256,12 @@ class MasterService:
         if identity is not None:
             await identity.close()
         await uploads.close()
-        await carrier.close()
-        finisher.close()
+        made = engine() if engine.cache_info().currsize else None
+        if made is not None:
+            await made.end_work()
         await reporter.close()
-        if self._fatal is None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(writer.drain(), STOP_GRACE_S)
-        await writer.close()
-        segments.close()
+        if made is not None:
+            await made.close(drains=self._fatal is None)
         return 1 if self._fatal else 0
 
     def _bind(self, server: grpc.aio.Server) -> str:
@@ -319,7 +283,7 @@ class MasterService:
         self._bound = f"{host}:{port}"
         return self._bound
 
-    def _add_standard_services(self, server: grpc.aio.Server, writer: Writer) -> None:
+    def _add_standard_services(self, server: grpc.aio.Server, standby: Standby) -> None:
         """Add health and reflection, unless only our own processes can ask for them."""
         if self._config.embedded:
             return
@@ -347,7 +311,7 @@ class MasterService:
             )
         ]
         # A master whose disk is full answers questions, and takes nothing.
-        health_pb2_grpc.add_HealthServicer_to_server(Health(names, lambda: not writer.refusal), server)
+        health_pb2_grpc.add_HealthServicer_to_server(Health(names, lambda: not standby.refusal), server)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection([*names, health_name, reflection.SERVICE_NAME], server)
 
@@ -412,17 +376,46 @@ class MasterService:
         )
 
 
+def _agents(
+    config: MasterConfig,
+    store: Store,
+    engine: Engine,
+    assets: Assets,
+    run_values: RunValues,
+    nodes: NodeViews,
+    named: list[str],
+) -> AgentService:
+    """The service of the agents. `named`: the addresses of this master, which are told to them."""
+    from windrow_master.reports.worker_logs import WorkerLogs
+    from windrow_master.rpc.agent_service import AgentService
+    from windrow_master.script_files import ScriptFiles
+
+    default = config.datastores.get("default")
+    return AgentService(
+        engine.writer,
+        engine.carrier,
+        WorkerLogs(engine.carrier.logs_of, config.job_logs_max),
+        ScriptFiles(default or config.outputs, assets, config.places, config.limits),
+        run_values,
+        nodes,
+        named,
+        embedded=config.embedded,
+        attempts_with=store.reader().attempts_with,
+        limits=config.limits,
+    )
+
+
 def _start_keeping(keeper: Keeper, config: MasterConfig) -> asyncio.Task[None]:
     from windrow_master.retention.choosing import Rule
 
     return asyncio.create_task(keeper.keep(Rule(*config.retained)))
 
 
-async def _tell_health(health: HealthFile, writer: Writer, certificates: CertificateWatch | None) -> None:
+async def _tell_health(health: HealthFile, standby: Standby, certificates: CertificateWatch | None) -> None:
     """Report the health from the event loop: a loop that hangs reports nothing."""
     while True:
         # A master whose disk is full answers questions, and takes nothing.
-        health.tell(serving=not writer.refusal)
+        health.tell(serving=not standby.refusal)
         if certificates is not None:
             certificates.look()
         await asyncio.sleep(TOLD_EVERY_S)

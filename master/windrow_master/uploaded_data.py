@@ -27,8 +27,8 @@ from windrow_master.files.artifacts import DIGEST, ArtifactError, ArtifactFolder
 from windrow_master.files.checked_records import RecordWriter
 from windrow_master.files.durable import is_full, make_durable, sync_file_system
 from windrow_master.files.upload_lists import UploadedFile, list_path, write_file
+from windrow_master.kept_folders import UPLOADS
 
-UPLOADS = "uploads"
 FOR_ALL = 0o755
 """Agents may run as another user."""
 

@@ -19,7 +19,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
+from windrow_master.core.records import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.state import Job, Node, Step
 from windrow_master.core.states import Cause, StepState, Verdict

@@ -7,8 +7,8 @@ from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.causes import Budget
-from windrow_master.core.commands import Refused
 from windrow_master.core.ids import NodeId
+from windrow_master.core.refused import Refused
 from windrow_master.core.state import Node
 from windrow_master.core.states import Cause, MiniBatchState, NodeState, StepState
 

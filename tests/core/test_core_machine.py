@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from windrow_master.core import commands
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, MiniBatchState, StepState
+from windrow_master.core.states import ENDED_JOBS, Cause, MiniBatchState, StepState
 
 NODES = st.sampled_from(["n1", "n2", "n3"])
 CAUSES = st.sampled_from([Cause.NONE] * 6 + [cause for cause in Cause if cause])
@@ -173,7 +173,7 @@ class CoreMachine(RuleBasedStateMachine):
         node = self.driver.known(name)
         reply = self.driver.do(commands.CordonNode(NodeId(name), cordoned))
         if node is None:
-            assert isinstance(reply, commands.Refused)
+            assert isinstance(reply, Refused)
             return
         if cordoned:
             self.cordons.add(name)

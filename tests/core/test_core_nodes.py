@@ -6,8 +6,8 @@ from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.causes import Budget
-from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.refused import Refused
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, NodeState, StepState, Verdict
 
 

@@ -7,6 +7,7 @@ from core_driver import CoreDriver, completion
 from windrow_master.core import commands
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.plans import RESUMES_AT, must_wait
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
 from windrow_master.limits import BadLimit, Limits, read_limits
@@ -71,7 +72,7 @@ def test_a_job_more_than_may_be_open_is_refused_until_one_has_ended() -> None:
     assert driver.do(again) == driver.job().job_key, "a repeated request gets its first answer"
     another = commands.SubmitJob("other", "q", b"{}", "digest", (StepSettings("step"),))
     refused = driver.do(another)
-    assert isinstance(refused, commands.Refused) and refused.reason == "LIMIT_REACHED"
+    assert isinstance(refused, Refused) and refused.reason == "LIMIT_REACHED"
     assert "1 job of this master" in refused.message and "--limit open_jobs=NUMBER" in refused.message
     driver.cancel()
     assert driver.do(another) == 2
@@ -85,7 +86,7 @@ def test_one_project_leaves_room_for_the_jobs_of_others() -> None:
 
     assert submitted("one", "vision") == 1
     refused = submitted("two", "vision")
-    assert isinstance(refused, commands.Refused) and refused.reason == "LIMIT_REACHED"
+    assert isinstance(refused, Refused) and refused.reason == "LIMIT_REACHED"
     assert "1 job of project vision" in refused.message and "--limit open_jobs_per_project=NUMBER" in refused.message
     assert submitted("two", "speech") == 2
 
@@ -94,11 +95,11 @@ def test_a_node_too_many_is_refused_until_another_has_left_and_those_that_are_kn
     driver = CoreDriver(limits=Limits(nodes=2))
     assert driver.register("n1") is None and driver.register("n2") is None
     refused = driver.register("n3")
-    assert isinstance(refused, commands.Refused) and refused.reason == "LIMIT_REACHED"
+    assert isinstance(refused, Refused) and refused.reason == "LIMIT_REACHED"
     assert "2 nodes are registered" in refused.message and "--limit nodes=NUMBER" in refused.message
     assert driver.register("n1", "a") is None, "again"
     driver.restart()
-    assert isinstance(driver.register("n3"), commands.Refused), "a later master knows them as well"
+    assert isinstance(driver.register("n3"), Refused), "a later master knows them as well"
     assert driver.register("n2") is None
     driver.do(commands.RemoveNode(NodeId("n1"), True))
     assert driver.register("n3") is None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from core_driver import CoreDriver
 from windrow.common.queue_settings import Bounds, QueueSettings
-from windrow_master.core.commands import Refused, SetQueues, UpdateJob
+from windrow_master.core.commands import SetQueues, UpdateJob
 from windrow_master.core.queues import uses
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
 from windrow_master.limits import Limits
 

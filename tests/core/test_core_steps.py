@@ -9,8 +9,9 @@ from core_driver import CoreDriver, checkpoint, completion, records
 from sim_view import document_of
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.commands import AwaitPlanner, Refused
+from windrow_master.core.commands import AwaitPlanner
 from windrow_master.core.ids import JobKey, NodeId, StepId
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.core.steps import MORE_WARNINGS

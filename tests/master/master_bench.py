@@ -40,13 +40,16 @@ from windrow_master.roots import Roots
 from windrow_master.rpc.agent_service import AgentService
 from windrow_master.rpc.artifact_service import ArtifactService
 from windrow_master.rpc.job_service import JobService
+from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.stream_limits import StreamLimits
 from windrow_master.run_values import RunValues
 from windrow_master.script_files import ScriptFiles
+from windrow_master.shell.changes import Changes
 from windrow_master.shell.committer import Committer
 from windrow_master.shell.keeping import make_keeper
 from windrow_master.shell.retrying import Retries
 from windrow_master.shell.sorted_rows import SortedRows
+from windrow_master.shell.standby import Standby
 from windrow_master.shell.submission import Submissions
 from windrow_master.shell.work_session import WorkSession
 from windrow_master.shell.writer import Writer
@@ -141,22 +144,26 @@ class MasterBench:
         self.server = grpc.aio.server(interceptors=[StreamLimits(limits)])
         assets = Assets(self.store.reader(), self.store.record_asset, Datastores({}), None, self.artifacts)
         run_values = RunValues(self.store.reader())
+        jobs = Jobs(self.store.reader())
+        submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
+        sorted_rows = SortedRows(self.files, None, embedded=True)
+        outputs = OutputPlaces(self.files.outputs, [], None)
+        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows, outputs)
+        standby = Standby(lambda: Changes(self.writer, submissions, self.retries))
+        standby.changes()
+        nodes = NodeViews(standby)
         agents = self.agent_service = AgentService(
             self.writer,
             NoStreams(),
             WorkerLogs(lambda step_id: folder / "logs"),
             ScriptFiles(self.files.outputs, assets, Datastores({}), limits),
             run_values,
+            nodes,
             [],
             embedded=True,
             attempts_with=self.store.reader().attempts_with,
             limits=limits,
         )
-        jobs = Jobs(self.store.reader())
-        submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))
-        sorted_rows = SortedRows(self.files, None, embedded=True)
-        outputs = OutputPlaces(self.files.outputs, [], None)
-        self.retries = Retries(jobs, self.store, self.writer, submissions, sorted_rows, outputs)
         self.keeper = make_keeper(
             MasterConfig(self.state, "", embedded),
             self.store,
@@ -170,14 +177,13 @@ class MasterBench:
         )
         job_service_pb2_grpc.add_JobServiceServicer_to_server(
             JobService(
-                self.writer,
+                standby,
                 jobs,
-                submissions,
-                self.retries,
                 self.watchers,
-                agents,
+                nodes,
                 self.files,
                 outputs,
+                incarnation=self.store.incarnation,
                 embedded=embedded,
                 datastores={},
                 run_values=run_values,

@@ -20,8 +20,16 @@ from windrow_master.backup.making import make_backup
 from windrow_master.backup.restoring import restore_backup
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
-from windrow_master.core.records import AttemptRow, Dirty, JobRow, OutcomeRow, PlannedRows, RowBlock, StepRow
+from windrow_master.core.records import (
+    PLAN_RECORD,
+    AttemptRow,
+    Dirty,
+    JobRow,
+    OutcomeRow,
+    PlannedRows,
+    RowBlock,
+    StepRow,
+)
 from windrow_master.core.states import AttemptState, JobState, MiniBatchState, StepState
 from windrow_master.files.backup_lock import BackupRuns, backing_up, deleting
 from windrow_master.files.errors import StateFolderInUse, StateUnusable

@@ -16,8 +16,16 @@ from windrow_master.core import commands
 from windrow_master.core.commands import PlanGroup
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.mini_batches import PLAN_RECORD
-from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
+from windrow_master.core.records import (
+    PLAN_RECORD,
+    AttemptRow,
+    Dirty,
+    ItemOutcomeRow,
+    JobRow,
+    OutcomeRow,
+    PlannedRows,
+    StepRow,
+)
 from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.files.state_files import StateFiles
 

@@ -14,7 +14,7 @@ from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import PLAN_RECORD
 from windrow_master.core.states import JobState, MiniBatchState, StepState
 from windrow_master.files.lock import StateLock
 from windrow_master.files.state_files import StateFiles

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 from windrow_master.core.commands import FailStep, PlanGroup
 from windrow_master.core.ids import StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import PLAN_RECORD
 from windrow_master.shell.planning_driver import STARTS_MAX, PlanningDriver
 
 

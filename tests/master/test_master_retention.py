@@ -21,7 +21,7 @@ from windrow.spec import EffectiveJob
 from windrow_master.core import commands
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import PLAN_RECORD
 from windrow_master.core.states import JobState
 from windrow_master.files.disk_use import bytes_below, kinds
 from windrow_master.retention.choosing import Rule, chosen

@@ -41,7 +41,7 @@ async def failed(bench: MasterBench) -> str:
 
 
 def commands_record(number: int) -> bytes:
-    from windrow_master.core.mini_batches import PLAN_RECORD
+    from windrow_master.core.records import PLAN_RECORD
 
     return PLAN_RECORD.pack(number, 1, 0, 1, 0)
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from windrow.rpc.v1.work_pb2 import Completion
 from windrow_master.core import attempts, commands, scheduling, steps, ticks
-from windrow_master.core.commands import Refused
 from windrow_master.core.core import HANDLERS, Core
 from windrow_master.core.effects import Effect, NotifyJob, PrepareStep
 from windrow_master.core.ids import JobKey, NodeId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
-from windrow_master.core.records import Dirty
+from windrow_master.core.records import PLAN_RECORD, Dirty
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import JobState, StepState
 from windrow_master.core.transitions import InvariantBroken

@@ -12,8 +12,16 @@ import pytest
 from opened_store import open_store
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
-from windrow_master.core.records import AttemptRow, Dirty, EventRow, ItemOutcomeRow, JobRow, PlannedRows, StepRow
+from windrow_master.core.records import (
+    PLAN_RECORD,
+    AttemptRow,
+    Dirty,
+    EventRow,
+    ItemOutcomeRow,
+    JobRow,
+    PlannedRows,
+    StepRow,
+)
 from windrow_master.core.states import AttemptState, Cause, JobState, StepState
 from windrow_master.files.state_files import StateFiles
 from windrow_master.reports.node_folders import write_register

@@ -15,8 +15,9 @@ from sim_config import STRAGGLING
 from sim_network import Stream, call
 from sim_world import Process
 from windrow_master.core import commands
-from windrow_master.core.commands import HeldLease, Refused
+from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
+from windrow_master.core.refused import Refused
 
 if TYPE_CHECKING:
     from sim_run import Simulation

@@ -53,10 +53,10 @@ from windrow_master.core.core import Core
 from windrow_master.core.effects import Effect
 from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.records import Dirty
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import CRASH_TRIES, NODE_LOSSES_UNTIL_FAILED, OOM_TRIES, SPLIT_TRIES
 from windrow_master.core.splitting import SPLIT_AT_ONCE
-from windrow_master.core.state import ENDED_STEPS
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
+from windrow_master.core.states import ENDED_STEPS, AttemptState, Cause, JobState, MiniBatchState, StepState, Verdict
 from windrow_master.core.ticks import STALL_S
 from windrow_master.shell.ticking import LOOK_S
 
@@ -141,7 +141,7 @@ class Checkers:
                     awake_s = self._sim.awake_s(self._heard.get((state.incarnation, node_id), self._sim.master_since_s))
                     ttl_s = state.timing.lease_ttl_s if stream else state.timing.disconnected_ttl_s
                     require(awake_s >= ttl_s - TOLERANCE_S, 8, f"{node_id} was lost after {awake_s:.2f} s of silence")
-        elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, commands.Refused):
+        elif isinstance(command, SIGNS_OF_LIFE) and not isinstance(reply, Refused):
             self._heard[state.incarnation, command.node_id] = world.now_s
         self._check_cordons(core, command, reply)
         for job in (state.jobs[key] for key in cancelled_jobs(core) - self._cancelled):
@@ -171,7 +171,7 @@ class Checkers:
             left = [lease for lease in state.leases.values() if lease.node_id == command.node_id]
             require(not left, 12, f"{command.node_id} was removed and holds {left}")
             cordons.discard(command.node_id)
-        elif isinstance(command, (commands.DrainNode, commands.CordonNode)) and not isinstance(reply, commands.Refused):
+        elif isinstance(command, (commands.DrainNode, commands.CordonNode)) and not isinstance(reply, Refused):
             if isinstance(command, commands.DrainNode) or command.cordoned:
                 cordons.add(command.node_id)
             else:

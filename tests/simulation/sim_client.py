@@ -11,8 +11,7 @@ from sim_world import Process
 from windrow_master.core import commands
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import StepRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import JobState, StepState
+from windrow_master.core.states import ENDED_JOBS, JobState, StepState
 from windrow_master.store.records import ReopenedJob, Reopening
 
 if TYPE_CHECKING:

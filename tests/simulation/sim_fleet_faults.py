@@ -12,6 +12,7 @@ from windrow_master.core import attempts, blame, budgets, commands, nodes, recov
 from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.records import Dirty, NodeRow
+from windrow_master.core.refused import Refused
 from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import Cause, JobState, NodeState, StepState
 
@@ -21,7 +22,7 @@ def no_node_incarnation_check() -> Iterator[None]:
     """A late message of a dead incarnation counts as the living one's."""
 
     def find(state: CoreState, node_id: Any, node_incarnation: str) -> Any:
-        return state.nodes.get(node_id) or commands.Refused("NODE_UNKNOWN", "")
+        return state.nodes.get(node_id) or Refused("NODE_UNKNOWN", "")
 
     with patch.object(nodes, "_find", find):
         yield

@@ -16,10 +16,11 @@ from sim_world import Process
 from sim_writer import Reply, SimWriter
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
-from windrow_master.core.commands import HeldLease, PlanGroup, Refused
+from windrow_master.core.commands import HeldLease, PlanGroup
 from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
+from windrow_master.core.records import PLAN_RECORD, RANK
+from windrow_master.core.refused import Refused
 from windrow_master.core.state import Step
 from windrow_master.core.states import StepState
 from windrow_master.shell.ticking import Plan

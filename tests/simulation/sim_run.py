@@ -24,8 +24,7 @@ from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease, TakenOver
 from windrow_master.core.ids import NodeId
 from windrow_master.core.settings import StepSettings
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import Cause, JobState, MiniBatchState
+from windrow_master.core.states import ENDED_JOBS, Cause, JobState, MiniBatchState
 
 
 class SimulationFailed(AssertionError):

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from windrow_master.core.commands import LostRows
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import (
+    PLAN_RECORD,
+    RANK,
     AttemptRow,
     Dirty,
     EarlierAttempt,
@@ -28,8 +29,7 @@ from windrow_master.core.records import (
     StepRow,
     StepSnapshot,
 )
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.core.states import ENDED_JOBS, ENDED_STEPS, AttemptState, Cause, JobState, MiniBatchState, StepState
 from windrow_master.store.errors import NotReopened
 from windrow_master.store.records import ReopenedJob, Reopening
 

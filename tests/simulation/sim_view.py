@@ -11,8 +11,8 @@ from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.records import Snapshot
 from windrow_master.core.settings import Iteration, JobSettings, RunIf, StepSettings
-from windrow_master.core.state import ENDED_JOBS, CoreState, Step
-from windrow_master.core.states import MiniBatchState, NodeState
+from windrow_master.core.state import CoreState, Step
+from windrow_master.core.states import ENDED_JOBS, MiniBatchState, NodeState
 
 OPEN = (MiniBatchState.QUEUED, MiniBatchState.LEASED)
 VOLATILE_COUNTERS = ("leased",)

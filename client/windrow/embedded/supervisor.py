@@ -99,7 +99,7 @@ class Supervisor:
                 "windrow_master",
                 ["--state", state, "--listen", self.address, "--embedded"]
                 + [f"--datastore={name}={place}" for name, place in datastores.items()]
-                + ([f"--scripts-run-in={environments}:{interpreter}"] if with_agent else []),
+                + [f"--scripts-run-in={environments}:{interpreter}" if with_agent else "--no-agent"],
                 os.path.join(state, "master.stderr.log"),
                 {RUN_FOLDER_VARIABLE: run_folder},
             )

@@ -40,8 +40,8 @@ from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, 
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_FAILED
 from windrow_master.core.speculation import supersede_rival
 from windrow_master.core.splitting import FailedItems, count_of, read_items, short_message
-from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
-from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Verdict
+from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.states import ENDED_STEPS, AttemptState, Cause, MiniBatchState, Verdict
 from windrow_master.core.statuses import had_worker
 from windrow_master.core.steps import MESSAGE_CHARS_MAX, fail_step, settle_step
 from windrow_master.core.thresholds import NOT_PER_ITEM, short_returns_fail

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from windrow_master.core.attempt_result import AttemptResult
+if TYPE_CHECKING:
+    from windrow_master.core.attempt_result import AttemptResult
 
 DURATION_US_MAX: Final = 366 * 86_400 * 1_000_000
 """A year."""

@@ -6,7 +6,6 @@ These are named tuples, not dataclasses: the code that dataclasses generate take
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from windrow.common.queue_settings import QueueSettings
@@ -398,14 +397,6 @@ class Tick(NamedTuple):
     interval_s: float = 0.25
     """How long after the last tick this one was meant to come. If it comes much later, the process stood still, and
     all deadlines move by the gap."""
-
-
-class Refused(NamedTuple):
-    """The reply to a command that the state does not allow. `reason` is an ErrorInfo reason of the protocol."""
-
-    reason: str
-    message: str
-    metadata: Mapping[str, str] = MappingProxyType({})
 
 
 class StepsRaised(Exception):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered, within
 
-from windrow_master.core.attempt_result import StartReport
 from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.states import AttemptState, Cause
 from windrow_master.core.statuses import category_of, status_of
 from windrow_master.core.transitions import InvariantBroken
+
+if TYPE_CHECKING:
+    from windrow_master.core.attempt_result import StartReport
 
 EXAMPLE_DETAIL_MAX = 8192
 KINDS_MAX = 50

@@ -10,8 +10,8 @@ import math
 
 from windrow_master.core.causes import DEPENDENCY_ERROR
 from windrow_master.core.commands import ConfirmStepEnd, Moment
-from windrow_master.core.state import ENDED_STEPS, CoreState, Node, Step
-from windrow_master.core.states import StepState
+from windrow_master.core.state import CoreState, Node, Step
+from windrow_master.core.states import ENDED_STEPS, StepState
 from windrow_master.core.steps import ENDING, MESSAGE_CHARS_MAX, fail_step, make_output, settle_job, warn_of
 
 ENDING_ANNOUNCED_AFTER_S = 3.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS, CoreState
-from windrow_master.core.states import JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.state import CoreState
+from windrow_master.core.states import ENDED_JOBS, ENDED_STEPS, JobState, MiniBatchState, NodeState, StepState
 
 
 def check(state: CoreState) -> None:

@@ -12,23 +12,16 @@ Invariants:
 from __future__ import annotations
 
 import re
-import struct
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 
 from windrow_master.core.causes import Budget
 from windrow_master.core.ids import NodeId
-from windrow_master.core.records import OpenSums
+from windrow_master.core.records import PLAN_RECORD, OpenSums
 from windrow_master.core.splitting import Split
 from windrow_master.core.states import MiniBatchState
 from windrow_master.core.transitions import MINI_BATCH
-
-PLAN_RECORD = struct.Struct("<QIQII")
-"""item_first, item_count, recipe_offset, recipe_length, recipe_crc32: as in docs/contracts.md, section 3."""
-
-RANK = struct.Struct("<Q")
-"""queue_rank: the higher, the sooner it runs."""
 
 QUEUED_RUN = re.compile(re.escape(bytes([MiniBatchState.QUEUED])) + b"+")
 

@@ -35,7 +35,6 @@ from windrow_master.core.commands import (
     HeldLease,
     Moment,
     OpenWork,
-    Refused,
     RegisterNode,
     RemoveNode,
     SetCapacity,
@@ -44,8 +43,9 @@ from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pools import pools_of
-from windrow_master.core.state import ENDED_STEPS, LOST_SECRETS_KEPT, CoreState, Node, Step
-from windrow_master.core.states import JobState, MiniBatchState, NodeState
+from windrow_master.core.refused import Refused
+from windrow_master.core.state import LOST_SECRETS_KEPT, CoreState, Node, Step
+from windrow_master.core.states import ENDED_STEPS, JobState, MiniBatchState, NodeState
 from windrow_master.limits import how_to_raise
 
 DIGEST_MISMATCHES_MAX = 4

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from windrow_master.core.causes import USER_ERROR
 from windrow_master.core.commands import AwaitPlanner, Moment, PlanGroup, TakenOver
 from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_headers
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
-from windrow_master.core.records import OutcomeRow, PlannedRows, RowBlock
+from windrow_master.core.records import PLAN_RECORD, RANK, OutcomeRow, PlannedRows, RowBlock
 from windrow_master.core.state import CoreState, Job, Step
 from windrow_master.core.states import MiniBatchState, StepState
 from windrow_master.core.steps import fail_step, settle_step, warn

@@ -17,10 +17,11 @@ from typing import NamedTuple
 from windrow.common.quantities import counted
 from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 
-from windrow_master.core.commands import Moment, Refused, SetQueues, UpdateJob
+from windrow_master.core.commands import Moment, SetQueues, UpdateJob
 from windrow_master.core.ids import JobKey
-from windrow_master.core.state import ENDED_JOBS, CoreState, Queue
-from windrow_master.core.states import StepState
+from windrow_master.core.refused import Refused, job_ended
+from windrow_master.core.state import CoreState, Queue
+from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.core.steps import too_many_jobs
 
 QUEUES_MAX = 1_000
@@ -118,7 +119,7 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
         return Refused("JOB_UNKNOWN", f"There is no job named {command.job_id!r}. `windrow job list` names them.")
     job = state.jobs[key]
     if job.state in ENDED_JOBS:
-        return Refused("JOB_ENDED", has_ended(job.job_id))
+        return job_ended(job.job_id)
     if command.project is not None and command.project != job.queue:
         if refused := too_many_jobs(state, command.project):
             return refused
@@ -134,11 +135,6 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
     state.add_event(now, key, "updated", f"{', '.join(told)}{f' by {command.by}' if command.by else ''}")
     state.share_out_anew()
     return key
-
-
-def has_ended(job_id: str) -> str:
-    """Why a job cannot be changed any more, in words."""
-    return f"Job {job_id} has ended: nothing of it waits, so there is nothing to change."
 
 
 def uses(state: CoreState) -> dict[str, QueueUse]:

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from windrow_master.core.commands import ExplainJob, Moment, Refused
+from windrow_master.core.commands import ExplainJob, Moment
 from windrow_master.core.leases import Lease
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
-from windrow_master.core.state import DONE_STEPS, ENDED_STEPS, CoreState, Job, Node, Step
-from windrow_master.core.states import JobState, NodeState, StepState
+from windrow_master.core.refused import Refused
+from windrow_master.core.state import CoreState, Job, Node, Step
+from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, JobState, NodeState, StepState
 
 QUIET_S = 60.0
 """A running step without any result for longer is reported as making no progress."""

@@ -6,12 +6,20 @@ transaction. Plain values only (int, float, str, bytes, None), so that a store b
 
 from __future__ import annotations
 
+import json
+import struct
 from array import array
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.states import AttemptState, Cause
+
+PLAN_RECORD = struct.Struct("<QIQII")
+"""item_first, item_count, recipe_offset, recipe_length, recipe_crc32: as in docs/contracts.md, section 3."""
+
+RANK = struct.Struct("<Q")
+"""queue_rank: the higher, the sooner it runs."""
 
 
 class JobRow(NamedTuple):
@@ -80,6 +88,11 @@ class StepRow(NamedTuple):
     end_time: float | None
     error_category: str = ""
     """Of a step that FAILED: one of core.statuses."""
+
+
+def planned_in_checkpoint(checkpoint: bytes | None) -> bool:
+    """Whether the checkpoint of a `StepRow` says that the whole input is divided."""
+    return bool(checkpoint) and bool(json.loads(checkpoint or b"{}").get("done"))
 
 
 class PlannedRows(NamedTuple):

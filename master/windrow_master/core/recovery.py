@@ -15,16 +15,15 @@ from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.mini_batches import MiniBatches
 from windrow_master.core.pools import pools_of
-from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot
+from windrow_master.core.records import JobRow, NodeRow, Snapshot, StepSnapshot, planned_in_checkpoint
 from windrow_master.core.settings import JobSettings, StepSettings
-from windrow_master.core.state import ENDED_STEPS, CoreState, Job, Node, Queue, Step
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
+from windrow_master.core.state import CoreState, Job, Node, Queue, Step
+from windrow_master.core.states import ENDED_STEPS, AttemptState, Cause, JobState, MiniBatchState, NodeState, StepState
 from windrow_master.core.step_parts import StepPlan
 from windrow_master.core.steps import (
     begin_steps,
     conclude_step,
     go_on_cancelling,
-    planned_in_checkpoint,
     prepare_step,
     settle_job,
     settle_step,

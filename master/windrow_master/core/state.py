@@ -43,16 +43,10 @@ from windrow_master.core.records import (
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.sharing.entitlements import Entitlements, Owed
 from windrow_master.core.standing import Past, Standing
-from windrow_master.core.states import AttemptState, Cause, JobState, NodeState, StepState
+from windrow_master.core.states import ENDED_JOBS, AttemptState, Cause, JobState, NodeState, StepState
 from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
 from windrow_master.core.transitions import ATTEMPT, JOB, NODE, STEP, InvariantBroken
 from windrow_master.limits import Limits
-
-ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
-ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED))
-
-DONE_STEPS = frozenset((StepState.COMPLETED, StepState.SKIPPED))
-"""Ended as they should: steps that wait for them may begin."""
 
 
 @dataclass(slots=True)

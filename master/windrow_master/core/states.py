@@ -30,6 +30,13 @@ class StepState(IntEnum):
     SKIPPED = 7
 
 
+ENDED_JOBS = frozenset((JobState.COMPLETED, JobState.COMPLETED_WITH_FAILURES, JobState.FAILED, JobState.CANCELLED))
+ENDED_STEPS = frozenset((StepState.COMPLETED, StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED))
+
+DONE_STEPS = frozenset((StepState.COMPLETED, StepState.SKIPPED))
+"""Ended as they should: steps that wait for them may begin."""
+
+
 class MiniBatchState(IntEnum):
     """QUEUED -> LEASED -> SUCCEEDED | FAILED | QUEUED; any open one -> CANCELLED.
 

@@ -15,8 +15,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
-
 from windrow.common.quantities import counted
 
 from windrow_master.core import effects as fx
@@ -32,7 +30,6 @@ from windrow_master.core.commands import (
     Moment,
     PauseJob,
     PostponeFinish,
-    Refused,
     ReuseStep,
     StartStep,
     SubmitJob,
@@ -40,8 +37,18 @@ from windrow_master.core.commands import (
 from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.records import CLOCK_SET_BACK
-from windrow_master.core.state import DONE_STEPS, ENDED_JOBS, ENDED_STEPS, CoreState, Job, Step
-from windrow_master.core.states import AttemptState, Cause, JobState, MiniBatchState, StepState
+from windrow_master.core.refused import Refused
+from windrow_master.core.state import CoreState, Job, Step
+from windrow_master.core.states import (
+    DONE_STEPS,
+    ENDED_JOBS,
+    ENDED_STEPS,
+    AttemptState,
+    Cause,
+    JobState,
+    MiniBatchState,
+    StepState,
+)
 from windrow_master.core.thresholds import nothing_to_write, passed_threshold, sets_threshold
 from windrow_master.limits import how_to_raise
 
@@ -563,8 +570,3 @@ def settle_job(state: CoreState, job: Job, now: Moment) -> None:
     # Also if the job was touched earlier in this group: those who wait must hear of its end.
     state.effects.append(fx.NotifyJob(job.job_key, True))
     state.add_event(now, job.job_key, "ended", job.state.name)
-
-
-def planned_in_checkpoint(checkpoint: bytes | None) -> bool:
-    """Whether a stored checkpoint says that the whole input is divided."""
-    return bool(checkpoint) and bool(json.loads(checkpoint or b"{}").get("done"))

@@ -13,8 +13,8 @@ from windrow_master.core.endings import announce_ending, ending_announced_s
 from windrow_master.core.nodes import extend_all_leases, is_cut_off, lose_node
 from windrow_master.core.overdue import fail_if_overdue, overdue_s
 from windrow_master.core.scheduling import placement_due_s, recall_due_s, shares_due_s
-from windrow_master.core.state import ENDED_JOBS, CoreState, Step
-from windrow_master.core.states import AttemptState, JobState, NodeState
+from windrow_master.core.state import CoreState, Step
+from windrow_master.core.states import ENDED_JOBS, AttemptState, JobState, NodeState
 from windrow_master.core.steps import forget, may_be_forgotten
 
 STALL_S = 0.25

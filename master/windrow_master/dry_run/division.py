@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import PLAN_RECORD
 from windrow_master.dry_run.earlier_results import EarlierResults
 from windrow_master.dry_run.recipes import bytes_of
 from windrow_master.files.recipes import RecipePlace, Recipes

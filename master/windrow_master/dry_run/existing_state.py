@@ -12,8 +12,7 @@ from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import JobState
+from windrow_master.core.states import ENDED_JOBS, JobState
 from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.lock import is_locked
 from windrow_master.files.state_files import StateFiles

@@ -14,9 +14,8 @@ from windrow.spec.one_line.words import failure_in_options, in_options
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import StepId
-from windrow_master.core.records import JobRow, StepRow
+from windrow_master.core.records import JobRow, StepRow, planned_in_checkpoint
 from windrow_master.core.states import JobState, StepState
-from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.planning.file_lists import FILES_DEFAULT
 from windrow_master.reports.job_figures import ROWS_MAX, RunningAttempt, StepFigures
 from windrow_master.step_paths import StepPaths

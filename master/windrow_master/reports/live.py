@@ -17,10 +17,8 @@ from typing import Any
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.records import EventRow, StepRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import StepState
-from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.core.records import EventRow, StepRow, planned_in_checkpoint
+from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.output.target import temporary_path
 from windrow_master.reports import overview
 from windrow_master.reports.master_role import MasterRole

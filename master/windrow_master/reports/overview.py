@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 from windrow.common.quantities import counted
 
 from windrow_master.core.counters import Counters
-from windrow_master.core.records import StepRow
+from windrow_master.core.records import StepRow, planned_in_checkpoint
 from windrow_master.core.states import StepState
-from windrow_master.core.steps import planned_in_checkpoint
 
 ALL_FILES = "job_progress_overview.*.txt"
 INTERVAL_S = 10.0

@@ -13,8 +13,7 @@ from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, headline
 from windrow.common.failure_list import FILE_NAME, place_in
 from windrow.common.quantities import counted, duration, size
 
-from windrow_master.core.state import DONE_STEPS
-from windrow_master.core.states import Cause, JobState, StepState
+from windrow_master.core.states import DONE_STEPS, Cause, JobState, StepState
 from windrow_master.reports.facts import JobFacts, StepFacts
 from windrow_master.reports.node_folders import REGISTER, folder_name, read_register
 from windrow_master.store.protocol import StoreReader

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import DONE_STEPS, ENDED_JOBS
-from windrow_master.core.states import JobState, StepState
-from windrow_master.core.steps import planned_in_checkpoint
+from windrow_master.core.records import JobRow, StepRow, planned_in_checkpoint
+from windrow_master.core.states import DONE_STEPS, ENDED_JOBS, JobState, StepState
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.protocol import StoreReader
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from windrow.common.journal import say
 from windrow.rpc.v1 import asset_service_pb2 as pb
 
-from windrow_master.core.commands import Refused
 from windrow_master.core.ids import JobKey
+from windrow_master.core.refused import Refused
 from windrow_master.files.backup_lock import BackupRuns, deleting
 from windrow_master.files.disk_use import bytes_below
 from windrow_master.files.errors import StateError

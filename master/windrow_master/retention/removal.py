@@ -24,7 +24,7 @@ from windrow.common.notes import NoteDamaged, read_note, write_note
 from windrow.common.removal import removal as removing
 
 from windrow_master.core.ids import JobKey, StepId
-from windrow_master.core.state import ENDED_JOBS
+from windrow_master.core.states import ENDED_JOBS
 from windrow_master.crash_points import reach
 from windrow_master.files.backup_lock import deleting
 from windrow_master.files.durable import make_durable

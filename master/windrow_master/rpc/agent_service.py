@@ -25,13 +25,13 @@ from windrow.rpc.v1 import agent_service_pb2_grpc, node_pb2, work_pb2
 from windrow_master.core import commands
 from windrow_master.core.commands import HeldLease
 from windrow_master.core.ids import LeaseId, NodeId, StepId
-from windrow_master.core.state import Node
-from windrow_master.core.states import AttemptState, NodeState, Verdict
+from windrow_master.core.states import AttemptState, Verdict
 from windrow_master.identity.principals import TokenRefused, caller, digest_of
 from windrow_master.limits import Limits, how_to_raise
 from windrow_master.output.staging import RowsFileUnreadable, StagedSegment, staged_fits
 from windrow_master.reports.worker_logs import WorkerLogs
 from windrow_master.rpc.names import NAME
+from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.refusals import refuse
 from windrow_master.rpc.script_file_calls import READING_MAX, ScriptFileCalls
 from windrow_master.run_values import RunValues
@@ -43,7 +43,6 @@ from windrow_master.threads import in_thread
 
 if TYPE_CHECKING:
     from windrow_master.core.records import AttemptRow
-    from windrow_master.rpc.worker_reports import WorkerReport
 
 CREDENTIAL_KEY = "windrow-credential"
 SECRET_KEY = "windrow-secret"
@@ -101,6 +100,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
         logs: WorkerLogs,
         script_files: ScriptFiles,
         run_values: RunValues,
+        nodes: NodeViews,
         addresses: list[str],
         *,
         embedded: bool,
@@ -128,7 +128,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
         self.admission: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]] = _admit
         """Has the join token with a digest admit a node: `identity.tokens.Tokens.admit`."""
         self._credentials: dict[str, tuple[NodeId, str]] = {}
-        self._heartbeats: dict[NodeId, tuple[pb.HeartbeatRequest, float]] = {}
+        self._nodes = nodes
 
     async def Register(
         self, request: pb.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -174,7 +174,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
         here = state.nodes.keys() - {node_id}
         self._credentials = {known: owner for known, owner in self._credentials.items() if owner[0] in here}
         self._credentials[credential] = (node_id, request.node_incarnation)
-        self._heartbeats = {name: heartbeat for name, heartbeat in self._heartbeats.items() if name in here}
+        self._nodes.forget_others(here)
         timing = state.timing
         foreign = [held.step_id for held in request.held_steps if state.is_foreign(StepId(held.step_id), held.identity)]
         if foreign:
@@ -215,7 +215,7 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
             )
         )
         await refuse(context, reply)
-        self._heartbeats[node_id] = (request, time.monotonic())
+        self._nodes.note(node_id, request)
         return pb.HeartbeatResponse(master_incarnation=self._writer.core.state.incarnation, reopen_work=bool(reply))
 
     async def Work(  # type: ignore[override]  # a coroutine that writes to its context
@@ -511,35 +511,6 @@ class AgentService(ScriptFileCalls, agent_service_pb2_grpc.AgentServiceServicer)
         """Whether a node was offered a step. Logs of steps that are gone are left out anyway."""
         state = self._writer.core.state
         return self._embedded or step_id not in state.steps or step_id in state.nodes[node_id].told_steps
-
-    def nodes(self) -> list[node_pb2.Node]:
-        """All nodes as they are now, sorted by name; also those that are gone while their names are cordoned."""
-        state = self._writer.core.state
-        return [self.node_view(node) for _, node in sorted({**state.nodes, **state.absent}.items())]
-
-    def node_view(self, node: Node) -> node_pb2.Node:
-        """One node as it is now."""
-        from windrow_master.rpc.views import node_message
-
-        heard = self._heartbeats.get(node.node_id) if node.state != NodeState.LOST else None
-        heartbeat, heard_s = heard or (None, 0.0)
-        return node_message(node, heartbeat, heard_s, self._writer.core.state.leases)
-
-    def worker_reports(self) -> dict[int, list[WorkerReport]]:
-        """What connected nodes last reported of their workers, by step."""
-        from windrow_master.rpc.worker_reports import WorkerReport
-
-        now_s = time.monotonic()
-        nodes = self._writer.core.state.nodes
-        found: dict[int, list[WorkerReport]] = {}
-        for node_id, (heartbeat, heard_s) in self._heartbeats.items():
-            node = nodes.get(node_id)
-            if node is None or node.state == NodeState.LOST:
-                continue
-            if heartbeat.node_incarnation == node.node_incarnation:
-                for worker in heartbeat.workers:
-                    found.setdefault(worker.step_id, []).append(WorkerReport(node_id, worker, now_s - heard_s))
-        return found
 
     def node_of(self, credential: str) -> str:
         """The node that has registered with this master and holds this credential; empty if there is none."""

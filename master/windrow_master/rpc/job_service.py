@@ -16,13 +16,9 @@ from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.storage.urls import is_remote
 
-from windrow_master.core import commands
-from windrow_master.core.ids import JobKey
-from windrow_master.core.queues import has_ended
-from windrow_master.core.reasons import reason_of_ended
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import StepState
+from windrow_master.core.refused import Refused, job_ended
+from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.files.state_files import StateFiles
 from windrow_master.identity.principals import caller
 from windrow_master.jobs import Jobs
@@ -31,18 +27,18 @@ from windrow_master.rpc.downloads import open_output, pieces_of
 from windrow_master.rpc.files import file_below, read_file_chunks
 from windrow_master.rpc.log_selection import select_logs
 from windrow_master.rpc.mini_batch_calls import MiniBatchCalls, step_named
-from windrow_master.rpc.node_calls import NodeCalls, NodeViews
+from windrow_master.rpc.node_calls import NodeCalls
+from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.projects import refuse_project
-from windrow_master.rpc.refusals import CODES, Context, refuse
+from windrow_master.rpc.refusals import CODES, Context, accepted, refuse
 from windrow_master.rpc.retention_calls import RetentionCalls
 from windrow_master.rpc.row_calls import RowCalls
 from windrow_master.rpc.views import job_message, seconds_of
 from windrow_master.run_values import TAGS, TAGS_MAX, RunValues, ValuesRefused
+from windrow_master.shell.errors import SubmissionInvalid
 from windrow_master.shell.reporting import Reporter
-from windrow_master.shell.retrying import Retries
-from windrow_master.shell.submission import SubmissionInvalid, Submissions
-from windrow_master.shell.writer import Writer
+from windrow_master.shell.standby import Standby
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import StorePostponed
 from windrow_master.threads import Kind, in_thread
@@ -76,22 +72,21 @@ def watch_interval_s(took_s: float) -> float:
 
 
 class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
-    """Turns calls into commands for the writer, and rows into messages.
+    """Turns calls into changes, and rows into messages.
 
     Not the `JobService` of `windrow.ml`, which is a setting of Azure ML.
     """
 
     def __init__(
         self,
-        writer: Writer,
+        standby: Standby,
         jobs: Jobs,
-        submissions: Submissions,
-        retries: Retries,
         watchers: Watchers,
         nodes: NodeViews,
         files: StateFiles,
         outputs: OutputPlaces,
         *,
+        incarnation: int,
         embedded: bool,
         datastores: Mapping[str, str | Path],
         run_values: RunValues,
@@ -99,13 +94,14 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         reporter: Reporter | None = None,
         certificates: CertificateWatch | None = None,
     ) -> None:
-        """`keeper`: makes, or returns, the one that deletes jobs. `certificates`: watches the master's own certificate;
+        """`incarnation`: of the master.
+
+        `keeper`: makes, or returns, the one that deletes jobs. `certificates`: watches the master's own certificate;
         None if it serves without TLS.
         """
-        super().__init__(writer, nodes, embedded=embedded)
+        super().__init__(standby, nodes, embedded=embedded)
         self._jobs = jobs
-        self._submissions = submissions
-        self._retries = retries
+        self._incarnation = incarnation
         self._watchers = watchers
         self._files = files
         self._outputs = outputs
@@ -119,20 +115,14 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Submit a job; a repeated request_id gets the first answer again."""
         await refuse_project(request.project, context)
         try:
-            command = await self._submissions.command(
+            reply = await self._standby.changes().submit(
                 request.request_id, request.document, caller(), request.project, seconds_of(request, "deadline")
             )
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)
-        if isinstance(command, commands.SubmitJob):
-            reply = await self._writer.submit(command)
-            await refuse(context, reply)
-            # Not always the job of this command: the same request may have made one while this one was checked.
-            job_key: JobKey = reply
-        else:
-            job_key = command
-        self._begin_work()
+        job_key = await accepted(context, reply)
+        self._standby.begin_work()
         job, steps = self._jobs.get(job_key)
         return pb.SubmitJobResponse(job=job_message(job, steps))
 
@@ -166,7 +156,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Send the job now and after each change, until it has ended."""
         job, steps = await self._job(request.job_id, context)
         seq = request.after_seq
-        self._begin_work()
+        self._standby.begin_work()
         with self._watchers.watch(job.job_key) as watch:
             while True:
                 watch.changed.clear()
@@ -188,9 +178,11 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         from windrow_master.rpc.reason_words import words_of
 
         await self._refuse_foreign(request.job_id, context)
-        reply = await self._writer.submit(commands.ExplainJob(request.job_id))
-        if isinstance(reply, commands.Refused):
+        reply = None if self._standby.state is None else await self._standby.changes().explain(request.job_id)
+        if reply is None or isinstance(reply, Refused):
             # It has ended so long ago that only its rows are left.
+            from windrow_master.core.reasons import reason_of_ended
+
             job, steps = await self._job(request.job_id, context)
             reply = [reason_of_ended(step.name, StepState(step.state), step.message, job.message) for step in steps]
         else:
@@ -211,7 +203,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """The reasons, with what the nodes report of the steps' workers."""
         from windrow_master.rpc.worker_reports import reason_with_reports
 
-        state = self._writer.core.state
+        state = self._standby.changes().state
         steps = state.jobs[state.job_keys[job_id]].steps
         reports = self._nodes.worker_reports()
         return [
@@ -223,7 +215,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Cancel a job, unless it has ended."""
         job, steps = await self._job(request.job_id, context)
         if job.state not in ENDED_JOBS:
-            await refuse(context, await self._writer.submit(commands.CancelJob(request.job_id)))
+            await refuse(context, await self._standby.changes().cancel(request.job_id))
             job, steps = await self._job(request.job_id, context)
         return pb.CancelJobResponse(job=job_message(job, steps))
 
@@ -239,7 +231,12 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
                 errors.REQUEST_INVALID,
                 f"A job's priority is from -{PRIORITY_MAX} to {PRIORITY_MAX}, and its weight from 1 to {WEIGHT_MAX}.",
             )
-        update = commands.UpdateJob(
+        if job.state in ENDED_JOBS:
+            # It may have left the memory of the core, which would not know it.
+            await refuse(context, job_ended(request.job_id))
+        from windrow_master.core.commands import UpdateJob
+
+        update = UpdateJob(
             request.job_id,
             request.priority if request.HasField("priority") else None,
             request.weight if request.HasField("weight") else None,
@@ -247,10 +244,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             0.0 if request.no_deadline else seconds_of(request, "deadline"),
             caller().name,
         )
-        if job.state in ENDED_JOBS:
-            # It may have left the memory of the core, which would not know it.
-            await refuse(context, commands.Refused("JOB_ENDED", has_ended(request.job_id)))
-        await refuse(context, await self._writer.submit(update))
+        await refuse(context, await self._standby.changes().update(update))
         job, steps = await self._job(request.job_id, context)
         return pb.UpdateJobResponse(job=job_message(job, steps))
 
@@ -258,14 +252,14 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
         """Run the unfinished parts of an ended job again."""
         await self._refuse_foreign(request.job_id, context)
         try:
-            reply = await self._retries.retry(request.job_id, request.generation, request.document, caller())
+            reply = await self._standby.changes().retry(request.job_id, request.generation, request.document, caller())
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
             await errors.abort(context, code, error.reason, str(error), error.metadata)
         except StorePostponed as error:
             await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "STORAGE_FULL", str(error))
         await refuse(context, reply)
-        self._begin_work()
+        self._standby.begin_work()
         job, steps = await self._job(request.job_id, context)
         return pb.RetryJobResponse(job=job_message(job, steps))
 
@@ -282,8 +276,8 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
                 errors.REQUEST_INVALID,
                 f"{len(request.tags):,} tags at a time are too many: {TAGS_MAX:,} are the most.",
             )
-        if self._writer.refusal:
-            await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, errors.STORAGE_FULL, self._writer.refusal)
+        if self._standby.refusal:
+            await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, errors.STORAGE_FULL, self._standby.refusal)
         try:
             await in_thread(partial(self._run_values.tag, logs, request.tags, of_job=not request.step_name))
         except ValuesRefused as error:
@@ -406,9 +400,9 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
     async def GetMaster(self, request: pb.GetMasterRequest, context: Context) -> pb.GetMasterResponse:
         """Describe this master."""
         response = pb.GetMasterResponse(
-            master_incarnation=self._writer.core.state.incarnation,
+            master_incarnation=self._incarnation,
             windrow_version=windrow.__version__,
-            read_only_reason=self._writer.refusal,
+            read_only_reason=self._standby.refusal,
             embedded=self._embedded,
             datastores={name: str(path) for name, path in self._datastores.items()},
         )
@@ -425,13 +419,6 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             errors.OUTPUT_UNREADABLE,
             f"The output {output!r} of job {job.job_id} cannot be read: {error.strerror}.",
         )
-
-    def _begin_work(self) -> None:
-        """Begin the work of an embedded master, which runs nothing before a client submits or follows a job: see
-        `CoreState.held`.
-        """
-        if self._writer.core.state.held:
-            self._writer.submit(commands.BeginWork())
 
     async def _reports_of(self, job: JobRow) -> None:
         """Wait for the last of the logs of a job that has ended."""

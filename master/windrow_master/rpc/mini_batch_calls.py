@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 from windrow.rpc import errors
@@ -14,7 +16,6 @@ from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
 from windrow.spec.effective.job import EffectiveJob, LiteralInput, with_values
 
 from windrow_master.core.ids import LeaseId, StepId
-from windrow_master.core.leases import Lease
 from windrow_master.core.records import JobRow, StepRow
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.recipes import RecipePlace, Recipes
@@ -34,15 +35,18 @@ from windrow_master.rpc.mini_batch_views import (
     reached_a_worker,
     workers_by_lease,
 )
-from windrow_master.rpc.node_calls import NodeViews
+from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import Context
 from windrow_master.shell.preparation import resolved
+from windrow_master.shell.standby import Standby
 from windrow_master.shell.step_spec import replayed_step_spec
-from windrow_master.shell.writer import Writer, moment
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.records import MiniBatchRow
 from windrow_master.threads import in_thread
+
+if TYPE_CHECKING:
+    from windrow_master.core.leases import Lease
 
 PAGE, PAGE_MAX = 100, 1_000
 BUSY = (node_pb2.WORKER_PHASE_LOADING, node_pb2.WORKER_PHASE_RUNNING, node_pb2.WORKER_PHASE_RETURNING)
@@ -54,7 +58,7 @@ class MiniBatchCalls:
     """Turns rows of the store and leases of the core into messages. A mixin: the servicer provides these."""
 
     _jobs: Jobs
-    _writer: Writer
+    _standby: Standby
     _nodes: NodeViews
     _files: StateFiles
     _datastores: Mapping[str, str | Path]
@@ -133,7 +137,7 @@ class MiniBatchCalls:
 
         job, steps = await self._job(request.job_id, context)
         running = {step.step_id: self._at_work(step.step_id) for step in steps}
-        document = await in_thread(job_report, self._jobs.reader, job, steps, moment().wall_s, running)
+        document = await in_thread(job_report, self._jobs.reader, job, steps, time.time(), running)
         return pb.GetJobReportResponse(document=document)
 
     # Looking up.
@@ -185,19 +189,22 @@ class MiniBatchCalls:
 
     def _leases(self, step_id: StepId) -> dict[int, Lease]:
         """The current leases, by mini-batch; of a mini-batch that runs twice, the first one."""
-        state = self._writer.core.state
-        step = state.steps.get(step_id)
-        if step is None:
+        state = self._standby.state
+        step = None if state is None else state.steps.get(step_id)
+        if state is None or step is None:
             return {}
         found = [state.leases[lease_id] for lease_id in step.lease_ids]
         return {lease.mini_batch: lease for lease in found if not lease.is_second or lease.rival is None}
 
     def _told(self, leases: Sequence[Lease]) -> dict[int, mini_batch_pb2.MiniBatchAttempt]:
         """The present leases as attempts, by mini-batch."""
-        if not leases:
+        state = self._standby.state
+        if state is None or not leases:
             return {}
+        from windrow_master.shell.writer import moment
+
         workers, now = workers_by_lease(self._nodes.nodes()), moment()
-        nodes = self._writer.core.state.nodes
+        nodes = state.nodes
         return {
             lease.mini_batch: lease_message(
                 lease,
@@ -210,11 +217,14 @@ class MiniBatchCalls:
 
     def _at_work(self, step_id: StepId) -> list[RunningAttempt]:
         """Workers that were running a mini-batch of a step at their nodes' last heartbeat."""
-        now_us = int(moment().wall_s * 1e6)
+        state = self._standby.state
+        if state is None:
+            return []
+        now_us = int(time.time() * 1e6)
         found = []
         for node in self._nodes.nodes():
             for worker in node.workers:
-                lease = self._writer.core.state.leases.get(LeaseId(worker.lease_id))
+                lease = state.leases.get(LeaseId(worker.lease_id))
                 if worker.phase in BUSY and lease is not None and lease.step_id == step_id:
                     since_us = now_us - 1000 * (worker.phase_ms + node.silent_ms)
                     found.append(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from windrow.rpc.v1 import mini_batch_pb2 as pb
 from windrow.rpc.v1 import node_pb2
 
 from windrow_master.core.bounds import TIME_US_MAX
-from windrow_master.core.commands import Moment
-from windrow_master.core.leases import Lease
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
 from windrow_master.core.statuses import category_of, had_worker, status_of
 from windrow_master.store.records import MiniBatchRow
+
+if TYPE_CHECKING:
+    from windrow_master.core.commands import Moment
+    from windrow_master.core.leases import Lease
 
 ENDED_BY_ITSELF = (AttemptState.SUCCEEDED, AttemptState.FAILED)
 

@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
-from windrow.rpc.v1 import job_service_pb2_grpc, node_pb2
+from windrow.rpc.v1 import job_service_pb2_grpc
 
-from windrow_master.core import commands
-from windrow_master.core.ids import NodeId
-from windrow_master.core.state import Node
-from windrow_master.rpc.refusals import Context, refuse
-from windrow_master.shell.writer import Writer
+from windrow_master.rpc.refusals import Context, accepted, refuse
 
 if TYPE_CHECKING:
-    from windrow_master.rpc.worker_reports import WorkerReport
+    from windrow_master.rpc.node_views import NodeViews
+    from windrow_master.shell.standby import Standby
 
 NODES_PAGE, NODES_PAGE_MAX = 200, 1_000
 
 
-class NodeViews(Protocol):
-    """What the master knows of nodes, with the last reports of their agents."""
-
-    def nodes(self) -> list[node_pb2.Node]:
-        """All nodes as they are now, sorted by name."""
-
-    def node_view(self, node: Node) -> node_pb2.Node:
-        """One node as it is now."""
-
-    def worker_reports(self) -> Mapping[int, Sequence[WorkerReport]]:
-        """What connected nodes last reported of their workers, by step."""
-
-
 class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
-    """Turns calls into commands for the writer, and nodes into messages."""
+    """Turns calls into changes, and nodes into messages."""
 
-    def __init__(self, writer: Writer, nodes: NodeViews, *, embedded: bool) -> None:
-        self._writer = writer
+    def __init__(self, standby: Standby, nodes: NodeViews, *, embedded: bool) -> None:
+        self._standby = standby
         self._nodes = nodes
         self._embedded = embedded
 
@@ -55,16 +38,14 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Context) -> pb.DrainNodeResponse:
         """Ask a node to leave."""
         await self._refuse_private(request.node_id, context)
-        node = await self._writer.submit(commands.DrainNode(NodeId(request.node_id)))
-        await refuse(context, node)
+        node = await accepted(context, await self._standby.changes().drain(request.node_id))
         return pb.DrainNodeResponse(node=self._nodes.node_view(node))
 
     async def CordonNode(self, request: pb.CordonNodeRequest, context: Context) -> pb.CordonNodeResponse:
         """Set whether a node gets new leases."""
         if request.cordoned:
             await self._refuse_private(request.node_id, context)
-        node = await self._writer.submit(commands.CordonNode(NodeId(request.node_id), request.cordoned))
-        await refuse(context, node)
+        node = await accepted(context, await self._standby.changes().cordon(request.node_id, request.cordoned))
         return pb.CordonNodeResponse(node=self._nodes.node_view(node))
 
     async def _refuse_private(self, node_id: str, context: Context) -> None:
@@ -80,5 +61,5 @@ class NodeCalls(job_service_pb2_grpc.JobServiceServicer):
 
     async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Context) -> pb.RemoveNodeResponse:
         """Forget a node that is gone."""
-        await refuse(context, await self._writer.submit(commands.RemoveNode(NodeId(request.node_id), request.force)))
+        await refuse(context, await self._standby.changes().remove(request.node_id, force=request.force))
         return pb.RemoveNodeResponse()

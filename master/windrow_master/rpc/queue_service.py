@@ -17,8 +17,8 @@ from windrow_master.core.queues import QueueUse, uses
 from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
 from windrow_master.rpc.names import NAME
-from windrow_master.rpc.refusals import Context, refuse
-from windrow_master.shell.writer import Writer
+from windrow_master.rpc.refusals import Context, accepted
+from windrow_master.shell.changes import Changes
 
 PRIORITY_MAX = 1_000
 WEIGHT_MAX = 1_000.0
@@ -27,14 +27,14 @@ SLOTS_MAX = 1e9
 
 
 class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
-    """Turns calls into commands for the writer, and queues into messages."""
+    """Turns calls into commands, and queues into messages."""
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
         """The queues that the caller sees."""
-        state, by = self._writer.core.state, caller()
+        state, by = self._changes.state, caller()
         found = uses(state)
         if by.project:
             found = {by.project: found.get(by.project, QueueUse())}
@@ -45,7 +45,7 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
         """Change settings; answered when they are durable."""
         if why := next(filter(None, map(_why_invalid, request.queues, request.queues.values())), ""):
             await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.QUEUE_INVALID, why)
-        changed = await self._writer.submit(
+        changed = await self._changes.set_queues(
             SetQueues(
                 {name: _settings(message) for name, message in request.queues.items()},
                 only=request.only,
@@ -54,8 +54,8 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
                 by=caller().name,
             )
         )
-        await refuse(context, changed)
-        state = self._writer.core.state
+        changed = await accepted(context, changed)
+        state = self._changes.state
         found = uses(state)
         return pb.SetQueuesResponse(
             queues=[_message(queue.name, queue, found.get(queue.name, QueueUse())) for queue in changed],

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import grpc
 from windrow.rpc import errors
 
-from windrow_master.core.commands import Refused
+from windrow_master.core.refused import Refused
 
 CODES: Final = {
     "JOB_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
@@ -28,6 +28,7 @@ CODES: Final = {
 }
 """The status code of a reason; FAILED_PRECONDITION where none is named."""
 
+Reply = TypeVar("Reply")
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
@@ -43,6 +44,12 @@ def refusing(refuse: Callable[[object, Context], Awaitable[None]]) -> Handler:
 
 async def refuse(context: Context, reply: Any) -> None:
     """End the call with an error when the core refused its command."""
+    await accepted(context, reply)
+
+
+async def accepted(context: Context, reply: Reply | Refused) -> Reply:
+    """The reply; when the core refused its command, end the call with an error."""
     if isinstance(reply, Refused):
         code = CODES.get(reply.reason, grpc.StatusCode.FAILED_PRECONDITION)
         await errors.abort(context, code, reply.reason, reply.message, reply.metadata)
+    return reply

@@ -11,7 +11,7 @@ from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import ENDED_STEPS
+from windrow_master.core.states import ENDED_STEPS
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles
 from windrow_master.jobs import Jobs

@@ -7,6 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -17,13 +18,14 @@ from windrow.rpc.v1 import agent_service_pb2, job_pb2, node_pb2
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId
-from windrow_master.core.leases import Lease
-from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import DONE_STEPS, ENDED_STEPS, Node
-from windrow_master.core.states import AttemptState, Cause, Phase, StepState
+from windrow_master.core.records import JobRow, StepRow, planned_in_checkpoint
+from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, AttemptState, Cause, Phase, StepState
 from windrow_master.core.statuses import category_of, status_of
-from windrow_master.core.steps import planned_in_checkpoint
 from windrow_master.step_paths import StepPaths
+
+if TYPE_CHECKING:
+    from windrow_master.core.leases import Lease
+    from windrow_master.core.state import Node
 
 UINT64_MAX = (1 << 64) - 1
 _UNSHOWN = Repeated(in_all=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from windrow_master.core.state import ENDED_JOBS, ENDED_STEPS
+from windrow_master.core.states import ENDED_JOBS, ENDED_STEPS
 from windrow_master.salvage.folder import DamagedState
 from windrow_master.store.found import FoundJob, FoundStep
 

@@ -22,8 +22,8 @@ from windrow_master.core.causes import SYSTEM_ERROR
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
-from windrow_master.core.state import ENDED_STEPS, Step
-from windrow_master.core.states import JobState, StepState
+from windrow_master.core.state import Step
+from windrow_master.core.states import ENDED_STEPS, JobState, StepState
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.errors import StateDamaged, StateError
 from windrow_master.files.recipes import Recipes

@@ -18,8 +18,7 @@ from windrow.spec.effective.job import EffectiveJob, EffectiveStep
 from windrow_master.core.commands import TakenOver
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import CLOCK_SET_BACK, JobRow, StepRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import MiniBatchState, StepState
+from windrow_master.core.states import ENDED_JOBS, MiniBatchState, StepState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.planning.earlier.earlier import RECORD

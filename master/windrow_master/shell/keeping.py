@@ -7,8 +7,10 @@ from collections.abc import Callable
 from windrow_master.config import MasterConfig
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey
+from windrow_master.core.refused import Refused
 from windrow_master.files.artifacts import ArtifactFolder
 from windrow_master.files.state_files import StateFiles
+from windrow_master.kept_folders import UPLOADS
 from windrow_master.retention.collection import Collection
 from windrow_master.retention.keeper import Keeper, Master
 from windrow_master.retention.patient_clock import PatientClock
@@ -19,7 +21,6 @@ from windrow_master.shell.retrying import Retries
 from windrow_master.shell.sorted_rows import SortedRows
 from windrow_master.shell.writer import Writer
 from windrow_master.store.protocol import Store
-from windrow_master.uploaded_data import UPLOADS
 
 
 def resume_removals(store: Store, files: StateFiles, sorted_rows: SortedRows) -> None:
@@ -42,10 +43,10 @@ def make_keeper(
     default = config.datastores.get("default")
     reader = store.reader()
 
-    async def forget(job_key: JobKey) -> commands.Refused | None:
+    async def forget(job_key: JobKey) -> Refused | None:
         # Its end may be on its way to the disk.
         await writer.submit(commands.Settle())
-        refused: commands.Refused | None = await writer.submit(commands.ForgetJob(job_key))
+        refused: Refused | None = await writer.submit(commands.ForgetJob(job_key))
         return refused
 
     async def settled(job_key: JobKey) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.records import Dirty, EventRow, JobRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import JobState
+from windrow_master.core.states import ENDED_JOBS, JobState
 from windrow_master.core.transitions import JOB
 from windrow_master.files.errors import StateFolderInUse
 from windrow_master.files.state_files import StateFiles

@@ -9,7 +9,8 @@ from windrow.spec.effective.job import EffectiveJob, EffectiveStep, with_values
 from windrow_master.core.core import Core
 from windrow_master.core.ids import JobKey, NodeId
 from windrow_master.core.plans import RESUMES_AT, must_wait
-from windrow_master.core.state import ENDED_JOBS, Job, Step
+from windrow_master.core.state import Job, Step
+from windrow_master.core.states import ENDED_JOBS
 from windrow_master.datastores import Datastores
 from windrow_master.files.state_files import StateFiles, StepFiles
 from windrow_master.roots import Roots

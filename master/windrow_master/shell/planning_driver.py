@@ -16,7 +16,7 @@ from windrow.common.journal import Repeated, log, say
 
 from windrow_master.core.commands import AwaitPlanner, FailStep, PlanGroup, TakenOver
 from windrow_master.core.ids import StepId
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
+from windrow_master.core.records import PLAN_RECORD, RANK
 from windrow_master.crash_points import reach
 from windrow_master.files.errors import StateDamaged
 from windrow_master.helper_process import command_of

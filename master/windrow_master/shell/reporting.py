@@ -30,8 +30,7 @@ from windrow.common.notes import NoteDamaged, read_note, write_note
 
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import StepState
+from windrow_master.core.states import ENDED_JOBS, StepState
 from windrow_master.files.errors import StateError
 from windrow_master.files.state_files import StateFiles
 from windrow_master.store.protocol import StoreReader
@@ -120,10 +119,13 @@ class Reporter:
         await self._recover()
         self._closed = True
         await asyncio.gather(*self._ending.values(), *self._ended_before.values(), return_exceptions=True)
-        await asyncio.to_thread(self._copy_late)
-        await asyncio.to_thread(self._live_thread.shutdown)
-        await asyncio.to_thread(self._threads.shutdown)
-        await asyncio.to_thread(self._table_thread.shutdown)
+        await asyncio.to_thread(self._end_threads)
+
+    def _end_threads(self) -> None:
+        if self._copied:
+            self._copy_late()
+        for threads in (self._live_thread, self._threads, self._table_thread):
+            threads.shutdown()
 
     # While jobs run
 

@@ -19,15 +19,16 @@ from windrow_master.core import commands
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import JobKey, StepId
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import ENDED_JOBS
-from windrow_master.core.states import JobState, StepState
+from windrow_master.core.refused import Refused
+from windrow_master.core.states import ENDED_JOBS, JobState, StepState
 from windrow_master.core.steps import too_many_jobs
 from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
 from windrow_master.output_places import OutputPlaces
+from windrow_master.shell.errors import SubmissionInvalid
 from windrow_master.shell.output_values import ValueUnreadable, needed_of, read_values
 from windrow_master.shell.sorted_rows import SortedRows, reads_sorted_rows
-from windrow_master.shell.submission import SubmissionInvalid, Submissions, settings_of
+from windrow_master.shell.submission import Submissions, settings_of
 from windrow_master.shell.writer import Writer
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.errors import NotReopened
@@ -73,7 +74,7 @@ class Retries:
         self._writer = writer
         self._submissions = submissions
         self._sorted_rows = sorted_rows
-        self._opening: set[asyncio.Task[JobKey | commands.Refused]] = set()
+        self._opening: set[asyncio.Task[JobKey | Refused]] = set()
         self._being_opened: set[JobKey] = set()
         self._is_leaving: Callable[[JobKey], bool] = lambda job_key: False
 
@@ -85,9 +86,7 @@ class Retries:
         """Whether a job is being opened again: it cannot be deleted."""
         return job_key in self._being_opened
 
-    async def retry(
-        self, job_id: str, generation: int, document: bytes, by: Principal = EVERYBODY
-    ) -> JobKey | commands.Refused:
+    async def retry(self, job_id: str, generation: int, document: bytes, by: Principal = EVERYBODY) -> JobKey | Refused:
         """Retry a job and return its key.
 
         `generation`: the one under which the job ended, as far as the caller knows. A repeated call gets the same
@@ -96,21 +95,21 @@ class Retries:
         """
         found = self._jobs.find(job_id)
         if found is None:
-            return commands.Refused("JOB_UNKNOWN", f"There is no job named {job_id!r}. `windrow job list` names them.")
+            return Refused("JOB_UNKNOWN", f"There is no job named {job_id!r}. `windrow job list` names them.")
         row, steps = found
         if row.generation == generation + 1:
             return row.job_key
         if row.state not in ENDED_JOBS or row.generation != generation:
             return _not_ended(row)
         if self._writer.refusal:
-            return commands.Refused("STORAGE_FULL", self._writer.refusal)
+            return Refused("STORAGE_FULL", self._writer.refusal)
         if refused := too_many_jobs(self._writer.core.state, row.queue):
             return refused
         old = EffectiveJob.from_json(row.document)
         new = await self._submissions.check(document, by) if document else old
         again = await in_thread(self._reopenings, row, steps, old)
         if all(how == Reopening.KEPT for how in again.values()):
-            return commands.Refused(
+            return Refused(
                 "NOTHING_TO_RETRY", f"Job {job_id} is {JobState(row.state).name.lower()}: nothing is left to run."
             )
         _check_same(old, new, steps, again)
@@ -119,7 +118,7 @@ class Retries:
         told = await in_thread(self._kept_of_other_code, old, new, steps, again)
         wanted = ReopenedJob(row.job_key, generation, document or row.document, new.run_digest, again, told)
         if self._is_leaving(row.job_key):
-            return commands.Refused("JOB_UNKNOWN", f"Job {job_id} is being deleted.")
+            return Refused("JOB_UNKNOWN", f"Job {job_id} is being deleted.")
         opening = asyncio.create_task(self._open_again(wanted, row))
         self._opening.add(opening)
         self._being_opened.add(row.job_key)
@@ -127,7 +126,7 @@ class Retries:
         opening.add_done_callback(lambda _: self._being_opened.discard(row.job_key))
         return await asyncio.shield(opening)
 
-    async def _open_again(self, wanted: ReopenedJob, row: JobRow) -> JobKey | commands.Refused:
+    async def _open_again(self, wanted: ReopenedJob, row: JobRow) -> JobKey | Refused:
         """Reopen the job in the store and have the core adopt it: both, even if the caller hangs up. A job that is open
         in the store alone would never run."""
         try:
@@ -204,9 +203,9 @@ def _misses_value(step: StepRow, job: EffectiveJob, places: OutputPlaces) -> boo
     return False
 
 
-def _not_ended(row: JobRow) -> commands.Refused:
+def _not_ended(row: JobRow) -> Refused:
     state = JobState(row.state).name.lower()
-    return commands.Refused(
+    return Refused(
         "JOB_NOT_ENDED",
         f"Job {row.job_id} has not ended: it is {state}, in generation {row.generation}. Wait for it to end, or "
         "cancel it, before you retry it.",

@@ -20,10 +20,8 @@ from windrow_master.core.states import JobState
 from windrow_master.files.errors import StateError
 from windrow_master.files.state_files import StateFiles
 from windrow_master.files.step_damage import StepDamaged
+from windrow_master.kept_folders import PARTITIONS
 from windrow_master.store.protocol import StoreReader
-
-PARTITIONS = "partitions"
-"""The folder in the default datastore of a served master, which all agents can read: `<job_id>/<step_id>` in it."""
 
 
 def reads_sorted_rows(reader: bytes) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windrow.rpc.v1 import work_pb2
 from windrow.spec.effective.job import (
@@ -21,8 +22,10 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core.ids import step_identity
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.state import Job, Step
 from windrow_master.step_paths import StepPaths
+
+if TYPE_CHECKING:
+    from windrow_master.core.state import Job, Step
 
 VALUE_CHARS_MAX = 4096
 """Longer values are in no variable: the kernel refuses a process with one that is very long."""

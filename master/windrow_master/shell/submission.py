@@ -38,17 +38,9 @@ from windrow_master.limits import Limits, how_to_raise
 from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
 from windrow_master.roots import Roots
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
+from windrow_master.shell.errors import SubmissionInvalid
 from windrow_master.shell.preparation import resolved
 from windrow_master.threads import Kind, in_thread
-
-
-class SubmissionInvalid(Exception):
-    """The document cannot be accepted. `reason`: an ErrorInfo reason of the protocol."""
-
-    def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.metadata = metadata or {}
 
 
 class Submissions:

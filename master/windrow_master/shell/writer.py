@@ -32,6 +32,7 @@ from windrow_master.core.core import Core
 from windrow_master.core.effects import AFTER_COMMIT, Effect
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import Dirty
+from windrow_master.core.refused import Refused
 from windrow_master.core.states import JobState
 from windrow_master.crash_points import reach
 from windrow_master.shell.clock_watch import ClockWatch
@@ -123,7 +124,7 @@ class Writer:
         core."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.refusal and isinstance(command, CLIENT_CHANGES):
-            future.set_result(commands.Refused("STORAGE_FULL", self.refusal))
+            future.set_result(Refused("STORAGE_FULL", self.refusal))
             return future
         if not self._arrived:
             self._loop.call_soon(self._handle_group)

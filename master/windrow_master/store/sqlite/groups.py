@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from windrow_master.core.ids import JobKey, StepId, mini_batch_key
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
-from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, JobRow, OutcomeRow, PlannedRows, StepRow
+from windrow_master.core.records import (
+    PLAN_RECORD,
+    RANK,
+    AttemptRow,
+    Dirty,
+    ItemOutcomeRow,
+    JobRow,
+    OutcomeRow,
+    PlannedRows,
+    StepRow,
+)
 from windrow_master.store.records import RowRange, SegmentRow
 from windrow_master.store.sqlite import statements as sql
 from windrow_master.store.sqlite.check_values import item_crc, job_values, step_values, text_crc, texts_crc, with_crc

@@ -12,9 +12,7 @@ import re
 import sqlite3
 import zlib
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from windrow.common.durable import put_in_place
 
@@ -25,12 +23,10 @@ from windrow_master.files.state_files import StateFiles
 from windrow_master.store.errors import SchemaTooNew
 from windrow_master.store.sqlite.check_values import CHECK, TALLIES, WHOLE_ROWS, row_crc, text_crc, texts_crc
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
 APPLICATION_ID = 0x57524F57
 SCHEMA = 11
 """The number of the newest schema."""
+_FOLDER = Path(__file__).parent / "schema"
 MIGRATING = ".migrating"
 CHECKS_SCHEMA = 7
 UNUSED_COLUMNS_SCHEMA = 8
@@ -55,20 +51,16 @@ _PUNCTUATION = re.compile(r"\s*([(),])\s*")
 
 def migrations() -> list[str]:
     """The migrations, in order and without gaps: the first leads to schema 1."""
-    names = sorted(entry.name for entry in _folder().iterdir() if entry.name[:4].isdecimal())
+    names = sorted(file.name for file in _FOLDER.iterdir() if file.name[:4].isdecimal())
     for number, name in enumerate(names, 1):
         if int(name[:4]) != number:
             raise AssertionError(f"migration {name} should have number {number}")
-    return [(_folder() / name).read_text(encoding="utf-8") for name in names]
+    return [(_FOLDER / name).read_text(encoding="utf-8") for name in names]
 
 
 def whole() -> str:
     """All tables of the newest schema."""
-    return (_folder() / f"whole_{SCHEMA:04}.sql").read_text(encoding="utf-8")
-
-
-def _folder() -> Traversable:
-    return resources.files("windrow_master.store.sqlite") / "schema"
+    return (_FOLDER / f"whole_{SCHEMA:04}.sql").read_text(encoding="utf-8")
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:

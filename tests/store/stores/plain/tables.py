@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from windrow_master.core.ids import StepId
-from windrow_master.core.mini_batches import PLAN_RECORD, RANK
 from windrow_master.core.records import (
+    PLAN_RECORD,
+    RANK,
     AttemptRow,
     Dirty,
     EventRow,
