@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 POLL_S = 0.005
+"""Between two looks at a process, where the kernel has no pidfd."""
 
 
 class Process:
@@ -59,8 +61,11 @@ class Process:
     def wait(self, seconds: float) -> int | None:
         """Return the exit code if the process ends within this time, else None."""
         deadline = time.monotonic() + seconds
-        while (code := self.exit_code()) is None and time.monotonic() < deadline:
-            time.sleep(POLL_S)
+        poller = select.poll()
+        if self.pidfd >= 0:
+            poller.register(self.pidfd, select.POLLIN)
+        while (code := self.exit_code()) is None and (left := deadline - time.monotonic()) > 0:
+            poller.poll(1000 * (left if self.pidfd >= 0 else min(left, POLL_S)))
         return code
 
     def close(self) -> None:

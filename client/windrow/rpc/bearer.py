@@ -1,4 +1,4 @@
-"""The client token, in the metadata of each call."""
+"""The secret of a client, in the metadata of each call."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ class Bearer(
     both hang.
     """
 
-    def __init__(self, token: str) -> None:
-        self._header = ("authorization", f"Bearer {token}")
+    def __init__(self, find: Callable[[], str]) -> None:
+        """`find`: returns the token; "" while there is none, so that it is asked again at the next call."""
+        self._find = find
+        self._token = ""
 
     def _intercept(self, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
-        metadata = [*(details.metadata or ()), self._header]
+        if not self._token:
+            self._token = self._find()
+        if not self._token:
+            return continuation(details, request)
+        metadata = [*(details.metadata or ()), ("authorization", f"Bearer {self._token}")]
         with_token = _Details(
             details.method,
             details.timeout,

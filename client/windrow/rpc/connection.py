@@ -136,17 +136,18 @@ class Connection:
 
 def _open(address: str, access: Access | None) -> grpc.Channel:
     target = grpc_target(address)
-    if access is None or not access.ca:
-        channel = grpc.insecure_channel(target, options=OPTIONS)
-        if key := session_key.read(target):
-            return grpc.intercept_channel(channel, Bearer(key))
-        # The token of an address that is given up on goes nowhere else in clear text.
-        if access is None or not stays_here(address):
-            return channel
-    else:
+    token = "" if access is None else access.token
+    if access is not None and access.ca:
         vouched = grpc.ssl_channel_credentials(access.ca.encode())
         channel = grpc.secure_channel(target, vouched, options=OPTIONS)
-    return grpc.intercept_channel(channel, Bearer(access.token)) if access.token else channel
+    else:
+        channel = grpc.insecure_channel(target, options=OPTIONS)
+        # The token of an address that is given up on goes nowhere else in clear text.
+        token = token if stays_here(address) else ""
+        if session_key.path_of(target):
+            # At the first call: a private master that is still starting has made no key yet.
+            return grpc.intercept_channel(channel, Bearer(lambda: session_key.read(target) or token))
+    return grpc.intercept_channel(channel, Bearer(lambda: token)) if token else channel
 
 
 class Patience:

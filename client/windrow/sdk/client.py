@@ -125,6 +125,9 @@ class Client:
             # Without the client itself, which would otherwise live on when nobody holds it any more.
             self._connection.why_gone = partial(private.why_gone, self._connection)
         self._stub = job_service_pb2_grpc.JobServiceStub(self._connection.channel)
+        if self._private is not None:
+            # Only now: the first channel takes gRPC a while, in which the master starts.
+            self._private.wait_ready()
 
     def __enter__(self) -> Self:
         """Return the client itself."""

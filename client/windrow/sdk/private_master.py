@@ -37,22 +37,27 @@ class PrivateMaster:
     """
 
     def __init__(self, state: str, *, new: bool) -> None:
-        """Attach to a master, or start one. `new`: the folder may not exist yet. Raises UsageError, StateFolderError,
-        MasterFailed.
+        """Attach to a master, or begin to start one: `wait_ready` before the first call. `new`: the folder may not
+        exist yet. Raises UsageError, StateFolderError, MasterFailed.
         """
         self.stands_in = True
         """Start a private master when the one of another process ends. False: calls raise MasterFailed."""
         self._state = state
         self._changing = threading.Lock()
         with interrupts.held():
-            self._session: Session | None = early_session.take(state) or open_session(
-                state, with_agent=False, must_exist=not new
-            )
-            try:
-                self.access = Access(self._session.wait_ready())
-            except BaseException:
-                self._session.close(now=True)
-                raise
+            session = early_session.take(state) or open_session(state, with_agent=False, must_exist=not new)
+        self._session: Session | None = session
+        self.access = Access(session.address)
+
+    def wait_ready(self) -> None:
+        """Wait until the master serves. Raises MasterFailed."""
+        with interrupts.held():
+            if self._session is not None:
+                try:
+                    self._session.wait_ready()
+                except BaseException:
+                    self._session.close(now=True)
+                    raise
             _open.add(self)
 
     @property
