@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
 import pytest
+import windrow
 from client_workspace import Workspace, wait_until
 from windrow.cli.lines import asking
 from windrow.embedded import early_session
+from windrow.errors import NotFound
+from windrow.rpc.v1 import agent_service_pb2, agent_service_pb2_grpc
 
 
 @pytest.fixture
@@ -82,3 +86,23 @@ def test_a_command_that_fails_before_it_asks_leaves_no_master_behind(tmp_path: P
     assert workspace.run("job", "list", "--only", "nonsense").returncode == 2
     wait_until(lambda: not masters(workspace.folder), "no master is left")
     assert "one" in workspace.run("job", "list").stdout, "the folder is free"
+
+
+def test_a_master_that_only_answers_takes_changes_and_no_agents(tmp_path: Path) -> None:
+    """It loads the core when a client changes something."""
+    workspace = Workspace(tmp_path)
+    workspace.write(["a"], name="name: one")
+    assert workspace.run("run", "job.yml", "--no-progress").returncode == 0
+    with windrow.Client(state=workspace.state) as client:
+        (job,) = client.list_jobs()
+        assert not list(client.list_nodes())
+        assert [reason.code for reason in client.explain(job.job_id)] == ["COMPLETED"]
+        with pytest.raises(NotFound):
+            client.remove_node("gone")
+        assert [one.job_id for one in client.list_jobs()] == [job.job_id]
+        agents = agent_service_pb2_grpc.AgentServiceStub(client.connection.channel)
+        with pytest.raises(grpc.RpcError) as refused:
+            agents.Register(agent_service_pb2.RegisterRequest(node_id="n", node_incarnation="1"))
+        assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        assert client.delete(job.job_id).deleted
+        assert not list(client.list_jobs())

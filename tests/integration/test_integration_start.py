@@ -1,8 +1,9 @@
-"""What `windrow run` loads before the first `run()`: modules and opened files, by process.
+"""What `windrow run` loads before the first `run()`, and what commands that ask over an idle state folder load: modules
+and opened files, by process.
 
-Nobody notices an import too many, and everybody waits for it in each run. `first_run.json` holds what each process may
-load. To change it: read what the failure says; import lazily what the first mini-batch does not need; and what it does
-need, enter by
+Nobody notices an import too many, and everybody waits for it in each run. `first_run.json` and `questions.json` hold
+what each process may load. To change them: read what the failure says; import lazily what the first mini-batch, or the
+answer, does not need; and what they do need, enter by
 
     WINDROW_ENTER_START=1 python -m pytest tests/integration/test_integration_start.py
 """
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from embedded_run import EmbeddedRun, wait_until
+from embedded_run import WINDROW, EmbeddedRun, wait_until
 
-ALLOWED = Path(__file__).with_name("first_run.json")
+FIRST_RUN = Path(__file__).with_name("first_run.json")
+QUESTIONS = Path(__file__).with_name("questions.json")
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLATION = {"sitecustomize", "_distutils_hack"}
 """What Python loads where it finds it: not ours to choose."""
@@ -35,6 +37,8 @@ ROLES = {
     "windrow_master": "master",
     "windrow_agent": "agent",
     "run": "command",
+    "job": "command",
+    "node": "command",
 }
 RECORDER = """\
 import os, sys
@@ -53,6 +57,7 @@ def start():
 
 start()
 """
+ASKING = ("job list", "job show last", "node list")
 SCRIPT = """\
 import os, sys, time
 
@@ -69,7 +74,7 @@ def run(mini_batch):
 
 
 class Start(NamedTuple):
-    """Of each process, before the first `run()`: the modules that it loaded, and how many files it opened."""
+    """Of each process, before the first `run()` or in all: the modules that it loaded, and how many files it opened."""
 
     modules: dict[str, set[str]]
     files: dict[str, int]
@@ -98,14 +103,9 @@ def read(records: Path) -> list[list[str]]:
 
 def record(folder: Path) -> Start:
     """Run a job of two mini-batches on one worker, and read what was noted."""
-    records, hooks = folder / "records", folder / "hooks"
-    records.mkdir(parents=True)
-    hooks.mkdir()
-    (hooks / "sitecustomize.py").write_text(RECORDER)
+    records, environment = recorded(folder)
     go, worker = folder / "go", folder / "worker"
     run = EmbeddedRun(folder / "job", SCRIPT, 2, settings=f"environment_variables: {{GO: {go}, WORKER: {worker}}}")
-    environment = os.environ | {"PYTHONPATH": str(hooks), "RECORDS": str(records)}
-    environment.pop("PYTHONSTARTUP", None)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
@@ -128,6 +128,24 @@ def record(folder: Path) -> Start:
         if process.poll() is None:
             process.kill()
             process.communicate()
+    start = by_role(noted)
+    start.modules["worker"] = set(worker.read_text().splitlines())
+    return start
+
+
+def recorded(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A folder for records, and the environment of processes that leave theirs there."""
+    records, hooks = folder / "records", folder / "hooks"
+    records.mkdir(parents=True)
+    hooks.mkdir()
+    (hooks / "sitecustomize.py").write_text(RECORDER)
+    environment = os.environ | {"PYTHONPATH": str(hooks), "RECORDS": str(records)}
+    environment.pop("PYTHONSTARTUP", None)
+    return records, environment
+
+
+def by_role(noted: list[list[str]]) -> Start:
+    """What was noted, by the role of the process."""
     modules: dict[str, set[str]] = defaultdict(set)
     files: dict[str, int] = defaultdict(int)
     for lines in noted:
@@ -140,24 +158,51 @@ def record(folder: Path) -> Start:
                 modules[role].add(what)
             elif event == "open":
                 files[role] += 1
-    modules["worker"] = set(worker.read_text().splitlines())
     return Start(dict(modules), dict(files))
 
 
-def test_no_more_is_loaded_before_the_first_run_than_may_be(tmp_path: Path) -> None:
-    start = record(tmp_path / "start")
-    assert set(start.modules) == {"command", "master", "agent", "planner", "worker"}
+def check(start: Start, allowed_file: Path) -> None:
+    """Compare with what may be loaded, or enter it."""
     found = {
         role: {"files": start.files.get(role), "modules": shown(modules)}
         for role, modules in sorted(start.modules.items())
     }
     if os.environ.get("WINDROW_ENTER_START"):
-        ALLOWED.write_text(json.dumps(found, indent=1) + "\n")
-    allowed = json.loads(ALLOWED.read_text())
+        allowed_file.write_text(json.dumps(found, indent=1) + "\n")
+    allowed = json.loads(allowed_file.read_text())
     more = {role: sorted(set(found[role]["modules"]) - set(allowed[role]["modules"])) for role in found}
-    assert not any(more.values()), f"loaded before the first run(), and not in {ALLOWED.name} (how: {__file__}): {more}"
+    assert not any(more.values()), f"loaded, and not in {allowed_file.name} (how: {__file__}): {more}"
     opened = {role: count for role, count in start.files.items() if count > allowed[role]["files"] * SPARE}
-    assert not opened, f"files opened before the first run(), more than {SPARE} times those of {ALLOWED.name}: {opened}"
+    assert not opened, f"files opened, more than {SPARE} times those of {allowed_file.name}: {opened}"
+
+
+def test_no_more_is_loaded_before_the_first_run_than_may_be(tmp_path: Path) -> None:
+    start = record(tmp_path / "start")
+    assert set(start.modules) == {"command", "master", "agent", "planner", "worker"}
+    check(start, FIRST_RUN)
+
+
+def test_questions_about_an_idle_state_folder_load_no_more_than_may_be(tmp_path: Path) -> None:
+    """Above all no core: a private master answers from the store while all jobs have ended."""
+    run = EmbeddedRun(tmp_path / "job", "def run(mini_batch):\n    return mini_batch\n", 1)
+    code, text = run.run("--slots", "1")
+    assert code == 0, text
+    modules: dict[str, set[str]] = defaultdict(set)
+    files: dict[str, int] = defaultdict(int)
+    for number, line in enumerate(ASKING):
+        records, environment = recorded(tmp_path / str(number))
+        done = subprocess.run(
+            [WINDROW, *line.split()], cwd=run.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        start = by_role(read(records))
+        assert set(start.modules) == {"command", "master"}, "the command starts its master, and that no other process"
+        for role, names in start.modules.items():
+            modules[role] |= names
+            files[role] = max(files[role], start.files[role])
+    check(Start(modules, files), QUESTIONS)
+    needless = {"windrow_master.core.core", "windrow_master.core.state", "windrow_master.shell.engine"}
+    assert not needless & modules["master"]
 
 
 def test_make_setup_leaves_bytecode_of_all_modules(tmp_path: Path) -> None:
