@@ -86,7 +86,7 @@ def _connect(running: RunningJob) -> tuple[job_service_pb2_grpc.JobServiceStub, 
     from windrow.rpc.bearer import Bearer
 
     address = json.loads((running.job.state / "embedded.json").read_text())["address"]
-    channel = grpc.intercept_channel(grpc.insecure_channel(address), Bearer(session_key.read(address)))
+    channel = grpc.intercept_channel(grpc.insecure_channel(address), Bearer(lambda: session_key.read(address)))
     stub = job_service_pb2_grpc.JobServiceStub(channel)
     return stub, stub.ListJobs(job_service_pb2.ListJobsRequest(), timeout=30).jobs[0].job_id
 

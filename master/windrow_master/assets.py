@@ -9,10 +9,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windrow.rpc.v1 import asset_service_pb2 as pb
-from windrow.spec.effective.job import EffectiveStep
 from windrow.spec.naming.assets import ASSET_NAME, is_asset_version
 from windrow.spec.naming.locations import elsewhere, is_elsewhere, parse_location
 from windrow.spec.settings.schema import DATA_TYPES, MODEL_TYPES
@@ -25,6 +24,9 @@ from windrow_master.roots import Roots
 from windrow_master.store.errors import AssetExists
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import AssetRow
+
+if TYPE_CHECKING:
+    from windrow.spec.effective.job import EffectiveStep
 
 COMMANDS = {
     pb.ASSET_KIND_DATA: "data",

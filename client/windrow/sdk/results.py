@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from windrow.errors import JobFailed, NotFound, UsageError
 from windrow.rpc.errors import OUTPUT_UNKNOWN
 from windrow.sdk.job import Job
-from windrow.spec import DEFAULT_ROWS_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +57,8 @@ def single_name(job: Job, document: Mapping[str, Any], name: str) -> str:
 
 def rows_files(job: Job, document: Mapping[str, Any]) -> list[RowsFile]:
     """The files of rows of a job, in the order of its steps; those of steps that no pipeline output names last."""
+    from windrow.spec import DEFAULT_ROWS_FILE
+
     named = {(bound["step"], bound["output"]): name for name, bound in document.get("outputs", {}).items()}
     found: list[RowsFile] = []
     for step in job.steps:

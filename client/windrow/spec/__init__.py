@@ -9,26 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windrow.spec.effective.job import (
-    DEFAULT_ROWS_FILE,
-    CondaList,
-    DataInput,
-    EffectiveJob,
-    EffectiveStep,
-    Environment,
-    Iteration,
-    LiteralInput,
-    OutputInput,
-    PipelineOutput,
-    Rows,
-    RunIf,
-    StepInput,
-    StepOutput,
-    resolve_arguments,
-)
-
 if TYPE_CHECKING:
     from windrow.spec.effective.document import DocumentError
+    from windrow.spec.effective.job import (
+        DEFAULT_ROWS_FILE,
+        CondaList,
+        DataInput,
+        EffectiveJob,
+        EffectiveStep,
+        Environment,
+        Iteration,
+        LiteralInput,
+        OutputInput,
+        PipelineOutput,
+        Rows,
+        RunIf,
+        StepInput,
+        StepOutput,
+        resolve_arguments,
+    )
     from windrow.spec.job.pipeline import LoadedJob, build_effective
     from windrow.spec.load import load_job
     from windrow.spec.reading.context import Origin
@@ -60,6 +59,26 @@ __all__ = [
 ]
 
 _LAZY = {
+    **dict.fromkeys(
+        (
+            "DEFAULT_ROWS_FILE",
+            "CondaList",
+            "DataInput",
+            "EffectiveJob",
+            "EffectiveStep",
+            "Environment",
+            "Iteration",
+            "LiteralInput",
+            "OutputInput",
+            "PipelineOutput",
+            "Rows",
+            "RunIf",
+            "StepInput",
+            "StepOutput",
+            "resolve_arguments",
+        ),
+        "effective.job",
+    ),
     "DocumentError": "effective.document",
     "JobFileError": "reading.problems",
     "LoadedJob": "job.pipeline",
@@ -71,7 +90,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the readers of files at first use: master and agent need only the effective job, and no YAML."""
+    """Import at first use: master and agent need no readers of files, and those who only ask not even the job."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

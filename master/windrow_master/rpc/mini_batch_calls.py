@@ -13,7 +13,6 @@ import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
 from windrow.rpc.v1 import mini_batch_pb2, node_pb2, work_pb2
-from windrow.spec.effective.job import EffectiveJob, LiteralInput, with_values
 
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import JobRow, StepRow
@@ -38,9 +37,7 @@ from windrow_master.rpc.mini_batch_views import (
 from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.page_tokens import numbers_of
 from windrow_master.rpc.refusals import Context
-from windrow_master.shell.preparation import resolved
 from windrow_master.shell.standby import Standby
-from windrow_master.shell.step_spec import replayed_step_spec
 from windrow_master.step_paths import StepPaths
 from windrow_master.store.records import MiniBatchRow
 from windrow_master.threads import in_thread
@@ -293,7 +290,12 @@ class MiniBatchCalls:
         return response
 
     def _replayed(self, job: JobRow, step: StepRow, row: MiniBatchRow) -> pb.GetReplayResponse:
+        # Few mini-batches are ever replayed.
+        from windrow.spec.effective.job import EffectiveJob, LiteralInput, with_values
+
         from windrow_master.planning.recipes.description import describe_items
+        from windrow_master.shell.preparation import resolved
+        from windrow_master.shell.step_spec import replayed_step_spec
 
         recipe = self._recipe(job, step, row)
         document = EffectiveJob.from_json(job.document)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 import grpc
 from windrow.rpc import errors
 from windrow.rpc.v1 import job_service_pb2 as pb
-from windrow.spec.effective.job import EffectiveJob
 
 from windrow_master.core.counters import Counters
 from windrow_master.core.records import JobRow, StepRow
@@ -56,6 +55,8 @@ class RowCalls:
         first = min(request.first, counters.planned)
 
         def fitting_of(heads: Heads) -> Fitting:
+            from windrow.spec.effective.job import EffectiveJob
+
             rows = EffectiveJob.from_json(job.document).steps[step.ordinal].rows
             # Rows are committed together with their header.
             now = next((now.header for now in reader.steps_of(job.job_key) if now.step_id == step.step_id), None)
