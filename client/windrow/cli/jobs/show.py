@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from windrow.cli import exit_codes
+from windrow.cli.display.summary import print_summary
 from windrow.cli.jobs.metrics import print_metrics
 from windrow.cli.jobs.stream import INTERRUPTED, shown_state, stands_still
 from windrow.cli.options.declared import Option, command
@@ -56,8 +57,6 @@ def show(
     if waits:
         out(waits)
     if found.state.ended:
-        from windrow.cli.display.summary import print_summary
-
         out("")
         print_summary(found, document, options=master_options(master, state), here=client.is_here)
     return exit_codes.DONE
