@@ -26,6 +26,7 @@ from time import monotonic_ns
 from typing import Any, NoReturn
 
 from windrow.common.interpreter import NoInterpreter, check_interpreter, find_interpreter
+from windrow.common.trees import make_folders
 from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
@@ -167,7 +168,7 @@ def _make_outputs(spec: work.StepSpec, places: Mapping[str, str]) -> str:
     for output in spec.stored_outputs:
         place = Path(places[output.name])
         folder = place.parent if output.is_file else place
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         if spec.output_path == f"\0outputs/{output.name}\0":
             told = str(folder)
     return told

@@ -27,6 +27,7 @@ from zlib import crc32
 
 from windrow.common.durable import put_in_place, sync_folder
 from windrow.common.removal import discard_tree
+from windrow.common.trees import walk
 from windrow.rpc.v1 import asset_service_pb2 as pb
 
 from windrow_master.assets import Assets
@@ -375,7 +376,7 @@ class ScriptFiles:
         """Have the content of a model where all nodes see it; return its folder."""
         place = self._models / digest
         if not place.is_dir():
-            for folder, _, _ in os.walk(kept.root, topdown=False):
+            for folder in reversed([folder for folder, _, _ in walk(kept.root)]):
                 sync_folder(folder)
             try:
                 kept.root.rename(place)
@@ -454,5 +455,5 @@ def _remove(folder: Path) -> None:
 
 
 def _files_below(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
+    for folder, _, names in walk(root):
         yield from (Path(folder, name) for name in names if not name.endswith(_PARTIAL))

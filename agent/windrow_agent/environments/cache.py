@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from windrow.common.durable import write_whole
 from windrow.common.removal import discard_tree
+from windrow.common.trees import walk
 
 MARK = "windrow.json"
 KEPT = 20
@@ -209,7 +210,7 @@ class Cache:
 
 def _size(folder: Path) -> int:
     total = 0
-    for parent, _, names in os.walk(folder):
+    for parent, _, names in walk(folder):
         for name in names:
             try:
                 total += os.lstat(f"{parent}/{name}").st_size

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.trees import entries_below, make_folders
 from windrow.storage.errors import StorageError, Trouble, explained
 from windrow.storage.objects import meta_of
 from windrow.storage.retries import FIRST_PAUSE_S, TRIES
@@ -74,7 +75,8 @@ class Transfers:
         """Makes all parts in a new folder. `user`: whose it becomes when all are there; None: it stays that of this
         process. Raises StorageError, OSError; the folder is then useless.
         """
-        await asyncio.to_thread(os.makedirs, folder)
+        # Until all of it is its user's, that user does not get in, and puts no link in the place of a file.
+        await asyncio.to_thread(_make, folder, 0o777 if user is None else 0o700)
         todo = iter(parts)
 
         async def work() -> None:
@@ -86,7 +88,7 @@ class Transfers:
             await asyncio.to_thread(_give, folder, user)
 
     async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         # Fetched files are read-only, unless the input's mode asks for writable copies.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(target, flags, 0o644 if writable else 0o444)
@@ -206,11 +208,19 @@ def _pieces(part: Part) -> Iterator[Piece]:
             at += end - begin
 
 
+def _make(folder: Path, mode: int) -> None:
+    make_folders(folder.parent)
+    folder.mkdir(mode)
+
+
 def _give(folder: Path, user: int) -> None:
-    for above, _, names in os.walk(folder):
-        os.chown(above, user, user)
-        for name in names:
-            os.chown(f"{above}/{name}", user, user)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for entry in entries_below(descriptor):
+            os.chown(entry.name, user, user, dir_fd=entry.holder, follow_symlinks=False)
+        os.chown(descriptor, user, user)
+    finally:
+        os.close(descriptor)
 
 
 def _write(descriptor: int, data: memoryview, at: int) -> None:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from windrow.common.beneath import Folder
+from windrow.common.trees import Entry, entries_below
 
 ENTRIES_MAX = 50_000
 """The most entries of a folder to which a user gets access."""
@@ -130,36 +131,27 @@ def _below(top: Folder, closed: Collection[str], *, everything: bool = False) ->
     """A folder, and all folders and files with one name below it: a path that leads to exactly this one, and its
     status. `everything`: links, pipes and files with several names, too.
     """
-    root = f"/proc/self/fd/{top.descriptor}"
-    yield root, os.fstat(top.descriptor)
-    folders = [""]
-    while folders:
-        below = folders.pop()
+    yield f"/proc/self/fd/{top.descriptor}", os.fstat(top.descriptor)
+    apart = {str(Path(path).relative_to(top.path)) for path in closed if Path(path).is_relative_to(top.path)}
+    depth = max((path.count("/") for path in apart), default=-1)
+
+    def is_open(entry: Entry) -> bool:
+        return len(entry.above) > depth or entry.path not in apart
+
+    for entry in entries_below(top.descriptor, enter=is_open):
+        if not is_open(entry):
+            continue
         try:
-            holder = top.folder(below) if below else top
+            descriptor = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=entry.holder)
         except OSError:
-            continue  # it has gone, or a script has put something else there
+            continue
         try:
-            for name in holder.names():
-                try:
-                    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=holder.descriptor)
-                except OSError:
-                    continue
-                try:
-                    status = os.fstat(descriptor)
-                    whole = f"{below}/{name}" if below else name
-                    if f"{top.path}/{whole}" in closed:
-                        continue
-                    if stat.S_ISDIR(status.st_mode):
-                        folders.append(whole)
-                    elif not everything and (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1):
-                        continue
-                    yield f"/proc/self/fd/{descriptor}", status
-                finally:
-                    os.close(descriptor)
+            status = os.fstat(descriptor)
+            is_folder, is_file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
+            if everything or is_folder or (is_file and status.st_nlink == 1):
+                yield f"/proc/self/fd/{descriptor}", status
         finally:
-            if holder is not top:
-                holder.close()
+            os.close(descriptor)
 
 
 def _set_rights(place: str, status: os.stat_result, change: Callable[[_Rights], _Rights]) -> None:

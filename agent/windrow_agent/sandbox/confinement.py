@@ -273,11 +273,27 @@ def public(folder: str, closed: list[str]) -> tuple[list[str], bool]:
     """What every user may read below a folder, and that is not closed; and whether that is all there is: then it is the
     folder itself. Links are left out: what they lead to counts. All paths are real ones.
     """
-    found, is_all = [], folder not in closed
+    order, content = [folder], {}
+    for place in order:
+        content[place] = _public_in(place, closed)
+        order += content[place][1]
+    whole: dict[str, bool] = {}
+    found: dict[str, list[str]] = {}
+    for place in reversed(order):
+        files, folders, is_all = content.pop(place)
+        whole[place] = is_all and all(whole[below] for below in folders)
+        given = [found.pop(below) for below in folders]
+        found[place] = [place] if whole[place] else files + [entry for below in given for entry in below]
+    return found[folder], whole[folder]
+
+
+def _public_in(folder: str, closed: list[str]) -> tuple[list[str], list[str], bool]:
+    """The files in a folder that every user may read, the folders, and whether that is all."""
+    files, folders, is_all = [], [], folder not in closed
     try:
         entries = list(os.scandir(folder)) if is_all else []
     except OSError:
-        return [], False
+        return [], [], False
     for entry in entries:
         try:
             mode = 0 if entry.path in closed else entry.stat(follow_symlinks=False).st_mode
@@ -286,14 +302,12 @@ def public(folder: str, closed: list[str]) -> tuple[list[str], bool]:
         if stat.S_ISLNK(mode):
             continue
         if stat.S_ISDIR(mode) and mode & (stat.S_IROTH | stat.S_IXOTH) == stat.S_IROTH | stat.S_IXOTH:
-            below, is_whole = public(entry.path, closed)
-            found += below
-            is_all = is_all and is_whole
+            folders.append(entry.path)
         elif mode & stat.S_IROTH and not stat.S_ISDIR(mode):
-            found.append(entry.path)
+            files.append(entry.path)
         else:
             is_all = False
-    return ([folder], True) if is_all else (found, False)
+    return files, folders, is_all
 
 
 def folders_above(closed: list[str], folder: str) -> set[str]:

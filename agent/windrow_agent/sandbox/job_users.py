@@ -23,7 +23,6 @@ import logging
 import os
 import pwd
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from typing import Any
 from windrow.common.durable import write_whole
 from windrow.common.journal import say
 from windrow.common.notes import NoteDamaged, read_note, render
+from windrow.common.removal import discard_tree
 from windrow.common.users import permissions
 
 from windrow_agent.config import AUTO_JOB_USERS, JOB_USERS_BLOCK, AgentConfig, users_of
@@ -234,7 +234,7 @@ class JobUsers:
         """Frees all users, as the agent ends and its workers are gone: hands over all outputs, and removes the steps,
         which nobody needs any more. Who still has files then stays written down for the next agent in this folder.
         """
-        shutil.rmtree(self._folder / "steps", ignore_errors=True)
+        discard_tree(self._folder / "steps")
         if not any(self._folder.glob("retired-*")):
             self.tidy()
         with self._lock:
@@ -406,7 +406,7 @@ def _remove_from_places_for_all(user: int) -> None:
                     if entry.stat(follow_symlinks=False).st_uid != user:
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
+                        discard_tree(entry.path)
                     else:
                         Path(entry.path).unlink()
 

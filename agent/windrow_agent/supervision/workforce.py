@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from windrow.common.interpreter import find_interpreter
 from windrow.common.journal import say
+from windrow.common.trees import make_folders
 from windrow.rpc.log_paths import worker_place
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
@@ -287,7 +288,7 @@ class Workforce:
             made = step.spec.write_paths if sandbox is not None and sandbox.makes_outputs else ()
             for folder in (output_path, *step.spec.output_folders):
                 if folder and folder not in made:
-                    Path(folder).mkdir(parents=True, exist_ok=True)
+                    make_folders(folder)
             channels = Channels.open()
             requests = self._sockets.open()
             page = Page(step.scratch / f"{name}.page")

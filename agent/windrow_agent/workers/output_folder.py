@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 import time
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from windrow.common.beneath import Folder, LinkRefused
 from windrow.common.removal import discard_tree
+from windrow.common.trees import PATH_BYTES_MAX, NestedTooDeep, entries_below
 from windrow.rpc.v1 import work_pb2 as work
 from windrow.storage.urls import parse_url
 
@@ -81,6 +83,8 @@ class OutputFolder:
                 return self._list(top)
         except LinkRefused as error:
             return Listing({}, [], str(error))
+        except NestedTooDeep:
+            return Listing({}, [], "The script has nested folders in its output deeper than a path may be long")
 
     def _list(self, top: Folder) -> Listing:
         stamps: dict[str, Stamp] = {}
@@ -137,20 +141,15 @@ def _files_below(top: Folder, name: str) -> Iterator[tuple[str, os.stat_result]]
     if not stat.S_ISDIR(status.st_mode):
         yield name, status
         return
-    folders = [name]
-    while folders:
-        place = folders.pop()
-        with top.folder(place) as folder:
-            for below in folder.names():
-                try:
-                    status = folder.status(below)
-                except FileNotFoundError:
-                    # A process that the script left running has removed it.
-                    continue
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(f"{place}/{below}")
-                else:
-                    yield f"{place}/{below}", status
+
+    def fail(error: OSError) -> None:
+        # Between two looks, a script has put something else in the place of a folder.
+        raise LinkRefused(name) if error.errno in (errno.ELOOP, errno.ENOTDIR) else error
+
+    with top.folder(name) as folder:
+        for entry in entries_below(folder.descriptor, fail, path_max=PATH_BYTES_MAX):
+            if not entry.is_folder:
+                yield f"{name}/{entry.path}", entry.status
 
 
 def _why_not(name: str, status: os.stat_result) -> str:

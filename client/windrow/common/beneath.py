@@ -21,12 +21,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from windrow.common.durable import NO_FOLDER_SYNC
+from windrow.common.trees import entries_below
 
 _SYS_OPENAT2 = 437
 """The same on every architecture that Python has wheels for."""
 _AT_FDCWD = -100
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
+
+NAMES_BYTES_MAX = 512 << 20
+"""Of all files that `Folder.files` lists."""
 
 
 class Refused(OSError):
@@ -138,24 +142,21 @@ class Folder:
             return [entry.name for entry in entries]
 
     def files(self) -> list[tuple[str, int]]:
-        """(name, bytes) of every regular file below, sorted. Folders that cannot be read are left out."""
-        found: list[tuple[str, int]] = []
-        folders = [""]
-        while folders:
-            below = folders.pop()
-            prefix = f"{below}/" if below else ""
-            try:
-                folder = self.folder(below) if below else self
-                with contextlib.nullcontext() if folder is self else folder, folder._entries() as entries:
-                    for entry in entries:
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(prefix + entry.name)
-                        elif entry.is_file(follow_symlinks=False):
-                            with contextlib.suppress(FileNotFoundError):
-                                found.append((prefix + entry.name, entry.stat(follow_symlinks=False).st_size))
-            except OSError:
-                if not below:
-                    raise
+        """(name, bytes) of every regular file below, sorted. Folders that cannot be read are left out. Raises Refused
+        if the names take more than NAMES_BYTES_MAX: of deep folders, few do.
+        """
+        found, size = [], 0
+        for entry in entries_below(self.descriptor):
+            if stat.S_ISREG(entry.status.st_mode):
+                path = entry.path
+                found.append((path, entry.status.st_size))
+                size += len(path)
+                if size > NAMES_BYTES_MAX:
+                    raise Refused(
+                        errno.E2BIG,
+                        f"{self.path} holds more files than can be listed, or in folders that are nested too deep. "
+                        "Move them into several folders",
+                    )
         return sorted(found)
 
     def make(self, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,6 +30,21 @@ def discard_tree(folder: str | os.PathLike[str]) -> None:
     """The same; what cannot be removed stays."""
     with suppress(OSError):
         remove_tree(folder)
+
+
+@contextmanager
+def temporary_tree(prefix: str, parent: str | os.PathLike[str] | None = None) -> Iterator[str]:
+    """A new folder that only this user can read, below `parent` (None: the usual place), removed at the end with all
+    that came into it. Raises OSError.
+    """
+    # Most commands need none.
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    try:
+        yield folder
+    finally:
+        discard_tree(folder)
 
 
 def removal(folder: str | os.PathLike[str], most: int = 1000) -> Iterator[None]:

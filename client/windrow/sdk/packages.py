@@ -6,12 +6,12 @@ import atexit
 import functools
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windrow.common.removal import discard_tree, temporary_tree
 from windrow.errors import TransferFailed, UsageError
 from windrow.sdk.submission import pack_folder
 from windrow.spec.reading.context import Context
@@ -64,7 +64,7 @@ def register(
     from windrow.transfer.code_archive import pack
     from windrow.transfer.upload import FileSource, upload_artifact
 
-    with tempfile.TemporaryDirectory(prefix="windrow-package-") as folder:
+    with temporary_tree("windrow-package-") as folder:
         for name, text in package.files.items():
             place = Path(folder, name)
             place.parent.mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def fetch(client: Client, asset: Asset | FoundAsset, folder: str | os.PathLike[s
     place = Path(folder, f"{asset.name}-{asset.version}-{asset.path[:DIGEST_SHOWN]}")
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".windrow-partial-", dir=place.parent) as partial:
+        with temporary_tree(".windrow-partial-", place.parent) as partial:
             archive = Path(partial, "archive")
             client.download_code(asset.path, archive)
             with archive.open("rb") as file:
@@ -119,7 +119,7 @@ def folder_of(client: Client, asset: Asset | FoundAsset, state: str | os.PathLik
 @functools.cache
 def _process_folder() -> str:
     folder = tempfile.mkdtemp(prefix="windrow-packages-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(discard_tree, folder)
     return folder
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from windrow.common.removal import discard_tree
 from windrow.errors import UsageError
 from windrow.sdk import packages
 from windrow.sdk.asset import Asset
@@ -74,7 +74,7 @@ def fetched(client: Client, asset: Asset, state: str | os.PathLike[str] | None) 
     try:
         yield fetch(client, asset, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
 
 
 def run(

@@ -112,7 +112,7 @@ def _files(root: Path, limits: ArchiveLimits, left_out: Collection[str], with_lo
     """Names (relative, with `/`) and paths of all files to pack, sorted by the bytes of their names."""
     if not root.is_dir():
         raise ArchiveError(f"the code folder {root} does not exist, or is not a folder.")
-    walked = _walk(root, "", _ignored_by(root, left_out, with_logs), _printed_into(), root.resolve())
+    walked = _walk(root, _ignored_by(root, left_out, with_logs), _printed_into())
     found = sorted(walked, key=lambda entry: os.fsencode(entry[0]))
     if len(found) > limits.files_max:
         raise ArchiveError(
@@ -136,18 +136,22 @@ def _printed_into() -> set[tuple[int, int]]:
 
 
 def _walk(
-    folder: Path, prefix: str, ignored: Callable[[str], bool], printed: Collection[tuple[int, int]], root: Path
+    root: Path, ignored: Callable[[str], bool], printed: Collection[tuple[int, int]]
 ) -> Iterator[tuple[str, Path]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = prefix + entry.name
-            if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if not ignored(name + "/") and not _is_kept_by_windrow(entry):
-                    yield from _walk(Path(entry.path), name + "/", ignored, printed, root)
-            elif not ignored(name) and not (printed and _identity(entry) in printed):
-                yield name, _regular_file(Path(entry.path), name, root)
+    real_root = root.resolve()
+    waiting = [(root, "")]
+    while waiting:
+        folder, prefix = waiting.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.name in ALWAYS_LEFT_OUT or entry.name.endswith(".pyc"):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if not ignored(name + "/") and not _is_kept_by_windrow(entry):
+                        waiting.append((Path(entry.path), name + "/"))
+                elif not ignored(name) and not (printed and _identity(entry) in printed):
+                    yield name, _regular_file(Path(entry.path), name, real_root)
 
 
 def _is_kept_by_windrow(entry: os.DirEntry[str]) -> bool:

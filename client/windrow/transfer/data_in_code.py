@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from windrow.common import failure_list
+from windrow.common.trees import paths_named
 from windrow.spec import DataInput
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def _divided(step: EffectiveStep) -> Iterator[str]:
 def _named_by(path: str) -> Iterator[str]:
     """What an MLTable file names on this machine."""
     # Most jobs divide no such table.
-    import glob
-
     from windrow.spec.naming.locations import is_elsewhere
     from windrow.spec.reading.problems import Problems
     from windrow.spec.tables.mltable import FILE_NAME, read_mltable
@@ -63,7 +62,7 @@ def _named_by(path: str) -> Iterator[str]:
             continue
         place = os.path.normpath(os.path.join(os.path.dirname(definition), entry.text))
         if entry.kind == "pattern":
-            yield from glob.iglob(place, recursive=True)
+            yield from paths_named(place)
         else:
             yield place
 

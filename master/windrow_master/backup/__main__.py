@@ -34,6 +34,7 @@ def _answer(note: BackupNote) -> dict[str, Any]:
         "jobs": note.jobs,
         "files": len(note.files),
         "bytes": note.size,
+        "left_out": note.left_out,
     }
 
 

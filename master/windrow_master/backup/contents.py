@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.common.notes import NoteDamaged, read_note
+from windrow.common.trees import Entry, NestedTooDeep, entries_below
 
 from windrow_master.files.errors import StateError
 from windrow_master.files.state_files import StateFiles
 
 FORMAT = 1
+PATH_MAX = 3000
+"""Of a path below the state folder, in bytes: a backup can then be made and restored below folders with 1,000."""
 _READ_BYTES = 1 << 20
 
 
@@ -43,7 +46,9 @@ class BackupFiles(NamedTuple):
 
 
 class BackupNote(NamedTuple):
-    """What a backup says of itself. `files`: path below `state/` -> length and sha256; of links: -1 and where to."""
+    """What a backup says of itself. `files`: path below `state/` -> length and sha256; of links: -1 and where to.
+    `left_out`: folders in which scripts have nested others deeper than a backup can hold.
+    """
 
     time: float
     windrow_version: str
@@ -51,6 +56,7 @@ class BackupNote(NamedTuple):
     incarnation: int
     jobs: int
     files: dict[str, tuple[int, str]]
+    left_out: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the note."""
@@ -73,32 +79,34 @@ def read_backup_note(files: BackupFiles) -> BackupNote:
     if found.pop("format") != FORMAT:
         raise BackupError(f"{files.folder} was made by another version of Windrow. Restore it with that version.")
     entries = {name: (int(length), str(digest)) for name, (length, digest) in found.pop("files").items()}
-    return BackupNote(**found, files=entries)
+    return BackupNote(**{"left_out": [], **found}, files=entries)
 
 
-def entries_of(files: StateFiles, backup: Path) -> Iterator[str]:
+def entries_of(files: StateFiles, backup: Path, left_out: list[str]) -> Iterator[str]:
     """The regular files and links of a state folder that belong to a backup, but for the database, by their path below
-    it. What goes meanwhile is left out, and so is the backup itself.
+    it. What goes meanwhile is left out, and so is the backup itself. Gets into `left_out`: the names of folders with
+    paths that are too long. Raises OSError for what cannot be read.
     """
     root = files.folder.resolve()
     own = {str(backup.resolve().relative_to(root))} if backup.resolve().is_relative_to(root) else set()
-    yield from _below(files.folder, "", files.not_backed_up() | own)
+    not_saved = files.not_backed_up() | own
 
+    def belongs(entry: Entry) -> bool:
+        return not entry.name.endswith(".partial") and entry.path not in not_saved
 
-def _below(root: Path, folder: str, left_out: frozenset[str]) -> Iterator[str]:
+    def note(error: OSError) -> None:
+        if not isinstance(error, NestedTooDeep):
+            raise error
+        left_out.append(str(error.filename))
+
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        with os.scandir(root / folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        name = f"{folder}/{entry.name}" if folder else entry.name
-        if name in left_out or name.endswith(".partial"):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _below(root, name, left_out)
-        elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
-            yield name
+        for entry in entries_below(descriptor, note, path_max=PATH_MAX, enter=belongs):
+            mode = entry.status.st_mode
+            if (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and belongs(entry):
+                yield entry.path
+    finally:
+        os.close(descriptor)
 
 
 def digest_of(path: Path) -> tuple[int, str]:
@@ -140,13 +148,15 @@ def copy_file(source: Path, target: Path) -> tuple[int, str] | None:
 
 def _make_like(source: Path, target: Path) -> None:
     """Make a folder, and those above it that are missing, with the owners and modes of others. Raises OSError."""
-    if target.is_dir():
-        return
-    _make_like(source.parent, target.parent)
-    status = source.stat()
-    target.mkdir()
-    own_like(status, target)
-    target.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+    missing = []
+    while not target.is_dir():
+        missing.append((source, target))
+        source, target = source.parent, target.parent
+    for like, folder in reversed(missing):
+        status = like.stat()
+        folder.mkdir()
+        own_like(status, folder)
+        folder.chmod(stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
 
 
 def own_like(status: os.stat_result, target: Path | int) -> None:

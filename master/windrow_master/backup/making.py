@@ -78,13 +78,20 @@ def _copied(files: StateFiles, backup: BackupFiles) -> BackupNote:
         own_like(files.folder.stat(), backup.state)
         own_like(files.database.stat(), database)
         found = {database.name: digest_of(database)}
-        for name in entries_of(files, backup.folder):
+        left_out: list[str] = []
+        for name in entries_of(files, backup.folder, left_out):
             entry = copy_file(files.folder / name, backup.state / name)
             if entry is not None:
                 found[name] = entry
         if _still_holds(files, copied):
             return BackupNote(
-                time.time(), windrow.__version__, copied.schema, copied.incarnation, len(copied.generations), found
+                time=time.time(),
+                windrow_version=windrow.__version__,
+                schema=copied.schema,
+                incarnation=copied.incarnation,
+                jobs=len(copied.generations),
+                files=found,
+                left_out=sorted(set(left_out)),
             )
     raise BackupError(
         f"Jobs in {files.folder} were retried while they were copied, {TRIES} times. Make the backup when fewer are."

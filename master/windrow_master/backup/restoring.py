@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from windrow.common.durable import sync_folder
+from windrow.common.removal import remove_tree
 
 from windrow_master.backup.contents import (
     BackupError,
@@ -59,7 +59,7 @@ def _make_room(files: StateFiles) -> None:
     if mark.exists():
         for path in there:
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                remove_tree(path)
             else:
                 path.unlink()
         return

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windrow.common.trees import walk
+
 from windrow_master.core.records import PLAN_RECORD
 from windrow_master.dry_run.earlier_results import EarlierResults
 from windrow_master.dry_run.recipes import bytes_of
@@ -211,7 +213,7 @@ def _kind(reader: dict[str, Any]) -> str:
 
 def _disk_use(folder: Path) -> int:
     total = 0
-    for place, _, names in os.walk(folder):
+    for place, _, names in walk(folder):
         for name in names:
             try:
                 total += Path(place, name).stat().st_size

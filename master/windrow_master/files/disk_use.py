@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+
+from windrow.common.trees import entries_below
 
 from windrow_master.files.state_files import StateFiles
 
@@ -15,21 +18,15 @@ def bytes_below(path: Path) -> int:
     """The bytes that a file, or a folder and all below it, take on the disk; 0 if it is not there. Links are not
     followed. What goes meanwhile does not count.
     """
-    try:
-        total = os.lstat(path).st_blocks * _BLOCK
-    except OSError:
-        return 0
-    waiting = [os.fspath(path)]
-    while waiting:
-        folder = waiting.pop()
+    total = 0
+    with contextlib.suppress(OSError):
+        total += os.lstat(path).st_blocks * _BLOCK
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
-            continue
+            for entry in entries_below(descriptor):
+                total += entry.status.st_blocks * _BLOCK
+        finally:
+            os.close(descriptor)
     return total
 
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from windrow.common.durable import sync_folder
+from windrow.common.trees import make_folders
 
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -26,7 +27,7 @@ def make_durable(folder: Path, root: Path | None = None) -> None:
     that made them may have been killed before it could sync. If None, the nearest existing folder counts as durable.
     """
     top = root or next(place for place in (folder, *folder.parents) if place.is_dir())
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     while folder not in (top, folder.parent):
         folder = folder.parent
         sync_folder(folder)

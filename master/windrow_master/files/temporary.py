@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from windrow.common.removal import discard_tree
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -29,7 +30,7 @@ def temporary_folder(
 
     def leave(number: int, frame: object) -> None:
         before_removal()
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
         os._exit(128 + number)
 
     handlers = {number: signal.signal(number, leave) for number in _SIGNALS}
@@ -37,6 +38,6 @@ def temporary_folder(
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -10,6 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
+from windrow.common.trees import make_folders, walk
+
 from windrow_master.reports.whole_files import PARTIAL_SUFFIX
 
 _OF_THE_ROOT = ("job_result.txt", "readme.txt", "metrics.csv", "nodes.json", "tags.csv")
@@ -22,12 +24,12 @@ def copy_to_parent(logs: Path, root: Path, prefix: str) -> int:
     `prefix` is put before each file's name, so that steps do not overwrite each other's files. Raises OSError.
     """
     count = 0
-    for folder, _, names in os.walk(logs):
+    for folder, _, names in walk(logs):
         target_folder = root / Path(folder).relative_to(logs)
         for name in names:
             if name.endswith(PARTIAL_SUFFIX) or (Path(folder) == logs and name in _OF_THE_ROOT):
                 continue
-            target_folder.mkdir(parents=True, exist_ok=True)
+            make_folders(target_folder)
             source, target = Path(folder, name), target_folder / (prefix + name)
             target.unlink(missing_ok=True)
             try:

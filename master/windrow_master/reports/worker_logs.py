@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from windrow.common.journal import say
+from windrow.common.trees import walk
 from windrow.rpc.log_paths import WORKER_LOGS, place_of, worker_place
 from windrow.rpc.v1 import agent_service_pb2 as pb
 
@@ -83,7 +84,7 @@ class WorkerLogs:
             # Once for each job: an earlier master may have written some of it.
             used = sum(
                 _size(Path(folder, name))
-                for folder, _, names in os.walk(job)
+                for folder, _, names in walk(job)
                 if f"/{FILES}/" not in f"{folder}/"  # what scripts have uploaded is no log
                 for name in names
             )

@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from windrow.common.trees import walk
+
 CHUNK_BYTES = 1 << 20
 
 
@@ -16,7 +18,7 @@ def walk_files(root: Path) -> list[tuple[str, int]]:
     Takes seconds where there are a million: not for the event loop's thread.
     """
     found: list[tuple[str, int]] = []
-    for folder, _, names in os.walk(root):
+    for folder, _, names in walk(root):
         for name in names:
             path = Path(folder, name)
             try:

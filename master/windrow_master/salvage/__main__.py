@@ -7,12 +7,12 @@ completed}; `export`: what `salvage.json` says, or {"trouble": why}.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from windrow.common.removal import remove_tree
 from windrow.common.state_mark import STATE_MARK
 
 from windrow_master.files.durable import is_full
@@ -129,7 +129,7 @@ def _export(files: StateFiles, out: Path) -> dict[str, Any]:
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir():
-            shutil.rmtree(path)
+            remove_tree(path)
         else:
             path.unlink()
 

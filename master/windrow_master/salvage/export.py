@@ -25,6 +25,7 @@ from typing import Any
 from windrow.common.durable import write_whole
 from windrow.common.quantities import counted
 from windrow.common.state_mark import STATE_MARK
+from windrow.common.trees import walk
 
 from windrow_master.core.headers import MIXED, SELF_DESCRIBED
 from windrow_master.core.states import MiniBatchState
@@ -86,9 +87,9 @@ def export(files: StateFiles, out: Path) -> dict[str, Any]:
 
 
 def _write_last(path: Path, told: dict[str, Any]) -> None:
-    for saved in path.parent.rglob("*"):
-        if saved.is_file():
-            with saved.open("rb") as file:
+    for folder, _, names in walk(path.parent):
+        for name in names:
+            with Path(folder, name).open("rb") as file:
                 os.fsync(file.fileno())
     write_whole(path, (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode())
 

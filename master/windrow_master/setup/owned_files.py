@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windrow.common.durable import put_in_place
+from windrow.common.trees import Entry, entries_below
 
 from windrow_master.files.durable import make_durable
 
@@ -78,9 +79,8 @@ def give_state(folder: Path, owner: Owner) -> None:
 
     with _opened(folder, owner) as descriptor:
         _give(folder, owner, descriptor)
-        for place, folders, files, within in os.fwalk(dir_fd=descriptor, onerror=fail):
-            for name in (*folders, *files):
-                _give_entry(folder / place / name, owner, within)
+        for entry in entries_below(descriptor, fail):
+            _give_entry(folder, entry, owner)
 
 
 def give_data(folder: Path, owner: Owner) -> None:
@@ -138,13 +138,13 @@ def _give(path: Path, owner: Owner, descriptor: int) -> None:
             os.fchown(descriptor, *owner)
 
 
-def _give_entry(path: Path, owner: Owner, within: int) -> None:
-    """Give an entry of an open folder to its owner; a link stays as it is. Raises NotWritable for who may not."""
-    status = os.stat(path.name, dir_fd=within, follow_symlinks=False)
+def _give_entry(folder: Path, entry: Entry, owner: Owner) -> None:
+    """Give an entry below a folder to its owner; a link stays as it is. Raises NotWritable for who may not."""
+    status = entry.status
     if not stat.S_ISLNK(status.st_mode) and (status.st_uid, status.st_gid) != owner:
-        with _only_root(path, owner):
+        with _only_root(folder / entry.path, owner):
             # If somebody puts a link in its place meanwhile, this changes the link.
-            os.chown(path.name, *owner, dir_fd=within, follow_symlinks=False)
+            os.chown(entry.name, *owner, dir_fd=entry.holder, follow_symlinks=False)
 
 
 @contextlib.contextmanager

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from windrow.common.journal import say
+from windrow.common.removal import discard_tree
 
 from windrow_master.core.states import JobState
 from windrow_master.files.errors import StateError
@@ -78,7 +78,7 @@ class SortedRows:
             folder = self.folder_of(job_id, step_id)
             if folder is None:
                 continue
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
             if not self._embedded:
                 with contextlib.suppress(OSError):
                     folder.parent.rmdir()

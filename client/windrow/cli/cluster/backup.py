@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from windrow.cli import exit_codes
+from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Output, OutputForm
 from windrow.cli.tables import local_time, out, print_json
@@ -43,6 +44,11 @@ def backup(
     else:
         what = f"{counted(told['jobs'], 'job')}, {counted(told['files'], 'file')}, {size(told['bytes'])}"
         out(f"Backed up to {to}: {what}.")
+        if told["left_out"]:
+            say(
+                "Not in it is what lies too deep in folders that scripts have nested: below "
+                f"{', '.join(told['left_out'][:5])}"
+            )
     return exit_codes.DONE
 
 

@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 import windrow
 from windrow.common.quantities import counted, size
 from windrow.common.secret_values import LEFT_OUT, redacted, secret_variables, secrets_in, without_secrets
+from windrow.common.trees import make_folders, walk
 from windrow.errors import UsageError
 from windrow.rpc.v1 import work_pb2
 from windrow.storage.recipe_files import below, local_files, only
@@ -215,7 +216,10 @@ def _files_of(
     paths = [os.fsdecode(path) for path in local_files(reader, assignment.recipe)]
     for path in inputs:
         if not is_remote(path):
-            paths += _below(path)
+            try:
+                paths += _below(path)
+            except OSError as error:
+                return None, f"{path} cannot be read on this machine ({error.strerror})"
     found: list[tuple[str, os.stat_result]] = []
     total = 0
     for path in dict.fromkeys(paths):
@@ -247,10 +251,14 @@ def _is_sorted(reader: dict[str, Any], recipe: bytes) -> bool:
 
 
 def _below(path: str) -> list[str]:
-    """A file, or all files of a folder."""
+    """A file, or all files of a folder. Raises OSError."""
     if not os.path.isdir(path):  # noqa: PTH112
         return [path]
-    return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)]  # noqa: PTH118
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return [os.path.join(folder, name) for folder, _, names in walk(path, fail) for name in sorted(names)]  # noqa: PTH118
 
 
 def _readme(document: dict[str, Any], told: MiniBatchDetails, why: str, name: str) -> str:
@@ -317,7 +325,7 @@ def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path, expe
     if inside.is_absolute() or ".." in inside.parts or (expected is not None and info.file_size != expected):
         raise ValueError(f"{info.filename} is not what the bundle lists")
     target = folder / inside
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     with archive.open(info) as source, target.open("xb") as file:
         while chunk := source.read(1 << 20):
             file.write(chunk)

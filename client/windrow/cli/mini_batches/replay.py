@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Self
 
 from windrow.cli.messages import say
 from windrow.common.quantities import counted
+from windrow.common.removal import discard_tree
 from windrow.common.signal_names import signal_name
+from windrow.common.trees import walk
 from windrow.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Replay:
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             done = subprocess.run([sys.executable, "-P", "-m", "windrow_agent.replay", str(self._config)], check=False)
-            was_running = any(self._folder.rglob("process000.json.running"))
+            was_running = any("process000.json.running" in names for _, _, names in walk(self._folder))
         finally:
             # While these handlers are set, one more Ctrl-C does not interrupt the removal.
             self._remove()
@@ -174,7 +176,7 @@ class Replay:
 
     def _remove(self) -> None:
         if not self._kept:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            discard_tree(self._folder)
 
     def _make_folder(self) -> None:
         if not self._kept:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
+from windrow.common.trees import walk
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.absent import Refusing, RefusingType, tell_no_effect
@@ -276,7 +277,7 @@ class _Files(metaclass=RefusingType):
         if pattern is None:
             store.upload(src_dir, path, overwrite)
         else:
-            found = [os.path.join(folder, name) for folder, _, names in os.walk(src_dir) for name in names]
+            found = [os.path.join(folder, name) for folder, _, names in walk(src_dir) for name in names]
             wanted = [file for file in sorted(found) if fnmatch.fnmatchcase(os.path.abspath(file), pattern)]
             if not wanted:
                 raise UsageError(f"upload_directory: no path of a file below {src_dir} matches {pattern!r}.")

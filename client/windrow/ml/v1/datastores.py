@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windrow.common.quantities import counted
+from windrow.common.trees import copy_tree, paths_named
 from windrow.errors import UsageError
 from windrow.ml.places import calling_place
 
@@ -117,7 +118,7 @@ class Datastore:
         def copied(source: str, place: str) -> None:
             _copy(source, place, overwrite, kept)
 
-        shutil.copytree(src_dir, target, dirs_exist_ok=True, copy_function=copied)
+        copy_tree(src_dir, target, copied)
         _tell(kept)
         return self.path(target_path)
 
@@ -147,7 +148,7 @@ class Datastore:
         `upload`."""
         root, count = self._folder(""), 0
         kept: list[str] = []
-        for file in glob.glob(os.path.join(glob.escape(root), "**"), recursive=True):
+        for file in paths_named(os.path.join(glob.escape(root), "**")):
             below = os.path.relpath(file, root)
             if os.path.isfile(file) and below.startswith(prefix or ""):
                 place = os.path.join(target_path, below)

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from windrow.common.trees import walk
 from windrow.errors import NotFound, UsageError
 from windrow.ml.v1.absent import Refusing, tell_no_effect
 from windrow.ml.v1.models import Model
@@ -100,7 +101,7 @@ class InteractiveRun(Refusing):
 
     def upload_folder(self, name: str, path: str, datastore_name: str | None = None) -> None:
         """Keep a copy of the files of a folder."""
-        for folder, _, files in os.walk(path):
+        for folder, _, files in walk(path):
             for file in files:
                 source = os.path.join(folder, file)
                 self.upload_file(os.path.join(name, os.path.relpath(source, path)), source)
@@ -108,7 +109,7 @@ class InteractiveRun(Refusing):
     def get_file_names(self) -> list[str]:
         """Return the names of the files."""
         root = self._place_of("")
-        found = [os.path.join(folder, file) for folder, _, files in os.walk(root) for file in files]
+        found = [os.path.join(folder, file) for folder, _, files in walk(root) for file in files]
         return sorted(os.path.relpath(file, root) for file in found)
 
     def download_file(self, name: str, output_file_path: str | None = None, **more: Any) -> None:

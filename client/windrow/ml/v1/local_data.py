@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
 from windrow.common.quantities import counted
+from windrow.common.removal import temporary_tree
+from windrow.common.trees import copy_tree, paths_named, walk
 from windrow.errors import UsageError
 from windrow.spec.tables.mltable import ENCODINGS
 
@@ -35,7 +37,7 @@ def local_files(paths: Sequence[str], steps: Sequence[Mapping[str, Any]] = ()) -
         fixed = path if os.path.isdir(path) else os.path.dirname(path)
         while glob.has_magic(fixed):
             fixed = os.path.dirname(fixed)
-        files = sorted(file for file in glob.glob(inside, recursive=True) if os.path.isfile(file))
+        files = sorted(file for file in paths_named(inside) if os.path.isfile(file))
         found += [LocalFile(fixed, file) for file in files]
     for step in steps:
         for name, value in step.items():
@@ -70,7 +72,7 @@ def kept_copy(path: str, folder: str) -> str:
     digest = hashlib.sha256()
     found = [path]
     if os.path.isdir(path):
-        found = sorted(os.path.join(top, name) for top, _, names in os.walk(path) for name in names)
+        found = sorted(os.path.join(top, name) for top, _, names in walk(path) for name in names)
     for file in found:
         with open(file, "rb") as content:
             inner = hashlib.file_digest(content, "sha256").digest()
@@ -79,9 +81,9 @@ def kept_copy(path: str, folder: str) -> str:
     os.makedirs(os.path.dirname(place), exist_ok=True)
     if os.path.exists(place):
         return place
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=os.path.dirname(place)) as partial:
+    with temporary_tree(".partial-", os.path.dirname(place)) as partial:
         copy = os.path.join(partial, "copy")
-        (shutil.copytree if os.path.isdir(path) else shutil.copy2)(path, copy)
+        (copy_tree if os.path.isdir(path) else shutil.copy2)(path, copy)
         try:
             os.rename(copy, place)
         except OSError:

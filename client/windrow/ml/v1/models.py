@@ -6,6 +6,8 @@ import os
 import shutil
 from typing import Any
 
+from windrow.common.removal import remove_tree
+from windrow.common.trees import copy_tree
 from windrow.errors import NotFound, UsageError
 from windrow.ml.places import calling_place
 from windrow.ml.v1.bindings import NamedInput
@@ -77,10 +79,10 @@ class Model:
         if os.path.lexists(place):
             if not exist_ok:
                 raise UsageError(f"Model {self.name}: there is {place} already; exist_ok=True replaces it.")
-            (shutil.rmtree if os.path.isdir(place) and not os.path.islink(place) else os.unlink)(place)
+            (remove_tree if os.path.isdir(place) and not os.path.islink(place) else os.unlink)(place)
         os.makedirs(target_dir, exist_ok=True)
         if os.path.isdir(self.path):
-            shutil.copytree(self.path, place)
+            copy_tree(self.path, place)
         else:
             shutil.copy2(self.path, place)
         return place

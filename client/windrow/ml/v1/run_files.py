@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from windrow.common.removal import temporary_tree
 from windrow.errors import NotFound, UsageError
 from windrow.ml.operations.logs import fetch_log
 from windrow.sdk.metrics import Logged, as_dictionary, logged
@@ -168,7 +168,7 @@ class RunFiles:
         from windrow.ml.v1.models import Model
 
         path = (model_path or model_name).strip("/")
-        with tempfile.TemporaryDirectory(prefix="windrow-model-") as folder:
+        with temporary_tree("windrow-model-") as folder:
             place = self._fetched(path, folder)
             given = {"tags": tags, "properties": properties, "description": description, **more}
             return Model.register(self._workspace(), place, model_name, **given)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from windrow.common.removal import remove_tree
+from windrow.common.trees import walk
 from windrow.errors import DeadlinePassed, JobFailed, NotFound, UsageError
 from windrow.ml.v1.absent import Refusing
 from windrow.ml.v1.run_files import LOGS, RunFiles
@@ -304,7 +305,7 @@ class StepOutputData:
         received = os.path.join(os.path.dirname(target), f".{name}.partial")
         client.download(self.step.run.id, received, outputs=[name])
         count = _move_files(self._received(os.path.join(received, name)), target, overwrite=bool(overwrite))
-        shutil.rmtree(received)
+        remove_tree(received)
         return count
 
     def _received(self, folder: str) -> str:
@@ -332,7 +333,7 @@ def _move_files(source: str, target: str, *, overwrite: bool) -> int:
         os.replace(source, target)
         return 1
     count = 0
-    for folder, _, names in os.walk(source):
+    for folder, _, names in walk(source):
         there = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
         os.makedirs(there, exist_ok=True)
         for name in names:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from windrow.common.trees import walk
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.from_python import mapping, scalar
 from windrow.spec.reading.nodes import Mapping as MappingNode
@@ -105,7 +106,7 @@ def _asks(code: str, call: re.Pattern[bytes]) -> bool:
     """
     if not code:
         return False
-    for folder, _, names in os.walk(code):
+    for folder, _, names in walk(code):
         for name in names:
             path = os.path.join(folder, name)
             if name.endswith(".py") and os.path.isfile(path) and os.path.getsize(path) <= _SCRIPT_BYTES_MAX:

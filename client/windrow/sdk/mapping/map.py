@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windrow.common.quantities import counted
+from windrow.common.removal import discard_tree
 from windrow.embedded import state_folder
 from windrow.errors import JobFailed, RunChanged, UsageError
 from windrow.sdk.arguments import check_callable, check_path, check_size, duration, rate_of_items, whole
@@ -273,7 +273,7 @@ class _Call:
 
     def write_code(self, sender: Sender, function: str, kind: str, tries: int) -> None:
         """Rewrite the code folder. `function`: as the sender has sent it."""
-        shutil.rmtree(self.code, ignore_errors=True)
+        discard_tree(self.code)
         told = {
             "items": kind,
             "rows": not self._is_list,

@@ -21,6 +21,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from windrow.common.trees import walk
 from windrow.errors import UsageError
 
 _MARSHAL = 2
@@ -213,7 +214,7 @@ def _submodules(module: types.ModuleType, attributes: set[str]) -> list[str]:
 
 
 def _sources(folder: str) -> Iterator[str]:
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(names):
             path = os.path.join(place, name)

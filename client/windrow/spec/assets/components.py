@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from windrow.common.registries import Registries
+from windrow.common.trees import walk
 from windrow.errors import UsageError
 from windrow.spec.reading.problems import did_you_mean, listed
 
@@ -67,7 +68,7 @@ def component_file(wanted: ComponentReference) -> str:
 
 def _components(folder: str) -> Iterator[tuple[str, str, str]]:
     """The files of components below a folder, with their names and versions, in a fixed order."""
-    for path, folders, files in os.walk(folder):
+    for path, folders, files in walk(folder):
         folders.sort()
         for name in sorted(files):
             if not name.endswith((".yml", ".yaml")):

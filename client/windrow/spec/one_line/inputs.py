@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -11,6 +10,7 @@ from itertools import groupby, islice
 from typing import NamedTuple
 
 from windrow.common.state_mark import STATE_MARK
+from windrow.common.trees import paths_named
 from windrow.errors import UsageError
 from windrow.spec.naming.locations import absolute, parse_location, why_missing, why_unreachable
 from windrow.spec.one_line.request import KINDS
@@ -117,7 +117,7 @@ def local_files(given: Given) -> Iterator[str]:
         case "pattern":
             yield from given.matches
         case _ if not given.is_address:
-            yield from _files_below(given.place, (os.path.realpath(given.place),))
+            yield from _files_below(given.place)
 
 
 def is_empty(given: Given) -> bool:
@@ -163,28 +163,37 @@ def is_named(path: str, pattern: str) -> bool:
 
 
 def _are_named(path: Sequence[str], pattern: Sequence[str]) -> bool:
-    if not path or not pattern:
-        return not path and not pattern
-    if pattern[0] == "**":
-        return any(_are_named(path[at:], pattern[1:]) for at in range(len(path) + 1))
-    return fnmatch.fnmatchcase(path[0], pattern[0]) and _are_named(path[1:], pattern[1:])
+    # How many of the first parts of the path the first parts of the pattern may stand for.
+    reached = {0}
+    for part in pattern:
+        if part == "**":
+            reached = set(range(min(reached), len(path) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(path) and fnmatch.fnmatchcase(path[at], part)}
+        if not reached:
+            return False
+    return len(path) in reached
 
 
-def _files_below(folder: str, way: tuple[str, ...]) -> Iterator[str]:
-    """`way`: the real paths of the folders through which it was reached, itself last. Links are followed, but not to a
-    folder that contains them.
-    """
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    yield entry.path
-                elif entry.is_dir() and not os.path.exists(os.path.join(entry.path, STATE_MARK)):
-                    place = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(way[-1], entry.name)
-                    if place not in way and os.path.commonpath((place, way[-1])) != place:
-                        yield from _files_below(entry.path, (*way, place))
-    except OSError:
-        return  # the planner says why it cannot be read
+def _files_below(folder: str) -> Iterator[str]:
+    """Links are followed, but not to a folder that contains them."""
+    # With each folder, the real paths of those through which it was reached, itself last.
+    waiting: list[tuple[str, tuple[str, ...]]] = [(folder, (os.path.realpath(folder),))]
+    while waiting:
+        folder, way = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_file():
+                        yield entry.path
+                    elif entry.is_dir() and not os.path.exists(os.path.join(entry.path, STATE_MARK)):
+                        place = (
+                            os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(way[-1], entry.name)
+                        )
+                        if place not in way and os.path.commonpath((place, way[-1])) != place:
+                            waiting.append((entry.path, (*way, place)))
+        except OSError:
+            continue  # the planner says why it cannot be read
 
 
 def _refuse_overlaps(found: Sequence[Given]) -> None:
@@ -258,7 +267,7 @@ def _local(text: str, value: str, kind: str, folder: str) -> list[Given]:
 def _pattern(text: str, path: str, kind: str) -> list[Given]:
     files: list[str] = []
     folders: list[str] = []
-    for match in sorted(glob.iglob(path, recursive=True)):
+    for match in sorted(paths_named(path)):
         (files if os.path.isfile(match) else folders).append(match)
     if files:
         holds = {_holds(file, text, kind) for file in files if kind != "auto" or not is_compressed(file)}

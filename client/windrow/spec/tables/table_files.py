@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from windrow.common.trees import walk
 from windrow.spec.naming.locations import is_elsewhere, why_missing
 from windrow.spec.reading.context import Context
 from windrow.spec.reading.nodes import Place, Source, source_label
@@ -178,7 +179,7 @@ def _check_entry(entry: PathEntry, key: str, folder: str, context: Context) -> N
 def _check_folder(path: str, place: Place, key: str, context: Context, columns: bool) -> tuple[str, ...]:
     other, looked_at = "", 0
     unreadable: list[OSError] = []
-    for folder, folders, names in os.walk(path, onerror=unreadable.append, followlinks=True):
+    for folder, folders, names in walk(path, unreadable.append, follow_links=True):
         folders.sort()
         looked_at += 1 + len(names)
         for name in sorted(names):

@@ -14,13 +14,13 @@ import contextlib
 import gc
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from windrow.common.durable import sync_folder
+from windrow.common.removal import discard_tree
 
 from windrow_master.planning.emitter import Emitter
 from windrow_master.planning.errors import SYSTEM_ERROR, PlanningError
@@ -99,11 +99,11 @@ def _scratch(folder: Path, file: str) -> Iterator[Path]:
         folder.mkdir(parents=True, mode=FOR_ALL, exist_ok=True)
         folder.chmod(FOR_ALL)
         path.unlink(missing_ok=True)
-        shutil.rmtree(folder / SORT, ignore_errors=True)
+        discard_tree(folder / SORT)
         try:
             yield path
         finally:
-            shutil.rmtree(folder / SORT, ignore_errors=True)
+            discard_tree(folder / SORT)
     except OSError as error:
         raise PlanningError(
             f"The rows of the input cannot be sorted into {folder}: {error.strerror or error}. Free some space "
