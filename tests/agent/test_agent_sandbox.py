@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from windrow_agent.sandbox import confinement
 from windrow_agent.sandbox.confinement import around, handled_rights, kernel_abi
 from windrow_agent.sandbox.places import make_folder
 from windrow_agent.sandbox.policy import NotPermitted, Sandbox, needs_new_start, protection, real_paths
+from windrow_agent.sandbox.raw_devices import raw_devices
 from windrow_agent.sandbox.system_calls import filter_program
 from windrow_agent.sandbox.temporary import PATH_MAX, TemporaryFolders
 from windrow_agent.steps.lineages import Lineage
@@ -476,6 +478,46 @@ def test_a_script_of_root_does_not_set_up_the_kernel(tmp_path: Path, monkeypatch
     )
     done = confined(sandbox.policy(sandbox.of_step(step_of(tmp_path)), {}, None), code)
     assert done.stdout.splitlines()[1:] == ["True", "cat"], done.stdout + done.stderr
+
+
+@LANDLOCK
+@pytest.mark.skipif(not raw_devices(), reason="this user opens no disk anyway")
+def test_a_script_of_root_opens_no_disk_and_no_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `auto`: what is in a closed folder could be read there. Other devices work as ever."""
+    disks = [path for path in raw_devices() if not Path(path).is_dir()]
+    monkeypatch.setattr(os, "access", ReadOnly(*map(Path, disks)))
+    raw_devices(str(tmp_path))  # nothing is remembered of an earlier test
+    sandbox = sandbox_of(tmp_path, "auto")
+    code = (
+        "import os, multiprocessing, sys\n"
+        f"for path in {disks!r}:\n"
+        "    for flags in (os.O_RDONLY, os.O_RDWR):\n"
+        "        try: os.open(path, flags)\n"
+        "        except OSError as error: print(error.errno == 13 or path)\n"
+        "        else: print(path)\n"
+        "open('/dev/null', 'w').write(open('/dev/zero').read(1) + str(os.urandom(1)))\n"
+        "os.openpty(); multiprocessing.Lock(); open('/dev/stdout', 'w').write('written'); os.listdir('/dev')\n"
+    )
+    done = confined(sandbox.policy(sandbox.of_step(step_of(tmp_path)), {}, None), code)
+    found = done.stdout.splitlines()[1:]
+    assert set(found[:-1]) == {"True"} and found[-1] == "written", done.stdout + done.stderr
+
+
+def test_devices_that_get_round_what_is_closed_are_told_from_others(tmp_path: Path) -> None:
+    for name in ("mapper", "bsg", "shm", "pts"):
+        (tmp_path / name).mkdir()
+    names = ["sda", "nvme0", "sg0", "mem", "null", "nvidia0", "mtd0", "ng0n1", "tty", "tty1", "ttyUSB0", "vcsa1"]
+    if os.geteuid() == 0:
+        try:
+            for name in names:
+                os.mknod(tmp_path / name, (stat.S_IFBLK if name == "sda" else stat.S_IFCHR) | 0o600, os.makedev(1, 3))
+        except PermissionError:
+            names = []
+    else:
+        names = []
+    raw = {"mapper", "bsg", *(name for name in names if name not in ("null", "nvidia0", "tty", "ttyUSB0"))}
+    assert {Path(path).name for path in raw_devices(str(tmp_path))} == raw
+    assert raw_devices(str(tmp_path / "nowhere")) == []
 
 
 def test_auto_says_that_scripts_can_change_the_code_of_windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ LISTING = {"scandir", "listdir", "iterdir", "names"}
 OF_THE_SCRIPT = "it runs in the script's own process, and ends no other"
 OF_WINDROW = "it holds files of Windrow's own making, and no folders"
 ALLOWED = {
-    "agent/windrow_agent/sandbox/confinement.py: around": "as deep as the path of a closed folder is long",
     "client/windrow/cli/running/dry_run.py: tempfile.TemporaryDirectory": OF_WINDROW,
     "client/windrow/sdk/row_query.py: tempfile.TemporaryDirectory": OF_WINDROW,
     "client/windrow/sdk/run_choice.py: tempfile.TemporaryDirectory": OF_WINDROW,

@@ -14,7 +14,8 @@ A policy is a document (docs/contracts.md, section 4):
 - `all`: everything that there is below, to do with it whatever this user may. `/proc/self` is the folder of the process
   that is confined.
 - `closed`: folders of Windrow's. A folder of `read`, `execute` or `all` that holds one of them is given without it: the
-  entries beside it are given one by one. Of a folder of `all` that does, the names can be listed.
+  entries beside it are given one by one. Of a folder of `all` that does, the names can be listed. `closed_devices`: the
+  same, of devices in `/dev`.
 - `abi`: the least version of Landlock that will do; 0: go on without.
 
 Invariants:
@@ -30,6 +31,7 @@ Invariants:
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import stat
 import sys
@@ -185,7 +187,7 @@ def _ruleset(libc: ctypes.CDLL, abi: int) -> int:
 
 
 def _add_rules(libc: ctypes.CDLL, ruleset: int, handled: int, policy: dict[str, Any]) -> None:
-    closed = [os.path.realpath(path) for path in policy["closed"]]
+    closed = [os.path.realpath(path) for path in policy["closed"]] + policy.get("closed_devices", [])
     given = set()
     for path in policy.get("public", ()):
         for entry in public(path, closed)[0]:
@@ -253,19 +255,26 @@ def _open_without_links(path: str) -> int:
 
 def around(path: str, closed: list[str]) -> list[str]:
     """The path itself; or, if it holds a closed one, the entries in it that hold none. All paths are real ones."""
-    inside = [one for one in closed if one != path and is_below(one, path)]
+    inside = {one for one in closed if one != path and is_below(one, path)}
     if not inside:
         return [path]
-    try:
-        names = os.listdir(path)[:_SCAN_MAX]
-    except OSError:
-        return []
-    found = []
-    for name in names:
-        entry = os.path.join(path, name)
-        if entry in inside or os.path.islink(entry):
+    above = set()
+    for one in inside:
+        holder = os.path.dirname(one)
+        while holder != path and holder not in above:
+            above.add(holder)
+            holder = os.path.dirname(holder)
+    found: list[str] = []
+    waiting = [path]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in itertools.islice(entries, _SCAN_MAX):
+                    if entry.path in inside or entry.is_symlink():
+                        continue
+                    (waiting if entry.path in above else found).append(entry.path)
+        except OSError:
             continue
-        found += around(entry, inside)
     return found
 
 

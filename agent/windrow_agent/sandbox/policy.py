@@ -38,6 +38,7 @@ from windrow_agent.config import AgentConfig, path_and_access
 from windrow_agent.sandbox.confinement import around, is_below, kernel_abi, missing
 from windrow_agent.sandbox.installation import changeable_code
 from windrow_agent.sandbox.places import Place, ScriptFolders, followed
+from windrow_agent.sandbox.raw_devices import raw_devices
 from windrow_agent.steps.step import Step
 
 _MODELS = "WINDROW_MODELS"
@@ -161,6 +162,8 @@ class Sandbox:
                 # What is its own below closed folders: with all rights, else no file could be moved from there.
                 "all": ["/", *own, *self._in_closed(given.write)],
                 "closed": [*self.closed, *kernels],
+                # Root could read there what is in the closed folders.
+                "closed_devices": raw_devices(),
                 "read": [*self._in_closed(given.read), *kernels],
                 "execute": self._in_closed(given.execute),
                 "write": [],
