@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,28 +17,42 @@ import pytest
 _REPOSITORY = Path(__file__).parents[1]
 
 
-def _closed() -> str:
-    """The first folder above the interpreter that is closed to users without rights; "" if there is none."""
-    for way in (Path(sys.executable), Path(os.path.realpath(sys.executable)), Path(sys.base_prefix), _REPOSITORY):
-        for above in reversed(way.parents):
-            if not above.stat().st_mode & 0o001:
-                return str(above)
-    return ""
+def _closed(place: Path) -> str:
+    """The first folder above a place that users without rights cannot enter, or the place if they cannot read it; "" if
+    they can.
+    """
+    closed = (str(folder) for folder in reversed(place.parents) if not folder.stat().st_mode & 0o001)
+    return next(closed, "" if place.stat().st_mode & 0o005 == 0o005 else str(place))
+
+
+def _places() -> Iterator[tuple[str, str]]:
+    """What a Python with Windrow needs, as far as users without rights do not reach it: the closed folder above, and
+    the folder, or what is in it if it is closed itself.
+    """
+    for place in dict.fromkeys(map(Path, (os.path.realpath(sys.base_prefix), sys.prefix, _REPOSITORY))):
+        closed = _closed(place)
+        if closed == str(place):
+            yield from ((closed, str(entry)) for entry in sorted(place.iterdir()) if entry.is_dir())
+        elif closed:
+            yield closed, str(place)
 
 
 def opened(beside: Path) -> list[str]:
-    """The words before a command that sees its Python in a place that all users reach, whatever is above it. `beside`:
-    a folder for mounts that the command alone has.
+    """The words before a command that sees its Python in a place that all users reach, whatever is above it: an empty
+    folder is mounted over each closed one, and what is needed of it into that. `beside`: a folder for mounts that the
+    command alone has.
     """
-    closed = _closed()
-    if not closed:
+    places = list(_places())
+    if not places:
         return []
-    places = dict.fromkeys(map(str, (os.path.realpath(sys.base_prefix), sys.prefix, _REPOSITORY)))
-    inside = [place for place in places if place.startswith(f"{closed}/")]
-    held = [f"{beside}/{number}" for number, _ in enumerate(inside)]
-    steps = [f"mkdir -p {there} && mount --bind {place} {there}" for place, there in zip(inside, held, strict=True)]
-    steps.append(f"mount -t tmpfs -o mode=0755 none {closed}")
-    steps += [f"mkdir -p {place} && mount --bind {there} {place}" for place, there in zip(inside, held, strict=True)]
+    steps = []
+    for number, (_, place) in enumerate(places):
+        held = shlex.quote(f"{beside}/{number}")
+        steps.append(f"mkdir -p {held} && mount --bind {shlex.quote(place)} {held}")
+    steps += [f"mount -t tmpfs -o mode=0755 none {shlex.quote(one)}" for one in dict.fromkeys(one for one, _ in places)]
+    for number, (_, place) in enumerate(places):
+        there, held = shlex.quote(place), shlex.quote(f"{beside}/{number}")
+        steps.append(f"(umask 022 && mkdir -p {there}) && mount --bind {held} {there}")
     return ["unshare", "--mount", "sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
 
 
