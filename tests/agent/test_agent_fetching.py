@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -161,6 +162,49 @@ def test_a_side_input_whose_process_dies(tmp_path: Path, monkeypatch: pytest.Mon
     else:
         with pytest.raises(NotFetched, match=r"fetches from remote storage cannot be started: .*no-python"):
             asyncio.run(bring())
+
+
+@pytest.mark.parametrize("laid", ["a link", "a folder that is a link", "a pipe", "nothing"])
+def test_what_a_script_lays_in_the_place_of_data_is_not_copied(tmp_path: Path, laid: str) -> None:
+    """The process that fetches can read more than a script: the agent's token, for example."""
+    store, secrets = tmp_path / "store", tmp_path / "secrets"
+    for folder in (store / "data" / "below", store / "elsewhere", secrets / "below"):
+        folder.mkdir(parents=True)
+    (store / "elsewhere" / "file").write_text("in the datastore")
+    (store / "data" / "file").write_text("x")
+    for folder in (secrets / "below", secrets):
+        (folder / "file").write_text("secret")
+    (store / "data" / "link").symlink_to(store / "elsewhere" / "file")
+    if laid == "a link":
+        (store / "data" / "file").unlink()
+        (store / "data" / "file").symlink_to(secrets / "file")
+    elif laid == "a folder that is a link":
+        (store / "data" / "below").rmdir()
+        (store / "data" / "below").symlink_to(secrets / "below")
+    elif laid == "a pipe":
+        (store / "data" / "file").unlink()
+        os.mkfifo(store / "data" / "file")
+    # The operator's own link to the datastore is followed.
+    (tmp_path / "named").symlink_to(store)
+    spec = work.StepSpec(step_id=1, datastores=[os.fsencode(tmp_path / "named")])
+    step = Step.open(spec, tmp_path / "node", "node-1", 1, 0, Lineage())
+
+    async def bring() -> Path:
+        fetcher = Fetcher(1 << 20, lambda *_: None, lambda *_: None)
+        bringing = fetcher.fetch_input(step, "data", str(tmp_path / "named" / "data"), writable=True)
+        try:
+            return await asyncio.wait_for(bringing, DEADLINE_S)
+        finally:
+            fetcher.close()
+
+    if laid == "nothing":
+        assert (asyncio.run(bring()) / "link").read_text() == "in the datastore"
+        return
+    words = "is not a plain file any more" if laid == "a pipe" else f"outside the datastores of the master ({store})"
+    with pytest.raises(NotFetched, match=re.escape(words)):
+        asyncio.run(bring())
+    copied = [path.read_text() for path in step.fetched.rglob("*") if path.is_file()]
+    assert "secret" not in copied
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

@@ -42,7 +42,8 @@ async def _serve(channel: socket.socket) -> None:
         else:
             parts = [Part(*part) for part in request["parts"]]
         user = request["user"] if request["writable"] else None
-        await transfers.fetch(Path(request["folder"]), parts, writable=request["writable"], user=user)
+        folder, within = Path(request["folder"]), request["within"]
+        await transfers.fetch(folder, parts, writable=request["writable"], user=user, within=within)
 
     async def carry_out(request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request["id"]}

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -71,9 +72,18 @@ class Transfers:
         self._whole_only: set[str] = set()
         """URLs on web servers that do not answer range requests."""
 
-    async def fetch(self, folder: Path, parts: Sequence[Part], *, writable: bool, user: int | None = None) -> None:
+    async def fetch(
+        self,
+        folder: Path,
+        parts: Sequence[Part],
+        *,
+        writable: bool,
+        user: int | None = None,
+        within: Sequence[str] = (),
+    ) -> None:
         """Makes all parts in a new folder. `user`: whose it becomes when all are there; None: it stays that of this
-        process. Raises StorageError, OSError; the folder is then useless.
+        process. `within`: real paths of folders in which local files have to be; none: anywhere. Raises StorageError,
+        OSError; the folder is then useless.
         """
         # Until all of it is its user's, that user does not get in, and puts no link in the place of a file.
         await asyncio.to_thread(_make, folder, 0o777 if user is None else 0o700)
@@ -81,20 +91,20 @@ class Transfers:
 
         async def work() -> None:
             for part in todo:
-                await self._part(folder / part.place, part, writable=writable)
+                await self._part(folder / part.place, part, writable=writable, within=within)
 
         await all_of([work() for _ in range(min(len(parts), _FILES_AHEAD))])
         if user is not None:
             await asyncio.to_thread(_give, folder, user)
 
-    async def _part(self, target: Path, part: Part, *, writable: bool) -> None:
+    async def _part(self, target: Path, part: Part, *, writable: bool, within: Sequence[str]) -> None:
         make_folders(target.parent)
         # Fetched files are read-only, unless the input's mode asks for writable copies.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(target, flags, 0o644 if writable else 0o444)
         try:
             if not is_remote(part.url):
-                await asyncio.to_thread(_copy, part.url, descriptor)
+                await asyncio.to_thread(_copy, part.url, descriptor, within)
                 return
             url = parse_url(part.url)
             if part.keep_offsets:
@@ -238,15 +248,25 @@ def _write_wanted(descriptor: int, chunk: memoryview, offset: int, pieces: Seque
             _write(descriptor, chunk[first - offset : last - offset], at + first - begin)
 
 
-def _copy(source: str, descriptor: int) -> None:
+def _copy(source: str, descriptor: int, within: Sequence[str]) -> None:
+    """`within`: as of `fetch`. A script may have laid a link in the place of a file, or a pipe: what is open counts."""
+    readable = os.fsencode(source).decode("utf-8", "backslashreplace")
     try:
-        file = open(os.fsencode(source), "rb")  # noqa: SIM115  # closed below
+        opened = os.open(os.fsencode(source), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
-        readable = os.fsencode(source).decode("utf-8", "backslashreplace")
         raise StorageError(
             f"{readable} was there when the input was listed, but cannot be copied on this node: {error.strerror}. "
             "It may have been removed, its folder may not be mounted here, or the agent's user may lack read "
             "permission."
         ) from error
-    with file, os.fdopen(os.dup(descriptor), "wb") as target:
-        shutil.copyfileobj(file, target, PART_BYTES)
+    with open(opened, "rb") as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise StorageError(f"{readable} is not a plain file any more, so it is not copied.", Trouble.CHANGED)
+        real = os.readlink(f"/proc/self/fd/{opened}")  # noqa: PTH115  text
+        if within and not any(real.startswith(f"{root.rstrip('/')}/") for root in within):
+            raise StorageError(
+                f"{readable} leads to {real}, outside the datastores of the master ({', '.join(within)}), so it is not "
+                "copied. Put the data there, or remove the link."
+            )
+        with os.fdopen(os.dup(descriptor), "wb") as target:
+            shutil.copyfileobj(file, target, PART_BYTES)

@@ -22,6 +22,7 @@ import asyncio
 import functools
 import logging
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -72,6 +73,12 @@ class NotFetched(Exception):
     """An input could not be fetched to this node; the text says why."""
 
 
+def _of_step(step: Step) -> dict[str, Any]:
+    """What a request says of its step. Links on the way to datastores are the operator's; others may be a script's."""
+    within = [os.path.realpath(os.fsdecode(place)) for place in step.spec.datastores]
+    return {"user": step.user, "within": within}
+
+
 class Fetcher:
     """`on_ready` gets the recipe for the worker, `on_failed` the completion of a lease whose data cannot be fetched."""
 
@@ -110,7 +117,7 @@ class Fetcher:
             await asyncio.to_thread(discard_tree, folder)
 
         try:
-            request = {"folder": str(folder), "tree": address, "writable": writable, "user": step.user}
+            request = {"folder": str(folder), "tree": address, "writable": writable, **_of_step(step)}
             found = await self._process.ask(request, clear)
         except NotRunning as error:
             raise NotFetched(str(error)) from error
@@ -179,7 +186,7 @@ class Fetcher:
                     "folder": str(one.folder),
                     "parts": one.fetch.parts,
                     "writable": bool(one.step.reader.get("copy")),
-                    "user": one.step.user,
+                    **_of_step(one.step),
                 }
             )
         except NotRunning as error:
