@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from core_driver import CoreDriver, completion
+from core_shares import compared_with_scratch
+from windrow_master.core import commands
 from windrow_master.core import effects as fx
 from windrow_master.core.ids import StepId
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.shares import DECISION_S
+from windrow_master.core.states import Cause, StepState
 
 
 def join(driver: CoreDriver, *names: str, slots: int = 4, pool: str = "") -> None:
@@ -139,3 +144,60 @@ def test_jobs_take_turns_where_there_are_fewer_slots_than_jobs() -> None:
             had[step_id] = had.get(step_id, 0.0) + count * 0.25
     assert sorted(had) == [1, 2, 3] and max(had.values()) < 1.4 * min(had.values())
     assert all(isinstance(step_id, int) and StepId(step_id) in driver.core.state.steps for step_id in had)
+
+
+KINDS = [
+    {},
+    {},
+    {"instance_count": 2},
+    {"max_concurrency_per_instance": 1},
+    {"max_concurrency_per_instance": 7},
+    {"compute": "gpu"},
+    {"max_retries": 0},
+]
+
+
+def an_event(driver: CoreDriver, random: Random) -> None:
+    """Something happens: a node or a job comes, goes or changes, work ends or fails, time passes."""
+    state = driver.core.state
+    nodes = [str(node_id) for node_id in state.nodes]
+    open_steps = [step.step_id for step in state.steps.values() if step.state == StepState.RUNNING]
+    what = random.choice(["node", "job", *["work"] * 6, "end", "close", "open", "give_up", "cordon", "time"])
+    if what == "node" and len(nodes) < 6:
+        name = f"n{len(nodes) + 1}"
+        if driver.register(name, slots=random.choice([1, 2, 5]), pool=random.choice(["", "", "gpu"])) is None:
+            driver.open(name)
+    elif what == "job" and len(open_steps) < 8:
+        job(driver, state.step_id_last + 1, random.choice([1, 3, 60]), priority=random.choice([0, 0, 1]),
+            **random.choice(KINDS))  # fmt: skip
+    elif what == "work" and nodes:
+        name = random.choice(nodes)
+        for step_id, count in list(driver.node(name).shares.items()):
+            driver.capacity(name, 2 * count, count, step_id=step_id)
+        for lease in driver.held(name)[: random.choice([1, 4])]:
+            fails = random.random() < (0.8 if name == "n1" else 0.1)
+            driver.complete(name, completion(lease.lease_id, Cause.EXCEPTION if fails else 0))
+    elif what == "end" and open_steps:
+        driver.cancel(f"j{random.choice(open_steps)}")
+    elif nodes and what in ("close", "open", "give_up", "cordon"):
+        node = driver.node(random.choice(nodes))
+        if what == "close":
+            driver.do(commands.CloseWork(node.node_id, node.stream))
+        elif what == "open":
+            has = {int(step_id): random.randint(0, 2) for step_id in [*open_steps, 99]}
+            driver.register(node.node_id, slots=random.choice([1, 2, 5]))
+            driver.open(node.node_id, held=driver.as_held(*driver.held(node.node_id)), workers=has)
+        elif what == "cordon":
+            driver.do(commands.CordonNode(node.node_id, random.random() < 0.4))
+        elif open_steps:
+            driver.give_up(node.node_id, random.choice(open_steps))
+    driver.tick_alive(random.choice([0.0, 0.0, 0.25, 1.0]), *map(str, state.nodes))
+
+
+def test_a_decision_is_the_same_as_one_from_scratch_whatever_has_happened() -> None:
+    with compared_with_scratch() as changed:
+        for seed in range(10):
+            random, driver = Random(seed), CoreDriver()
+            for _ in range(60):
+                an_event(driver, random)
+    assert sum(changed) > 60, "too little happens"

@@ -172,14 +172,15 @@ def test_whole_workers_leave_nothing_that_somebody_could_use(
 # Places ---------------------------------------------------------------------------------------------------------------
 
 
-def some_places(*slots: int) -> list[Place]:
-    return [Place(NodeId(f"n{number}"), float(count), [float(count)]) for number, count in enumerate(slots)]
+def some_places(*slots: int) -> dict[NodeId, Place]:
+    places = [Place(NodeId(f"n{number}"), float(count), (float(count),)) for number, count in enumerate(slots)]
+    return {at.node_id: at for at in places}
 
 
-def a_crew(number: int, entitled: int, places: list[Place], **on: int) -> Crew:
+def a_crew(number: int, entitled: int, places: dict[NodeId, Place], **on: int) -> Crew:
     """`on`: what it has already."""
     crew = Crew(StepId(number), entitled, (1.0,))
-    for at in places:
+    for at in places.values():
         crew.change(at, on.get(at.node_id, 0), 0.0)
     return crew
 
@@ -202,7 +203,7 @@ def test_who_has_more_than_it_is_entitled_to_yields_to_who_lacks_some_and_no_fur
     first, second = a_crew(1, 3, places, n0=4), a_crew(2, 2, places)
     place([first, second], places, 0.0)
     assert (first.on, second.on) == ({"n0": 3}, {"n0": 1})
-    assert places[0].workers == {1: 3, 2: 1} and places[0].room == [0.0]
+    assert places[NodeId("n0")].workers == {1: 3, 2: 1} and places[NodeId("n0")].room == [0.0]
 
 
 def test_a_worker_that_has_not_paid_for_its_start_yields_to_what_is_owed_alone() -> None:
@@ -270,7 +271,7 @@ def test_no_node_is_overfilled_and_nobody_lacks_what_is_free(
         for crew, (_, counts) in zip(crews, wanted, strict=True):
             crew.entitled = counts[at]
         place(crews, places, float(at))
-        for node, count in zip(places, slots, strict=True):
+        for node, count in zip(places.values(), slots, strict=True):
             used = sum(crew.on.get(node.node_id, 0) * crew.need[0] for crew in crews)
             assert used <= count + NEAR and node.room[0] == pytest.approx(count - used)
             assert node.workers == {crew.step_id: crew.on[node.node_id] for crew in crews if node.node_id in crew.on}

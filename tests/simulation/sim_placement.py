@@ -12,7 +12,7 @@ from sim_planting import Broken
 from windrow_master.core import effects as fx
 from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId
-from windrow_master.core.pools import is_in_pool
+from windrow_master.core.pools import works_on
 from windrow_master.core.records import Dirty
 from windrow_master.core.scheduling import has_ready_worker
 from windrow_master.core.speculation import LATE_AFTER_S, LATE_FACTOR, SECOND_ATTEMPTS_MAX
@@ -183,10 +183,9 @@ class Placement:
             if node.state == NodeState.READY
             and node.stream
             and not node.cordoned
-            and node.node_id in step.nodes.chosen
             and node.node_id not in step.nodes.doubted
             and step.step_id not in node.given_up
-            and is_in_pool(node, step)
+            and works_on(node, step)
         ]
 
     def _free(self, step: Step, node: Node) -> int:

@@ -25,6 +25,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from windrow.common.failure_kinds import within
@@ -35,7 +36,7 @@ from windrow_master.core.causes import SYSTEM_ERROR, USER_ERROR, reported_cause
 from windrow_master.core.commands import Moment, ReportWorkerFailure
 from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
-from windrow_master.core.pools import is_in_pool
+from windrow_master.core.pools import is_in_pool, works_on
 from windrow_master.core.settings import INIT_FAILURES_AFTER_S, INIT_FAILURES_PER_PROCESS
 from windrow_master.core.standing import EVIDENCE_MAX, EVIDENCE_MIN, Evidence, Standing
 from windrow_master.core.state import CoreState, Node, Step
@@ -87,7 +88,7 @@ def fail_if_given_up(state: CoreState, step: Step, now: Moment) -> None:
     fail_step(
         state,
         step,
-        f"no worker could be made ready ({tries}on {counted(len(_lasting(state, step)), 'node')}): "
+        f"no worker could be made ready ({tries}on {counted(len(list(_lasting(state, step))), 'node')}): "
         f"{example.get('message', '')}",
         now,
         USER_ERROR if str(int(Cause.INIT_FAILED)) in step.counters.examples else SYSTEM_ERROR,
@@ -98,8 +99,12 @@ def is_given_up(state: CoreState, step: Step) -> bool:
     """Whether no node will run a step, because all present nodes have given it up."""
     if step.state != StepState.RUNNING or step.lease_ids:
         return False
-    present = _lasting(state, step)
-    if not present or not all(step.step_id in node.given_up for node in present):
+    has_any = False
+    for node in _lasting(state, step):  # nearly always, the first one has not
+        if step.step_id not in node.given_up:
+            return False
+        has_any = True
+    if not has_any:
         return False
     known = chain(state.nodes.values(), state.absent.values())
     # If the script has run somewhere, it may run on a node that is cordoned now: the step waits until that node is
@@ -118,7 +123,7 @@ def fail_if_never_ready(state: CoreState, step: Step, now: Moment) -> None:
     if now.monotonic_s <= never_ready_s(state, step):
         return
     failures = step.counters.failed_attempts[str(int(Cause.INIT_FAILED))]
-    nodes = _lasting(state, step)
+    nodes = list(_lasting(state, step))
     processes = _processes_of(nodes, step)
     example = step.counters.examples[str(int(Cause.INIT_FAILED))]
     step.counters.starts_failed()
@@ -148,16 +153,14 @@ def never_ready_s(state: CoreState, step: Step) -> float:
     return step.workers.offered_s + INIT_FAILURES_AFTER_S
 
 
-def _lasting(state: CoreState, step: Step) -> list[Node]:
+def _lasting(state: CoreState, step: Step) -> Iterator[Node]:
     """Nodes that may work on a step, now or later."""
-    return [
-        node
-        for node in state.nodes.values()
-        if node.state != NodeState.DRAINING and not node.cordoned and is_in_pool(node, step)
-    ]
+    for node in state.nodes.values():
+        if node.state != NodeState.DRAINING and not node.cordoned and is_in_pool(node, step):
+            yield node
 
 
-def _processes_of(nodes: list[Node], step: Step) -> int:
+def _processes_of(nodes: Iterable[Node], step: Step) -> int:
     """How many workers a step may have on these nodes."""
     return sum(sorted((_processes(node, step) for node in nodes), reverse=True)[: step.settings.instance_count])
 
@@ -269,7 +272,6 @@ def forget_standing(state: CoreState, node_id: NodeId, now: Moment) -> None:
 
 def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
     """The other nodes that may work on a step and are in good standing with it."""
-    bounded = step.settings.instance_count is not None
     return [
         node
         for node in state.nodes.values()
@@ -278,8 +280,7 @@ def _good_others(state: CoreState, step: Step, node_id: NodeId) -> list[Node]:
         and node.state in (NodeState.READY, NodeState.DISCONNECTED)
         and not node.cordoned
         and step.step_id not in node.given_up
-        and is_in_pool(node, step)
-        and (not bounded or node.node_id in step.nodes.chosen)
+        and works_on(node, step)
     ]
 
 

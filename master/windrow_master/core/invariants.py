@@ -29,6 +29,12 @@ def check(state: CoreState) -> None:
         for step_id, held in node.held.items():
             mine = sum(state.leases[lease_id].step_id == step_id for lease_id in node.lease_ids)
             assert held == mine, f"CoreState 1: held {held} of step {step_id} on {node.node_id}, leases {mine}"
+        for step_id in node.offered & state.steps.keys():
+            workers, wanted = state.steps[step_id].workers, node.capacity.get(step_id, 0) - node.held.get(step_id, 0)
+            assert node.node_id in workers.may_be_on, f"step {step_id} was offered to {node.node_id}, unnoticed"
+            assert wanted <= 0 or node.node_id in state.steps[step_id].nodes.hungry, (
+                f"step {step_id}: {node.node_id} wants {wanted} leases, unnoticed"
+            )
     for node_id, node in state.absent.items():
         assert node_id not in state.nodes, f"CoreState 4: {node_id} is here and absent"
         assert node.cordoned and node.state == NodeState.LOST, f"CoreState 4: {node_id} {node.state} {node.cordoned}"

@@ -94,6 +94,10 @@ def on_register_node(state: CoreState, command: RegisterNode, now: Moment) -> Re
         if step_id in state.steps and not state.is_foreign(step_id, identity):
             known.note_told(step_id, state.steps)
     known.pools = pools_of(command.labels)
+    if known.stream:
+        # It may have other slots and pools than it began its stream with.
+        state.shares.streams = []
+        state.share_out_anew()
     _note_sign_of_life(state, known, now)
     state.touch_node(known)
     return None
@@ -308,6 +312,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
         # Nobody's word is worth more than this: leases go where the slots are.
         node.capacity[step_id] = min(leases_max, state.limits.leases_per_node)
         node.workers[step_id] = min(workers, state.limits.workers_per_node)
+        step.nodes.hungry.add(node.node_id)
         if step_id in command.given_up:
             node.given_up.add(step_id)
             with state.contained(step):

@@ -10,8 +10,9 @@ Reference: docs/reference/azure-ml/parallel-job.md#parallel-steps (compute, reso
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 
+from windrow_master.core.ids import NodeId
 from windrow_master.core.state import CoreState, Node, Step
 from windrow_master.core.states import NodeState
 
@@ -31,24 +32,37 @@ def is_in_pool(node: Node, step: Step) -> bool:
     return not wanted or not node.pools or wanted in node.pools
 
 
-def working_nodes(state: CoreState, step: Step, serving: Iterable[Node]) -> list[Node]:
-    """The serving nodes that may get work of a step.
+def works_on(node: Node, step: Step) -> bool:
+    """Whether a node is one of those that may get work of a step, as of the last `pick`."""
+    return is_in_pool(node, step) and (step.settings.instance_count is None or node.node_id in step.nodes.chosen)
 
-    If their number is limited, they stay the same for as long as they can serve (`StepNodes.chosen`): a node that holds
-    leases of the step counts even while it is away. When one has gone or has given the step up, another takes its
-    place: the one with the fewest leases, then with the fewest steps.
+
+def working_nodes(state: CoreState, step: Step, serving: Mapping[NodeId, Node]) -> list[Node]:
+    """The serving nodes that may get work of a step."""
+    if step.settings.instance_count is None:
+        return [node for node in serving.values() if is_in_pool(node, step)]
+    return [serving[node_id] for node_id in sorted(choose_nodes(state, step, serving))]
+
+
+def choose_nodes(state: CoreState, step: Step, serving: Mapping[NodeId, Node]) -> set[NodeId]:
+    """The serving nodes that may get work of a step whose `instance_count` bounds their number.
+
+    They stay the same for as long as they can serve (`StepNodes.chosen`): a node that holds leases of the step counts
+    even while it is away. When one has gone or has given the step up, another takes its place: the one with the fewest
+    leases, then with the fewest steps.
     """
-    nodes = [node for node in serving if is_in_pool(node, step)]
-    count = step.settings.instance_count
-    if count is None:
-        return nodes
-    able = [node for node in nodes if step.step_id not in node.given_up and step.step_id not in node.aside_for]
-    chosen = {node.node_id for node in state.nodes.values() if node.held.get(step.step_id, 0) > 0}
-    chosen.update(node.node_id for node in able if node.node_id in step.nodes.chosen)
-    others = [node for node in able if node.node_id not in chosen]
-    others.sort(key=lambda node: (len(node.lease_ids), len(node.offered)))
-    chosen.update(node.node_id for node in others[: max(0, count - len(chosen))])
-    return [node for node in nodes if node.node_id in chosen]
+    count = step.settings.instance_count or 0
+    chosen = {state.leases[lease_id].node_id for lease_id in step.lease_ids}
+    chosen |= {node_id for node_id in step.nodes.chosen if node_id in serving and _is_able(serving[node_id], step)}
+    if len(chosen) < count:
+        others = [node for node in serving.values() if node.node_id not in chosen and _is_able(node, step)]
+        others.sort(key=lambda node: (len(node.lease_ids), len(node.offered)))
+        chosen.update(node.node_id for node in others[: count - len(chosen)])
+    return {node_id for node_id in chosen if node_id in serving and is_in_pool(serving[node_id], step)}
+
+
+def _is_able(node: Node, step: Step) -> bool:
+    return is_in_pool(node, step) and step.step_id not in node.given_up and step.step_id not in node.aside_for
 
 
 def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
@@ -60,7 +74,7 @@ def has_other_node(state: CoreState, step: Step, mini_batch: int) -> bool:
         and node.stream
         and not node.cordoned
         and node.capacity.get(step.step_id, 1) > 0
-        and node.node_id in step.nodes.chosen
+        and works_on(node, step)
         and node.node_id not in failed_on
         for node in state.nodes.values()
     )

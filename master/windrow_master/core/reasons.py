@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from windrow_master.core.commands import ExplainJob, Moment
+from windrow_master.core.ids import NodeId
 from windrow_master.core.leases import Lease
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
@@ -274,6 +275,10 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node.state == NodeState.READY and node.stream and not node.cordoned]
 
 
+def _by_name(nodes: Iterable[Node]) -> dict[NodeId, Node]:
+    return {node.node_id: node for node in nodes}
+
+
 def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     """The reason if mini-batches wait and none is leased: what keeps the scheduler from leasing them."""
     name, queued = step.settings.name, step.counters.queued
@@ -295,11 +300,11 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
         )
     doubts, given_up = _doubts(state, step), _given_up(state, step)
     if doubts or given_up:
-        chosen = working_nodes(state, step, _serving(state.nodes.values()))
+        chosen = working_nodes(state, step, _by_name(_serving(state.nodes.values())))
         if not doubts and chosen and all(step.step_id in node.given_up for node in chosen):
             return Reason(name, Code.NODES_GAVE_UP, step.counters.main_failure(), queued=queued, given_up=given_up)
         return Reason(name, Code.NODES_DOUBTED, queued=queued, doubts=doubts, given_up=given_up)
-    chosen = working_nodes(state, step, _serving(state.nodes.values()))
+    chosen = working_nodes(state, step, _by_name(_serving(state.nodes.values())))
     names = tuple(node.node_id for node in chosen)
     having = [node for node in chosen if step.step_id in node.shares]
     if any(step.step_id not in node.capacity for node in having) or not chosen:

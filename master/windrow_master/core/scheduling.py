@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from windrow_master.core import effects as fx
@@ -12,10 +12,10 @@ from windrow_master.core import shares
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.causes import Budget
 from windrow_master.core.commands import Moment
-from windrow_master.core.ids import NodeId
+from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.pace import rate_left
-from windrow_master.core.pools import working_nodes
+from windrow_master.core.pools import choose_nodes, works_on
 from windrow_master.core.settings import NODE_LOSSES_UNTIL_EXCLUSIVE
 from windrow_master.core.speculation import begin_again, late_moments_s, stragglers
 from windrow_master.core.standing import Past
@@ -37,32 +37,44 @@ def pick(state: CoreState, now: Moment) -> None:
     if not _settled(state, now):
         return
     state.scheduling_wanted = False
-    serving = [
-        node for node in state.nodes.values() if node.state == NodeState.READY and node.stream and not node.cordoned
-    ]
+    serving = {
+        node_id: node
+        for node_id, node in state.nodes.items()
+        if node.state == NodeState.READY and node.stream and not node.cordoned
+    }
     if not serving:
         return
     steps = [step for step in state.steps.values() if _may_be_leased(state, step)]
     steps.sort(key=lambda step: (-state.jobs[step.job_key].priority, step.job_key, step.ordinal))
     shares.decide(state, steps, serving, now)
+    offers = _offers(serving)
     for step in steps:
         with state.contained(step):
-            nodes = working_nodes(state, step, serving)
-            step.nodes.chosen = {node.node_id for node in nodes}
-            _offer(state, step, nodes, now)
-            _hand_out(state, step, [node for node in nodes if step.step_id in node.offered], now)
+            if step.settings.instance_count is not None:
+                step.nodes.chosen = choose_nodes(state, step, serving)
+            for node in offers.get(step.step_id, ()):
+                if works_on(node, step):
+                    _offer(state, step, node, now)
+            _hand_out(state, step, serving, now)
 
 
-def _offer(state: CoreState, step: Step, nodes: list[Node], now: Moment) -> None:
-    """Offer a step to those nodes that should have workers of it, and have not been offered it."""
-    for node in nodes:
-        if step.step_id in node.shares and step.step_id not in node.offered:
-            node.offered.add(step.step_id)
-            node.note_told(step.step_id, state.steps)
-            step.workers.may_be_on.add(node.node_id)
-            if step.workers.offered_s is None:
-                step.workers.offered_s = now.monotonic_s
-            state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
+def _offers(serving: Mapping[NodeId, Node]) -> dict[StepId, list[Node]]:
+    """By step, the nodes that should have workers of it, and have not been offered it."""
+    found: dict[StepId, list[Node]] = {}
+    for node in serving.values():
+        if not node.shares.keys() <= node.offered:
+            for step_id in node.shares.keys() - node.offered:
+                found.setdefault(step_id, []).append(node)
+    return found
+
+
+def _offer(state: CoreState, step: Step, node: Node, now: Moment) -> None:
+    node.offered.add(step.step_id)
+    node.note_told(step.step_id, state.steps)
+    step.workers.may_be_on.add(node.node_id)
+    if step.workers.offered_s is None:
+        step.workers.offered_s = now.monotonic_s
+    state.effects.append(fx.SendStep(node.node_id, node.stream, step.step_id))
 
 
 def placement_due_s(state: CoreState, step: Step) -> float:
@@ -145,18 +157,25 @@ class _Place:
         self.room -= len(mini_batches)
 
 
-def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) -> None:
+def _hand_out(state: CoreState, step: Step, serving: Mapping[NodeId, Node], now: Moment) -> None:
     """Hand out retries first, each to the best node for it, and then all others so that loads become even.
 
     A node's load is its number of leases for each slot: no slot gets a second lease while another slot is free.
     """
-    places = _places(state, step, serving, now)
     most = _allowed_now(step, now)
     if not step.ready.ready_count(now.monotonic_s):
-        _recall(state, step, places, now)
-        if step.settings.speculate and most:
-            _speculate(state, step, places, now, most)
+        if step.lease_ids:
+            places = _places(state, step, _offered(step, serving), now)
+            _recall(state, step, places, now)
+            if step.settings.speculate and most:
+                _speculate(state, step, places, now, most)
         return
+    # What may run anywhere does not ask about nodes that want nothing.
+    asks_all = bool(step.ready.retries or step.nodes.doubted)
+    nodes = _offered(step, serving) if asks_all else _hungry(step, serving)
+    if not nodes:
+        return
+    places = _places(state, step, nodes, now)
     if step.ready.retries and most:
         most -= _place_retries(state, step, places, now, most)
     # Trials come first: where the other nodes can hold all that is left, there would never be one.
@@ -175,7 +194,30 @@ def _hand_out(state: CoreState, step: Step, serving: list[Node], now: Moment) ->
             node = place.node
             state.effects.append(fx.SendAssignments(node.node_id, node.stream, step.step_id, leases))
     if step.ready.size == step.ready.retry_count + len(step.ready.delayed):
+        if not asks_all:
+            places = _places(state, step, _offered(step, serving), now)
         _recall(state, step, places, now)
+
+
+def _offered(step: Step, serving: Mapping[NodeId, Node]) -> list[Node]:
+    """The serving nodes that work on a step, and have been offered it."""
+    names = sorted(step.workers.may_be_on & serving.keys())
+    nodes = [serving[node_id] for node_id in names if step.step_id in serving[node_id].offered]
+    return [node for node in nodes if works_on(node, step)]
+
+
+def _hungry(step: Step, serving: Mapping[NodeId, Node]) -> list[Node]:
+    """Those of `_offered` that want more leases than they hold."""
+    step_id, found = step.step_id, []
+    for node_id in sorted(step.nodes.hungry):
+        node = serving.get(node_id)
+        if node is None:
+            continue
+        if node.capacity.get(step_id, 0) <= node.held.get(step_id, 0):
+            step.nodes.hungry.discard(node_id)
+        elif step_id in node.offered and works_on(node, step):
+            found.append(node)
+    return found
 
 
 def _speculate(state: CoreState, step: Step, places: list[_Place], now: Moment, most: float) -> None:

@@ -5,7 +5,8 @@ Mini-batches are short, so what is shared out are workers: a step that has fewer
 what they run, and nothing is lost. `sharing` has the arithmetic; this module asks it about the state, and acts on the
 answer.
 
-A decision is made when steps or nodes come and go, and else at most every `DECISION_S`. All of it is volatile: a new
+A decision is made when steps or nodes come and go, and else at most every `DECISION_S`. What has not changed since the
+last one is not looked at again (`Layout`); what comes out is the same as from scratch. All of it is volatile: a new
 master begins with what nodes say that they have.
 
 Invariants:
@@ -16,16 +17,16 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId, StepId
-from windrow_master.core.pools import is_in_pool, working_nodes
+from windrow_master.core.pools import choose_nodes, is_in_pool
 from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle
-from windrow_master.core.sharing.placing import NO_BOUND, Crew, Place, place, place_standby
+from windrow_master.core.sharing.placing import NO_BOUND, Crew, Place, Vector, place, place_standby
 from windrow_master.core.state import CoreState, Group, Node, Step
 
 DECISION_S = 0.1
@@ -44,16 +45,22 @@ _PAYS_INITS = 5.0
 """A worker has paid for its `init()` after this many times as long."""
 
 
-def decide(state: CoreState, steps: Sequence[Step], serving: Sequence[Node], now: Moment) -> None:
+def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Node], now: Moment) -> None:
     """Decide anew, if there is a reason to, and tell the nodes. `steps`: those that may be leased."""
     shares = state.shares
     demands: dict[StepId, int] = {}
     for step in steps:
         with state.contained(step):
             demands[step.step_id] = step.ready.ready_count(now.monotonic_s) + step.counters.leased
+    streams = [node.stream for node in serving.values()]
     there = (
-        tuple((step_id, demand > 0) for step_id, demand in demands.items()),
-        tuple((node.node_id, node.stream, len(node.given_up), len(node.aside_for)) for node in serving),
+        [(step_id, demand > 0) for step_id, demand in demands.items()],
+        streams,
+        [
+            (node_id, len(node.given_up), len(node.aside_for))
+            for node_id, node in serving.items()
+            if node.given_up or node.aside_for
+        ],
     )
     if there == shares.there and now.monotonic_s < shares.decided_s + DECISION_S:
         if len(steps) > 1 or any(step.settings.instance_count or step.nodes.doubted for step in steps):
@@ -62,24 +69,41 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Sequence[Node], now
     passed_s = min(now.monotonic_s - shares.decided_s, PASSED_MAX_S)
     shares.there, shares.decided_s, shares.due_s = there, now.monotonic_s, math.inf
     wants = _wants(state, steps, serving, demands, now)
-    groups: dict[frozenset[str], list[Node]] = {}
-    for node in serving:
-        groups.setdefault(node.pools, []).append(node)
-    for pools in [pools for pools in shares.groups if pools not in groups]:
-        del shares.groups[pools]
+    if streams != shares.streams:
+        _regroup(state, serving.values())
+        shares.streams = streams
     # Nodes that are in pools first: a step that names one finds the others full otherwise.
-    for pools in sorted(groups, key=lambda pools: (not pools, sorted(pools))):
-        nodes = groups[pools]
-        here = [want for want in wants if is_in_pool(nodes[0], want.step)]
-        _share_out(state, shares.groups.setdefault(pools, Group()), here, nodes, passed_s, now)
+    for pools in sorted(shares.groups, key=lambda pools: (not pools, sorted(pools))):
+        group = shares.groups[pools]
+        here = [want for want in wants if is_in_pool(group.nodes[0], want.step)]
+        _share_out(state, group, here, passed_s, now)
     if len(wants) > 1 and any(want.demand for want in wants):
         # Whose turn it is changes with time alone.
         shares.due_s = now.monotonic_s + DECISION_S
+    for group in shares.groups.values():
+        for at in group.layout.take_changed():
+            _tell(state, serving[at.node_id])
+
+
+def _tell(state: CoreState, node: Node) -> None:
+    """Tell a node what it has, unless it knows."""
+    if node.shares_told != node.shares:
+        node.shares_told = dict(node.shares)
+        told = tuple(sorted(node.shares.items()))
+        state.effects.append(fx.SendShares(node.node_id, node.stream, told, state.timing.reclaim_after_s))
+
+
+def _regroup(state: CoreState, serving: Iterable[Node]) -> None:
+    """Note which nodes there are: some have come or gone, or have a new stream."""
+    shares = state.shares
+    found: dict[frozenset[str], list[Node]] = {}
     for node in serving:
-        if node.shares_told != node.shares:
-            node.shares_told = dict(node.shares)
-            told = tuple(sorted(node.shares.items()))
-            state.effects.append(fx.SendShares(node.node_id, node.stream, told, state.timing.reclaim_after_s))
+        found.setdefault(node.pools, []).append(node)
+    for pools in [pools for pools in shares.groups if pools not in found]:
+        del shares.groups[pools]
+    for pools, nodes in found.items():
+        group = shares.groups.setdefault(pools, Group())
+        group.nodes, group.slots, group.is_placed = nodes, sum(node.slots for node in nodes), False
 
 
 @dataclass(slots=True)
@@ -96,85 +120,94 @@ class _Want:
 
 
 def _wants(
-    state: CoreState, steps: Sequence[Step], serving: Sequence[Node], demands: Mapping[StepId, int], now: Moment
+    state: CoreState,
+    steps: Sequence[Step],
+    serving: Mapping[NodeId, Node],
+    demands: Mapping[StepId, int],
+    now: Moment,
 ) -> list[_Want]:
     """What the steps want; those that raise want nothing, and their jobs are paused."""
-    givers = [node for node in serving if node.given_up]
+    givers = [node for node in serving.values() if node.given_up]
     wants: list[_Want] = []
     for step in steps:
         if step.step_id not in demands:
             continue
         with state.contained(step):
             barred = {node.node_id for node in givers if step.step_id in node.given_up}
-            if step.nodes.doubted:
-                barred |= {node.node_id for node in serving if lease_limit(state, step, node, now) == 0}
+            for node_id in sorted(step.nodes.doubted):
+                node = serving.get(node_id)
+                if node is not None and lease_limit(state, step, node, now) == 0:
+                    barred.add(node_id)
             chosen = None
             if step.settings.instance_count is not None:
-                chosen = {node.node_id for node in working_nodes(state, step, serving)}
+                chosen = choose_nodes(state, step, serving)
             wants.append(_Want(step, demands[step.step_id], barred, chosen, step.counters.mean_init_s()))
     return wants
 
 
-def _share_out(
-    state: CoreState, group: Group, wants: Sequence[_Want], nodes: Sequence[Node], passed_s: float, now: Moment
-) -> None:
+def _share_out(state: CoreState, group: Group, wants: Sequence[_Want], passed_s: float, now: Moment) -> None:
     """Share out the nodes that are in the same pools, and take what steps get there off what they want."""
-    capacity = float(sum(node.slots for node in nodes))
-    crews = {want.step.step_id: _crew(want, capacity / len(nodes)) for want in wants}
-    places = [_place_of(node, crews, now) for node in nodes]
-    claims = [_claim(state, want, crews[want.step.step_id], capacity) for want in wants]
+    layout = group.layout
+    _update(group, wants, now)
+    crews = layout.crews
+    claims = [_claim(state, want, crews[want.step.step_id].held, group) for want in wants]
     if group.last is not None:
         advance(group.owed, claims, group.last, passed_s)
-    owners = {claim.project: Owner(claim.project, (0.0,), (math.inf,)) for claim in claims}
+    owners = {name: Owner(name, (0.0,), (math.inf,)) for name in {claim.project for claim in claims}}
     group.last = entitle(claims, owners, group.owed)
-    for step_id, crew in crews.items():
-        crew.entitled = group.last.workers.get(step_id, 0)
-    place(list(crews.values()), places, now.monotonic_s)
+    for want in wants:
+        crews[want.step.step_id].entitled = group.last.workers.get(want.step.step_id, 0)
+    place([crews[want.step.step_id] for want in wants], layout.places, now.monotonic_s)
     unfinished = [want.step for want in wants if want.demand or len(want.step.ready) or not want.step.plan.is_done]
-    place_standby([crews[step.step_id] for step in unfinished], places, now.monotonic_s)
+    place_standby([crews[step.step_id] for step in unfinished], layout.places, now.monotonic_s)
     for want in wants:
         want.demand = max(0, want.demand - crews[want.step.step_id].held)
 
 
-def _crew(want: _Want, mean_slots: float) -> Crew:
-    most = want.step.settings.max_concurrency_per_instance
-    return Crew(
-        want.step.step_id,
-        0,
-        (1.0 if most is None else min(1.0, mean_slots / most),),
-        most_on=NO_BOUND if most is None else most,
-        barred=want.barred,
-        chosen=want.chosen,
-        warm=want.step.workers.may_be_on,
-        pays_s=_PAYS_INITS * want.init_s,
-    )
+def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
+    """Bring crews and places up to date: steps and nodes come, go and change between two decisions."""
+    layout = group.layout
+    wanted = {want.step.step_id for want in wants}
+    for step_id in [step_id for step_id in layout.crews if step_id not in wanted]:
+        layout.drop_crew(step_id)
+    for want in wants:
+        crew = layout.crews.get(want.step.step_id)
+        if crew is None:
+            crew = layout.crews[want.step.step_id] = Crew(want.step.step_id, 0, _NEED, most_on=_most_on(want.step))
+        crew.warm = want.step.workers.may_be_on
+        crew.pays_s = _PAYS_INITS * want.init_s
+        layout.bound(crew, want.barred, want.chosen, now.monotonic_s)
+    if group.is_placed:
+        return
+    group.is_placed = True
+    present = {node.node_id for node in group.nodes}
+    for node_id in [node_id for node_id in layout.places if node_id not in present]:
+        layout.drop_place(node_id)
+    for node in group.nodes:
+        at, slots = layout.places.get(node.node_id), float(node.slots)
+        if at is None or at.workers is not node.shares or at.processors != slots:
+            layout.add_place(Place(node.node_id, slots, (slots,), node.shares, node.shares_since))
 
 
-def _place_of(node: Node, crews: Mapping[StepId, Crew], now: Moment) -> Place:
-    """A node, with the workers that it has and may keep."""
-    slots = float(node.slots)
-    place = Place(node.node_id, slots, [slots], node.shares, node.shares_since)
-    used = 0.0
-    for step_id, count in list(node.shares.items()):
-        crew = crews.get(step_id)
-        if crew is None or not crew.may_be_on(node.node_id):
-            del node.shares[step_id]
-            node.shares_since.pop(step_id, None)
-            continue
-        crew.on[node.node_id] = count
-        used += count * crew.need_on(place)[0]
-    place.room[0] -= used
-    return place
+_NEED: Vector = (1.0,)
+"""What a worker takes of a node: one processor."""
 
 
-def _claim(state: CoreState, want: _Want, crew: Crew, capacity: float) -> Claim:
-    job = state.jobs[want.step.job_key]
+def _most_on(step: Step) -> int:
+    most = step.settings.max_concurrency_per_instance
+    return NO_BOUND if most is None else most
+
+
+def _claim(state: CoreState, want: _Want, held: int, group: Group) -> Claim:
+    job, most_on = state.jobs[want.step.job_key], _most_on(want.step)
+    # Where a node may have more workers than processors, each takes less than one, as far as the mean node goes.
+    processors = 1.0 if most_on == NO_BOUND else min(1.0, group.slots / len(group.nodes) / most_on)
     return Claim(
         want.step.step_id,
         job.queue,
         want.demand,
-        crew.held,
-        tuple(need / capacity for need in crew.need),
+        held,
+        (processors / group.slots,),
         (float(job.priority),),
         float(max(1, job.weight)),
         (job.job_key, want.step.ordinal),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -42,6 +41,7 @@ from windrow_master.core.records import (
 )
 from windrow_master.core.settings import StepSettings, Timing
 from windrow_master.core.sharing.entitlements import Entitlements, Owed
+from windrow_master.core.sharing.placing import Layout
 from windrow_master.core.standing import Past, Standing
 from windrow_master.core.states import ENDED_JOBS, AttemptState, Cause, JobState, NodeState, StepState
 from windrow_master.core.step_parts import StepNodes, StepPlan, StepProgress, StepSplits, StepWorkers
@@ -209,6 +209,12 @@ class Queue(NamedTuple):
 class Group:
     """How the nodes that are in the same pools are shared out (`shares`)."""
 
+    nodes: list[Node] = field(default_factory=list)
+    slots: int = 0
+    """Of all of them."""
+    is_placed: bool = False
+    """`layout` has these nodes."""
+    layout: Layout = field(default_factory=Layout)
     owed: Owed = field(default_factory=Owed)
     last: Entitlements | None = None
     """The last decision."""
@@ -220,6 +226,8 @@ class Shares:
 
     groups: dict[frozenset[str], Group] = field(default_factory=dict)
     """By the pools of their nodes."""
+    streams: list[int] = field(default_factory=list)
+    """Of the nodes in `groups`. A node that stays on its stream has the slots and pools that it had."""
     there: object = None
     """The steps and nodes of the last decision; None: the next one must not wait."""
     decided_s: float = -math.inf
@@ -338,6 +346,26 @@ class Node:
         )
 
 
+class Contained:
+    """A context that keeps what is raised in it at a step (`CoreState.contained`). There are hundreds for each group of
+    commands, so it is no generator.
+    """
+
+    __slots__ = ("_raised", "_step_id")
+
+    def __init__(self, raised: dict[StepId, Exception], step_id: StepId) -> None:
+        self._raised, self._step_id = raised, step_id
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._raised.setdefault(self._step_id, error)
+        return True
+
+
 @dataclass(slots=True)
 class CoreState:
     """All that the core knows.
@@ -402,15 +430,11 @@ class CoreState:
     picked_s: float = -math.inf
     """When leases were last handed out, or might have been."""
 
-    @contextlib.contextmanager
-    def contained(self, step: Step) -> Iterator[None]:
+    def contained(self, step: Step) -> Contained:
         """Contain what is raised at one step, so that the others continue. The step's job is paused at the end of the
         command.
         """
-        try:
-            yield
-        except Exception as error:
-            self.raised.setdefault(step.step_id, error)
+        return Contained(self.raised, step.step_id)
 
     def take_raised(self) -> dict[StepId, Exception]:
         """Return what `contained` has caught since the last call."""
@@ -517,6 +541,7 @@ class CoreState:
         if node is not None:
             node.lease_ids.discard(lease.lease_id)
             node.held[lease.step_id] -= 1
+            step.nodes.hungry.add(node.node_id)
             if node.held[lease.step_id] < 0:
                 raise InvariantBroken(f"node {node.node_id} gives back more leases of step {step.step_id} than it held")
 

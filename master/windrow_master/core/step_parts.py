@@ -71,7 +71,9 @@ class StepNodes:
     doubted: set[NodeId] = field(default_factory=set)
     """Those whose standing is suspicious: empty nearly always."""
     chosen: set[NodeId] = field(default_factory=set)
-    """Those that work on it, where `instance_count` bounds their number."""
+    """Those that work on it, where `instance_count` bounds their number; else empty (`pools.works_on`)."""
+    hungry: set[NodeId] = field(default_factory=set)
+    """Those that may want more leases than they hold, and perhaps others: scheduling drops these when it meets them."""
 
 
 @dataclass(slots=True)

@@ -510,6 +510,8 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
     """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
     generation = state.jobs[step.job_key].generation
     state.share_out_anew()
+    for group in state.shares.groups.values():
+        group.layout.drop_crew(step.step_id)
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)

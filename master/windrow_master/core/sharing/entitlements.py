@@ -37,11 +37,12 @@ class Owner:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
     """A step that has workers, or could use some. `demand`: how many it could use now. `held`: how many it has.
-    `need`: what one worker takes of each resource. `rank`: higher goes first; equal ones share by `weight`, and ties
-    go to the lower `age`. `turn_s`: a worker is not passed on earlier for the sake of the mean.
+    `need`: what one worker takes of each resource, and `cost` the dominant share of that. `rank`: higher goes first;
+    equal ones share by `weight`, and ties go to the lower `age`. `turn_s`: a worker is not passed on earlier for the
+    sake of the mean.
     """
 
     step_id: StepId
@@ -53,11 +54,10 @@ class Claim:
     weight: float = 1.0
     age: tuple[int, ...] = (0,)
     turn_s: float = 2.0
+    cost: float = field(init=False)
 
-    @property
-    def cost(self) -> float:
-        """The dominant share of one worker."""
-        return max(self.need)
+    def __post_init__(self) -> None:
+        self.cost = max(self.need)
 
 
 @dataclass(slots=True)
@@ -180,9 +180,11 @@ class _Division:
             key=lambda claim: _turn(claim, self.workers[claim.step_id], owed),
         )
         """Who gets the project's next worker, in order."""
-        given = [claim for claim in self.waiting if self.take(claim, budget)]
-        self.waiting = [claim for claim in self.waiting if claim not in given]
-        self.waiting += [claim for claim in given if self.workers[claim.step_id] < claim.demand]
+        given: list[Claim] = []
+        left: list[Claim] = []
+        for claim in self.waiting:
+            (given if self.take(claim, budget) else left).append(claim)
+        self.waiting = left + [claim for claim in given if self.workers[claim.step_id] < claim.demand]
 
     def take(self, claim: Claim, bound: Sequence[float]) -> bool:
         """Give a claim one more worker if the project then uses no more than `bound` of any resource."""

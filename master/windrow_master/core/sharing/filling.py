@@ -10,20 +10,20 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Share:
     """Who wants a share of a capacity.
 
     `demand`: the largest share it can use, in its dominant resource. `profile`: what it uses of each resource, as a
     fraction of the capacity, for a share of 1; its largest entry is 1. `guaranteed`: what it gets before others get
     more. `limit`: what it never gets more of. Of what is not guaranteed, those of a higher `rank` are filled first, and
-    those of one rank in proportion to their `weight`.
+    those of one rank in proportion to their `weight`. `most`: the largest share it may get.
     """
 
     demand: float
@@ -32,11 +32,10 @@ class Share:
     limit: float = math.inf
     weight: float = 1.0
     rank: tuple[float, ...] = (0.0,)
+    most: float = field(init=False)
 
-    @property
-    def most(self) -> float:
-        """The largest share it may get."""
-        return max(0.0, min(self.demand, self.limit))
+    def __post_init__(self) -> None:
+        self.most = max(0.0, min(self.demand, self.limit))
 
 
 def fill(shares: Sequence[Share], capacity: Sequence[float]) -> list[float]:

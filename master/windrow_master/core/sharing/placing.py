@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windrow_master.core.ids import NodeId, StepId
@@ -26,15 +26,33 @@ _CHANGES_MAX = 2000
 
 @dataclass(slots=True)
 class Place:
-    """A node. `processors`: how many it has. `room`: what is free of each resource, in its own unit. `workers`: how
+    """A node. `processors`: how many it has. `total`: what it has of each resource, in its own unit. `workers`: how
     many each step has, and `since`: when a step got its last one. Workers are placed there.
     """
 
     node_id: NodeId
     processors: float
-    room: list[float]
+    total: Vector
     workers: dict[StepId, int] = field(default_factory=dict)
     since: dict[StepId, float] = field(default_factory=dict)
+    needs: dict[StepId, Vector] = field(default_factory=dict)
+    """What one worker of each step takes there."""
+    room: list[float] = field(init=False)
+    """What is free of each resource."""
+    has_changed: bool = True
+    """Since `Layout.take_changed`."""
+
+    def __post_init__(self) -> None:
+        self.room = list(self.total)
+
+    def count_room(self) -> None:
+        """Count anew what is free. It depends on what is there alone, to the last bit, not on how it came about."""
+        room = list(self.total)
+        for step_id, need in sorted(self.needs.items()):
+            count = self.workers[step_id]
+            for at, each in enumerate(need):
+                room[at] -= count * each
+        self.room, self.has_changed = room, True
 
     def fits(self, need: Vector, most: int) -> int:
         """How many workers with this need it has room for, at most `most`."""
@@ -46,28 +64,25 @@ class Place:
 
 @dataclass(slots=True)
 class Crew:
-    """The workers of a step. `entitled`: how many it should have. `need`: what one takes of each resource. `on`: how
-    many it has, by node; it changes while workers are placed. `most_on`: how many a node may have. `barred`: nodes
-    where it may have none. `chosen`: if not None, the only nodes where it may have some. `warm`: those that have its
-    code and environment. `pays_s`: so long after they were placed, its workers have not paid for their `init()` yet,
-    and yield only to what is owed. `is_owed`: its project has less than its quota.
+    """The workers of a step. `entitled`: how many it should have. `need`: what one takes of each resource, unless a
+    node may have more of them than processors (`need_on`). `on`: how many it has, by node; it changes while workers
+    are placed. `held`: how many that are. `most_on`: how many a node may have. `barred`: nodes where it may have none.
+    `chosen`: if not None, the only nodes where it may have some. `warm`: those that have its code and environment.
+    `pays_s`: so long after they were placed, its workers have not paid for their `init()` yet, and yield only to what
+    is owed. `is_owed`: its project has less than its quota.
     """
 
     step_id: StepId
     entitled: int
     need: Vector
     on: dict[NodeId, int] = field(default_factory=dict)
+    held: int = 0
     most_on: int = NO_BOUND
     barred: Collection[NodeId] = ()
     chosen: Collection[NodeId] | None = None
     warm: Collection[NodeId] = ()
     pays_s: float = 0.0
     is_owed: bool = False
-
-    @property
-    def held(self) -> int:
-        """How many workers it has."""
-        return sum(self.on.values())
 
     @property
     def size(self) -> float:
@@ -94,49 +109,107 @@ class Crew:
         """Get workers on a node, or lose some."""
         if not count:
             return
-        at.room = [room - count * each for room, each in zip(at.room, self.need_on(at), strict=True)]
+        self.held += count
         now_there = self.on.get(at.node_id, 0) + count
         if now_there:
             self.on[at.node_id] = at.workers[self.step_id] = now_there
+            at.needs[self.step_id] = self.need_on(at)
         else:
-            del self.on[at.node_id], at.workers[self.step_id]
+            del self.on[at.node_id], at.workers[self.step_id], at.needs[self.step_id]
             at.since.pop(self.step_id, None)
         if count > 0:
             at.since[self.step_id] = now_s
+        at.count_room()
 
 
-def place(crews: Sequence[Crew], places: Iterable[Place], now_s: float) -> None:
+@dataclass(slots=True)
+class Layout:
+    """Crews and places from one decision to the next: what has not changed is not looked at again.
+
+    Invariant: `Crew.on` and `Place.needs` name the same pairs, and `Place.workers` has the count of each of them.
+    """
+
+    crews: dict[StepId, Crew] = field(default_factory=dict)
+    places: dict[NodeId, Place] = field(default_factory=dict)
+
+    def add_place(self, at: Place) -> None:
+        """A node has come. Of the workers that are there it keeps those of crews that may have some."""
+        self.drop_place(at.node_id)
+        self.places[at.node_id] = at
+        for step_id, count in list(at.workers.items()):
+            crew = self.crews.get(step_id)
+            if crew is None or count <= 0 or not crew.may_be_on(at.node_id):
+                del at.workers[step_id]
+                at.since.pop(step_id, None)
+                continue
+            crew.on[at.node_id] = count
+            crew.held += count
+            at.needs[step_id] = crew.need_on(at)
+        at.count_room()
+
+    def drop_place(self, node_id: NodeId) -> None:
+        """A node has gone, and what was there with it. What it was told stays as it is."""
+        at = self.places.pop(node_id, None)
+        for step_id in at.needs if at is not None else ():
+            crew = self.crews[step_id]
+            crew.held -= crew.on.pop(node_id)
+
+    def drop_crew(self, step_id: StepId) -> None:
+        """A step has ended, or wants nothing any more."""
+        crew = self.crews.pop(step_id, None)
+        for node_id in crew.on if crew is not None else ():
+            at = self.places[node_id]
+            del at.workers[step_id], at.needs[step_id]
+            at.since.pop(step_id, None)
+            at.count_room()
+
+    def take_changed(self) -> list[Place]:
+        """The places where something has changed since the last call."""
+        changed = [at for at in self.places.values() if at.has_changed]
+        for at in changed:
+            at.has_changed = False
+        return changed
+
+    def bound(self, crew: Crew, barred: Collection[NodeId], chosen: Collection[NodeId] | None, now_s: float) -> None:
+        """Say where a crew may have workers. It loses those that it has elsewhere."""
+        crew.barred, crew.chosen = barred, chosen
+        if barred or chosen is not None:
+            for node_id, count in list(crew.on.items()):
+                if not crew.may_be_on(node_id):
+                    crew.change(self.places[node_id], -count, now_s)
+
+
+def place(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: float) -> None:
     """Give crews the workers that they are entitled to, as far as there is room. Those that go first are first in
     `crews`; but big needs go before small ones, which would leave them fragments.
     """
-    nodes = {at.node_id: at for at in places}
     missing = {crew.step_id: crew.entitled - crew.held for crew in crews}
     lacking = sorted((crew for crew in crews if missing[crew.step_id] > 0), key=lambda crew: -crew.size)
     if not lacking:
         return
-    free = _Free(nodes, now_s)
+    free = _Free(places, now_s)
     changes = _CHANGES_MAX
     for crew in lacking:
         wanted = min(missing[crew.step_id], changes)
         left = free.give(crew, wanted)
         changes -= wanted - left
-        missing[crew.step_id] = left
-    beyond = [crew for crew in crews if missing[crew.step_id] < 0]
-    for crew in lacking if beyond else ():
+        missing[crew.step_id] -= wanted - left
+    victims = [_Victim(crew, missing, places, now_s) for crew in crews if missing[crew.step_id] < 0]
+    for crew in lacking if victims else ():
         if missing[crew.step_id] and changes:
-            changes -= _take_over(crew, min(missing[crew.step_id], changes), beyond, missing, nodes, now_s)
-    if any(missing[crew.step_id] for crew in lacking) and beyond:
+            changes -= _take_over(crew, min(missing[crew.step_id], changes), victims, missing, places, now_s)
+    if victims and any(missing[crew.step_id] for crew in lacking):
         # A big one that has yielded may have left room for others.
-        free = _Free(nodes, now_s)
+        free = _Free(places, now_s)
         for crew in lacking:
             free.give(crew, missing[crew.step_id])
 
 
-def place_standby(crews: Sequence[Crew], places: Iterable[Place], now_s: float) -> None:
+def place_standby(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: float) -> None:
     """Give what is free to these crews, as much as fits, in their order: where nobody else has a use for it, their
     workers are ready for a retry, or a straggler.
     """
-    free = _Free({at.node_id: at for at in places}, now_s)
+    free = _Free(places, now_s)
     for crew in crews:
         free.give(crew, _CHANGES_MAX)
 
@@ -144,22 +217,20 @@ def place_standby(crews: Sequence[Crew], places: Iterable[Place], now_s: float) 
 class _Free:
     """The nodes with free room, those with most of a resource first."""
 
-    def __init__(self, nodes: dict[NodeId, Place], now_s: float) -> None:
-        self._nodes, self._now_s = nodes, now_s
+    def __init__(self, places: Mapping[NodeId, Place], now_s: float) -> None:
+        self._places, self._now_s = places, now_s
         self._heaps: dict[int, list[tuple[float, NodeId]]] = {}
 
     def give(self, crew: Crew, wanted: int) -> int:
         """Place workers where there is room, evenly; return how many found none."""
+        if not wanted:
+            return 0
         resource = crew.need.index(crew.size)
-        heap = self._heaps.get(resource)
-        if heap is None:
-            heap = [(-at.room[resource], at.node_id) for at in self._nodes.values() if at.room[resource] > _ROUNDING]
-            heapq.heapify(heap)
-            self._heaps[resource] = heap
+        heap = self._heap(crew, resource)
         if wanted < len(heap):
             # One each, as elsewhere; a second one where no other node has room.
             for node_id in sorted(crew.warm):
-                at = self._nodes.get(node_id)
+                at = self._places.get(node_id)
                 if wanted and at is not None and crew.may_add(at, 1):
                     crew.change(at, 1, self._now_s)
                     wanted -= 1
@@ -167,11 +238,13 @@ class _Free:
         unfit: list[tuple[float, NodeId]] = []
         while wanted and heap:
             known, node_id = heap[0]
-            at = self._nodes[node_id]
+            at = self._places[node_id]
             if at.room[resource] < -known - _ROUNDING:
                 # Another resource's heap, or a warm node, has given of it since.
                 heapq.heapreplace(heap, (-at.room[resource], node_id))
                 continue
+            if crew.most_on == NO_BOUND and at.room[resource] + _ROUNDING < crew.need[resource]:
+                break  # nor has any other node room for one
             count = crew.may_add(at, min(each, wanted))
             if not count:
                 unfit.append(heapq.heappop(heap))
@@ -183,34 +256,70 @@ class _Free:
             heapq.heappush(heap, entry)
         return wanted
 
+    def _heap(self, crew: Crew, resource: int) -> list[tuple[float, NodeId]]:
+        if crew.chosen is not None:
+            return self._ordered([self._places[at] for at in crew.chosen if at in self._places], resource)
+        heap = self._heaps.get(resource)
+        if heap is None:
+            heap = self._heaps[resource] = self._ordered(self._places.values(), resource)
+        return heap
+
+    def _ordered(self, places: Iterable[Place], resource: int) -> list[tuple[float, NodeId]]:
+        heap = [(-at.room[resource], at.node_id) for at in places if at.room[resource] > _ROUNDING]
+        heapq.heapify(heap)
+        return heap
+
+
+class _Victim:
+    """A crew that has more workers than it is entitled to, when a decision begins."""
+
+    def __init__(self, crew: Crew, missing: Mapping[StepId, int], places: Mapping[NodeId, Place], now_s: float) -> None:
+        self.crew = crew
+        self._missing = missing
+        since_s = now_s - crew.pays_s
+        self.paid_on = [at for at in crew.on if places[at].since.get(crew.step_id, -math.inf) <= since_s]
+        """Nodes where its workers have paid for their `init()`."""
+
+    @property
+    def beyond(self) -> int:
+        """How many workers it has still beyond what it is entitled to."""
+        return -self._missing[self.crew.step_id]
+
+    def yields_on(self, taker: Crew) -> list[NodeId]:
+        """Where it yields to another crew: the nodes that the other one is ready on first, then those where it has
+        most.
+        """
+        where = self.crew.on if taker.is_owed else self.paid_on
+        on = [(at not in taker.warm, -self.crew.on.get(at, 0), at) for at in where if taker.may_be_on(at)]
+        return [node_id for _, _, node_id in sorted(on)]
+
 
 def _take_over(
     crew: Crew,
     wanted: int,
-    beyond: Sequence[Crew],
+    victims: Sequence[_Victim],
     missing: dict[StepId, int],
-    nodes: dict[NodeId, Place],
+    places: Mapping[NodeId, Place],
     now_s: float,
 ) -> int:
     """Place workers where others yield; return how many. Who has most beyond what it is entitled to yields first."""
     taken = 0
-    for victim in sorted(beyond, key=lambda one: missing[one.step_id] * one.size):
-        on = [(node_id not in crew.warm, -count, node_id) for node_id, count in victim.on.items() if node_id in nodes]
-        for _, _, node_id in sorted(on):
-            at = nodes[node_id]
-            is_young = now_s - at.since.get(victim.step_id, -math.inf) < victim.pays_s
-            if not crew.may_be_on(node_id) or (is_young and not crew.is_owed):
-                continue
+    able = [one for one in victims if one.beyond > 0 and (crew.is_owed or one.paid_on)]
+    for victim in sorted(able, key=lambda one: -one.beyond * one.crew.size):
+        for node_id in victim.yields_on(crew):
+            at = places[node_id]
             while taken < wanted and crew.on.get(node_id, 0) < crew.most_on:
                 if not crew.may_add(at, 1):
-                    yielding = _yielding(crew, victim, at, -missing[victim.step_id])
+                    yielding = _yielding(crew, victim.crew, at, victim.beyond)
                     if not yielding:
                         break
-                    victim.change(at, -yielding, now_s)
-                    missing[victim.step_id] += yielding
+                    victim.crew.change(at, -yielding, now_s)
+                    missing[victim.crew.step_id] += yielding
                 crew.change(at, 1, now_s)
                 missing[crew.step_id] -= 1
                 taken += 1
+            if taken == wanted or not victim.beyond:
+                break
         if taken == wanted:
             break
     return taken
