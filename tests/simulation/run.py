@@ -11,9 +11,11 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from sim_config import draw_storm
 from sim_faults import FAULTS
 from sim_run import Simulation, SimulationFailed
 from sim_sqlite import SqliteTables
@@ -26,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--first", type=int, default=0, help="the first one (default: 0)")
     parser.add_argument("--fault", choices=sorted(FAULTS), help="plant this fault")
+    parser.add_argument("--storms", action="store_true", help="storms of submissions by several projects")
     parser.add_argument("--sqlite", action="store_true", help="over the real store, in memory (slower)")
     parser.add_argument("--trace", action="store_true", help="print the whole history")
     parser.add_argument("--keep-going", action="store_true", help="go on after a seed that failed")
@@ -33,7 +36,9 @@ def main() -> int:
     begin, failed = time.monotonic(), 0
     for seed in range(options.first, options.first + options.seeds):
         tables = SqliteTables() if options.sqlite else MemoryTables()
-        simulation = Simulation(seed, tables=tables, keep_trace=options.trace)
+        is_storm = options.storms or (options.fault and FAULTS[options.fault].storm)
+        config = draw_storm(Random(seed)) if is_storm else None
+        simulation = Simulation(seed, config, tables=tables, keep_trace=options.trace)
         try:
             if options.fault:
                 with FAULTS[options.fault].plant():

@@ -53,6 +53,7 @@ class Agent(Process):
         self.node_id = node_id
         self.incarnation = f"{node_id}.{number}"
         self._replaced = replaced
+        self._slots = sim.slots_of(node_id)
         self._stream: Stream | None = None
         self._connecting = False
         self._held: dict[LeaseId, Held] = {}
@@ -77,7 +78,7 @@ class Agent(Process):
 
     def _register(self) -> None:
         self._connecting = True
-        resources = json.dumps({"slots": self.config.slots}).encode()
+        resources = json.dumps({"slots": self._slots}).encode()
         command = commands.RegisterNode(self.node_id, self.incarnation, self._replaced, resources, b"{}")
 
         def reply(answer: Any) -> None:
@@ -183,7 +184,7 @@ class Agent(Process):
     @property
     def has_free_slot(self) -> bool:
         """Whether it could begin another mini-batch now, of whatever step."""
-        return self._busy < self.config.slots
+        return self._busy < self._slots
 
     @property
     def steps(self) -> list[StepId]:
@@ -302,7 +303,7 @@ class Agent(Process):
     def _start_more(self) -> None:
         running = Counter(entry.lease.step_id for entry in self._held.values() if entry.phase == Phase.RUNNING)
         for entry in list(self._held.values()):
-            if self._busy >= self.config.slots:
+            if self._busy >= self._slots:
                 return
             step_id = entry.lease.step_id
             if entry.phase == Phase.QUEUED and not self.draining and running[step_id] < self._shares.get(step_id, 0):

@@ -32,6 +32,12 @@
 27. Where a step may speculate and all else of it has ended or runs, no mini-batch runs for several times as long as
     others while a node where it has not failed has a free slot, unless it has been begun twice.
 28. A master hands out no more leases of a step in a second than its rate limit, and what it may catch up with, allow.
+29. No node is told to have more workers than it has slots, nor more of a step than the step allows; those that still
+    start count as all others.
+30. No project has less than its fair share for long while it could use more.
+31. No worker is passed on from one project to another and back at once, while nothing else changes.
+32. No job has less than its fair share of what its project has for long while it could use more.
+33. No slot stays free for long while a step that could use it lacks a worker.
 """
 
 from __future__ import annotations
@@ -43,6 +49,7 @@ from sim_disk import RowsLost
 from sim_pace import Paces
 from sim_placement import Placement
 from sim_planting import Broken, asserts
+from sim_shares import Shares
 from sim_splitting import Splits
 from sim_tables import FINAL, ConstraintViolated, SegmentRange
 from sim_view import assert_reload_equals_live
@@ -90,6 +97,7 @@ class Checkers:
         self.placement = Placement(sim)
         self.splits = Splits(sim)
         self.paces = Paces(sim)
+        self.shares = Shares(sim)
         self.leases: dict[int, tuple[int, int, int]] = {}
         """Every lease ever given: (step, mini-batch, generation)."""
         self.failures: dict[tuple[int, int], Counter[Cause]] = {}
@@ -119,6 +127,7 @@ class Checkers:
         if isinstance(command, commands.Tick):
             self._nodes = {node_id: node.stream for node_id, node in state.nodes.items()}
             self.placement.on_tick(core)
+            self.shares.on_tick(core)
         elif isinstance(command, commands.RequeueLostRows):
             for lost in command.lost:
                 self.placement.forget(command.step_id, lost.mini_batch, command.generation)
@@ -191,6 +200,7 @@ class Checkers:
         self.placement.on_effects(core, effects)
         self.splits.on_effects(core)
         self.paces.on_effects(core, effects)
+        self.shares.on_effects(core, effects)
 
     # Commits
 

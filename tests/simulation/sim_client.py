@@ -44,8 +44,9 @@ class Client:
         goes_on = job.continue_on_step_failure
         document = document_of(job.settings, continue_on_step_failure=goes_on)
         command = commands.SubmitJob(
-            job.job_id, f"request-{job.job_id}", document, "digest", job.settings, continue_on_step_failure=goes_on
-        )
+            job.job_id, f"request-{job.job_id}", document, "digest", job.settings,
+            continue_on_step_failure=goes_on, project=job.project,
+        )  # fmt: skip
         self._ask(command, lambda: self._stored_state(job.job_id) is not None)
 
     def cancel(self, job: JobPlan) -> None:

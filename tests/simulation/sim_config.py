@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from windrow_master.core.ids import DEFAULT_PROJECT
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.states import Cause
 
@@ -28,6 +29,7 @@ class JobPlan:
     """The job whose results it takes over, once that has ended; "": none."""
     changed: float = 0.0
     """Share of mini-batches that are not what they were then."""
+    project: str = DEFAULT_PROJECT
 
 
 @dataclass
@@ -37,6 +39,8 @@ class Config:
     jobs: list[JobPlan] = field(default_factory=list)
     agents: int = 3
     slots: int = 2
+    slots_of_each: tuple[int, ...] = ()
+    """Those of each node, in turn; empty: all have `slots`."""
     depth: int = 4
     """Leases held a worker, the running one included."""
     run_s: float = 0.2
@@ -85,6 +89,10 @@ class Config:
     taking_over_kills: float = 0.0
     """Share of results taken over of which the master dies within a second."""
     faults_until_s: float = 20.0
+    is_storm: bool = False
+    """It comes from `draw_storm`."""
+    patience: float = 1.0
+    """The part of `ends_by_s` that is waited for."""
 
     @property
     def ends_by_s(self) -> float:
@@ -100,7 +108,7 @@ class Config:
                     bad = self.bad_items * ITEMS_MAX * len(counts)
                     splits += (1 + job.retries) * bad * SPLIT_ATTEMPTS / step.split
         in_turn = 1 + sum(bool(job.since) for job in self.jobs)
-        return (
+        return self.patience * (
             300.0 * in_turn * (1 + max(job.retries for job in self.jobs))
             + 10 * runs * self.run_s / self.slots
             + 2 * splits * self.run_s
@@ -230,4 +238,34 @@ def _draw_job(rng: Random, number: int, faults_until_s: float) -> JobPlan:
         tuple(rng.random() < 0.25 for _ in names),
         0.5 + rng.random() * 3,
         rng.random() * faults_until_s if rng.random() < 0.15 else None,
+    )
+
+
+def draw_storm(rng: Random) -> Config:
+    """A world in which several projects submit many jobs at once, to nodes of different capacity."""
+    agents, projects = rng.randint(2, 6), ("a", "b", "c")[: rng.choice([1, 2, 3, 3])]
+    jobs = []
+    for number in range(rng.randint(4, 12)):
+        count = rng.choice([2, 10, 60, 300])
+        settings = StepSettings("a", max_concurrency_per_instance=rng.choice([None] * 9 + [1, 4]))
+        submit_s = 2.0 + rng.choice([0.0, 0.0, 1.0, 6.0]) * rng.random()
+        cancel_s = rng.random() * 10 if rng.random() < 0.1 else None
+        project = rng.choice(projects)
+        jobs.append(
+            JobPlan(f"job{number}", (settings,), ((1,) * count,), (False,), submit_s, cancel_s, project=project)
+        )
+    rough = rng.random() < 0.5
+    return Config(
+        jobs=jobs,
+        agents=agents,
+        slots_of_each=tuple(rng.randint(1, 5) for _ in range(agents)),
+        depth=rng.choice([1, 2, 4]),
+        run_s=rng.choice([0.1, 0.3, 1.0]),
+        agent_kills=rough * rng.choice([0.0, 0.1]),
+        stream_breaks=rough * rng.choice([0.0, 0.2]),
+        master_kills=rough * rng.choice([0.0, 0.1]),
+        drains=rough * rng.choice([0.0, 0.1]),
+        causes={Cause.EXCEPTION: 0.02} if rough else {},
+        faults_until_s=15.0,
+        is_storm=True,
     )

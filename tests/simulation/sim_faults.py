@@ -1,4 +1,4 @@
-"""Planted faults (`FAULTS`): here those of outcomes, rows, leases and retries; those of the fleet beside it."""
+"""Planted faults (`FAULTS`): here those of outcomes, rows, leases and retries; beside it those of nodes and shares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import sim_fleet_faults  # noqa: F401  (it registers its faults)
+import sim_share_faults  # noqa: F401  (likewise)
 from sim_client import Client
 from sim_disk import Disk, Segment
 from sim_planting import FAULTS, fault, handler, outcome_of

@@ -176,7 +176,7 @@ class Placement:
                 raise Broken(16, f"(step, stream of the hoarder, of the idle) {key} for {ticks} ticks")
 
     def _able(self, state: CoreState, step: Step) -> list[Node]:
-        """Nodes in good standing that take work of a step."""
+        """Nodes in good standing that take work of a step. Others may still say so: their shares are on the way."""
         return [
             node
             for node in state.nodes.values()
@@ -186,6 +186,7 @@ class Placement:
             and node.node_id not in step.nodes.doubted
             and step.step_id not in node.given_up
             and works_on(node, step)
+            and step.step_id in node.shares
         ]
 
     def _free(self, step: Step, node: Node) -> int:

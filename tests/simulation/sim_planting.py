@@ -36,20 +36,21 @@ def asserts(rule: int) -> Iterator[None]:
 
 
 class Fault(NamedTuple):
-    """A planted fault. `rules`: any of them must break."""
+    """A planted fault. `rules`: any of them must break. `storm`: it is looked for in worlds of `draw_storm`."""
 
     plant: Callable[[], AbstractContextManager[Any]]
     rules: tuple[int, ...]
+    storm: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(*rules: int) -> Callable[[Callable[[], Iterator[None]]], Fault]:
+def fault(*rules: int, storm: bool = False) -> Callable[[Callable[[], Iterator[None]]], Fault]:
     """Register a fault under its name."""
 
     def register(plant: Callable[[], Iterator[None]]) -> Fault:
-        made = Fault(contextmanager(plant), rules)
+        made = Fault(contextmanager(plant), rules, storm)
         FAULTS[plant.__name__] = made
         return made
 

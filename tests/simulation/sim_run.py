@@ -45,6 +45,11 @@ class Report:
     taken_over: int
 
 
+def config_of(seed: int) -> Config:
+    """The world of a seed."""
+    return draw_config(Random(seed ^ 0x57494E44))
+
+
 class Simulation:
     """Owns the world, the disk, the master and the agents."""
 
@@ -52,7 +57,7 @@ class Simulation:
         self, seed: int, config: Config | None = None, *, tables: MemoryTables | None = None, keep_trace: bool = False
     ) -> None:
         self.world = World(seed, keep_trace=keep_trace)
-        self.config = config if config is not None else draw_config(Random(seed ^ 0x57494E44))
+        self.config = config if config is not None else config_of(seed)
         self.world.faults_until_s = self.world.now_s + self.config.faults_until_s
         self.disk = Disk(tables if tables is not None else MemoryTables())
         self.checkers = Checkers(self)
@@ -119,6 +124,11 @@ class Simulation:
         """Whether every mini-batch fails on a node at the moment."""
         config = self.config
         return node_id in config.bad_nodes and self.world.now_s < self.world.faults_until_s + config.bad_after_s
+
+    def slots_of(self, node_id: NodeId) -> int:
+        """How many workers a node runs at a time."""
+        of_each = self.config.slots_of_each
+        return of_each[int(node_id[1:]) % len(of_each)] if of_each else self.config.slots
 
     def agent_of(self, node_id: NodeId) -> Agent | None:
         """The living agent of this name."""
@@ -387,9 +397,10 @@ class Simulation:
 
     def _story(self, error: Exception) -> str:
         """What broke, and how to see it again."""
+        storms = " --storms" if self.config.is_storm else ""
         last = "\n".join(f"  {at}" for at in list(self.world.history)[-40:])
         return (
             f"seed {self.world.seed} at {self.world.now_s:.3f} s: {type(error).__name__}: {error}\n"
-            f"Reproduce: python tests/simulation/run.py --first {self.world.seed} --seeds 1 --trace\n"
+            f"Reproduce: python tests/simulation/run.py --first {self.world.seed} --seeds 1 --trace{storms}\n"
             f"What came before:\n{last}"
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 import sim_checkers
+from sim_config import draw_storm
 from sim_faults import FAULTS
 from sim_planting import Broken
-from sim_run import Simulation, SimulationFailed
+from sim_run import Simulation, SimulationFailed, config_of
 
 SEEDS = 200
 FOUND_BY = {
@@ -38,16 +40,30 @@ FOUND_BY = {
 """Where looking begins, for those that the first seeds do not find. When the core changes, they move."""
 
 
+NOT_EVERY_JOB_ENDED = 13
+PATIENCE = 0.2
+"""Nobody waits for long for what a fault keeps from ending: the same world without the fault ends in that time."""
+
+
+def a_world(name: str, seed: int) -> Simulation:
+    """A world in which a fault may show."""
+    config = draw_storm(Random(seed)) if FAULTS[name].storm else config_of(seed)
+    config.patience = PATIENCE
+    return Simulation(seed, config)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     first, others = FOUND_BY.get(name, 0), set[str]()
     for seed in range(first, first + SEEDS):
         try:
             with FAULTS[name].plant():
-                Simulation(seed).play()
+                a_world(name, seed).play()
         except SimulationFailed as failed:
             found = failed.__cause__
             if isinstance(found, Broken) and found.rule in FAULTS[name].rules:
+                if found.rule == NOT_EVERY_JOB_ENDED:
+                    a_world(name, seed).play()
                 return
             others.add(f"{type(found).__name__}: {found}")
     told = f" (but this is raised: {min(others)})" if others else ""

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
-from sim_config import Config, JobPlan
+from sim_config import Config, JobPlan, draw_storm
 from sim_run import Simulation
 from sim_sqlite import SqliteTables
 from windrow_master.core.settings import StepSettings
@@ -22,6 +23,11 @@ CHUNKS = 8
 def test_every_job_ends_with_one_outcome_an_item_whatever_dies(first: int) -> None:
     for seed in range(first, first + CHUNK):
         Simulation(seed).play()
+
+
+def test_storms_of_submissions_are_shared_out_fairly_whatever_dies() -> None:
+    for seed in range(CHUNK):
+        Simulation(seed, draw_storm(Random(seed))).play()
 
 
 def test_the_real_store_holds_the_same_as_the_plain_tables() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from windrow.common.failure_kinds import SHORT_RETURN, FailureKind, key_of, ordered, within
@@ -337,9 +337,12 @@ class Counters:
 
     def to_json(self) -> bytes:
         """Return the stored form."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps({name: getattr(self, name) for name in _NAMES}, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Counters:
         """Read the stored form."""
         return cls(**json.loads(text)) if text else cls()
+
+
+_NAMES = tuple(one.name for one in fields(Counters))

@@ -62,10 +62,8 @@ def check(state: CoreState) -> None:
         assert counters.succeeded == tally[MiniBatchState.SUCCEEDED], f"counters 1: {counters} {tally}"
         assert counters.failed == tally[MiniBatchState.FAILED], f"counters 1: {counters} {tally}"
         assert 0 <= counters.failed_uncounted <= counters.failed, f"counters 3: {counters}"
-        taken_over = sum(
-            state_number == MiniBatchState.SUCCEEDED and not lease_id
-            for state_number, lease_id in zip(table.states, table.lease_ids, strict=True)
-        )
+        succeeded = int(MiniBatchState.SUCCEEDED)
+        taken_over = list(zip(table.states, table.lease_ids, strict=True)).count((succeeded, 0))
         assert counters.taken_over == taken_over, f"counters 4: {counters}, {taken_over}"
         assert len(step.ready) == tally[MiniBatchState.QUEUED], f"mini-batch 3: {len(step.ready)} ready, {tally}"
         if step.state == StepState.CONCATENATING:

@@ -1,0 +1,98 @@
+"""Planted faults of how workers are shared out. They are looked for in storms of submissions (`draw_storm`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from unittest.mock import patch
+
+from sim_planting import fault
+from windrow_master.core import shares
+from windrow_master.core.sharing import placing
+from windrow_master.core.sharing.entitlements import Claim, Entitlements, Owed, Owner
+from windrow_master.core.sharing.placing import Crew, Place
+
+
+@fault(29, storm=True)
+def room_not_looked_at() -> Iterator[None]:
+    """A node is told to have workers although all its slots are taken."""
+    with patch.object(Place, "fits", lambda self, need, most: most):
+        yield
+
+
+@fault(29, storm=True)
+def bound_of_a_step_passed() -> Iterator[None]:
+    """A step gets more workers on a node than it allows."""
+
+    def may_add(self: Crew, at: Place, most: int) -> int:
+        return at.fits(self.need, most) if self.may_be_on(at.node_id) else 0
+
+    with patch.object(Crew, "may_add", may_add):
+        yield
+
+
+@fault(29, storm=True)
+def workers_that_start_are_not_counted() -> Iterator[None]:
+    """A worker in `init()` takes no room."""
+    original = Place.count_room
+
+    def count_room(self: Place) -> None:
+        original(self)
+        last_s = max(self.since.values(), default=0.0)
+        for step_id, count in self.workers.items():
+            if step_id in self.needs and self.since.get(step_id) == last_s:
+                self.room = [room + count * each for room, each in zip(self.room, self.needs[step_id], strict=True)]
+
+    with patch.object(Place, "count_room", count_room):
+        yield
+
+
+@fault(30, storm=True)
+def a_project_starves() -> Iterator[None]:
+    """Jobs share, whosever they are: a project with few of them gets little."""
+    original = shares.entitle
+
+    def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> Entitlements:
+        for claim in claims:
+            claim.project = "all"
+        return original(claims, {"all": Owner("all", (0.0,), (1.0,))}, owed)
+
+    with patch.object(shares, "entitle", entitle):
+        yield
+
+
+@fault(31, storm=True)
+def places_change_hands_at_once() -> Iterator[None]:
+    """What is owed grows so fast that whoever lacks a worker for a moment gets it from the other one."""
+    original = shares.advance
+
+    def advance(owed: Owed, claims: Sequence[Claim], given: Entitlements, passed_s: float) -> None:
+        original(owed, claims, given, 100 * passed_s)
+
+    with patch.object(shares, "advance", advance):
+        yield
+
+
+@fault(32, storm=True)
+def the_oldest_job_takes_all() -> Iterator[None]:
+    """Jobs of one project do not share it: they stand in line."""
+    original = shares.entitle
+
+    def entitle(claims: Sequence[Claim], owners: Mapping[str, Owner], owed: Owed) -> Entitlements:
+        for claim in claims:
+            claim.rank = (-float(claim.step_id),)
+        return original(claims, owners, owed)
+
+    with patch.object(shares, "entitle", entitle):
+        yield
+
+
+@fault(33, storm=True)
+def free_slots_are_left_alone() -> Iterator[None]:
+    """A step gets workers where it has some already, and nowhere else."""
+    original = placing._Free.give
+
+    def give(self: placing._Free, crew: Crew, wanted: int) -> int:
+        return wanted if crew.held else original(self, crew, wanted)
+
+    with patch.object(placing._Free, "give", give):
+        yield
