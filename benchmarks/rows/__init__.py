@@ -21,6 +21,7 @@ from benchmarks.rows import (
     restart,
     role_killed,
     sandbox,
+    sharing,
     small_files,
     worker_killed,
 )
@@ -46,5 +47,6 @@ ROWS: list[Row] = [
         restart,
         backup,
         flood,
+        sharing,
     )
 ]
