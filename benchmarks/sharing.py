@@ -25,7 +25,7 @@ from windrow_master.core import effects as fx
 from windrow_master.core.commands import Moment
 from windrow_master.core.core import Core
 from windrow_master.core.ids import NodeId, StepId
-from windrow_master.core.mini_batches import PLAN_RECORD
+from windrow_master.core.records import PLAN_RECORD
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.state import CoreState, Node, Step
 

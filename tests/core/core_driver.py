@@ -17,7 +17,7 @@ from windrow_master.core import effects as fx
 from windrow_master.core.commands import HeldLease, Moment
 from windrow_master.core.core import Core
 from windrow_master.core.counters import Counters
-from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.ids import DEFAULT_PROJECT, JobKey, LeaseId, NodeId, StepId
 from windrow_master.core.leases import Lease
 from windrow_master.core.records import PLAN_RECORD, RANK
 from windrow_master.core.settings import StepSettings, Timing
@@ -125,6 +125,7 @@ class CoreDriver:
         request_id: str = "r",
         priority: int = 0,
         continue_on_step_failure: bool = False,
+        project: str = DEFAULT_PROJECT,
     ) -> JobKey:
         """Submit a job; one plain step if none is given."""
         steps = settings or (StepSettings("step"),)
@@ -138,6 +139,7 @@ class CoreDriver:
                 steps,
                 priority,
                 continue_on_step_failure=continue_on_step_failure,
+                project=project,
             )
         )
         assert isinstance(key, int)

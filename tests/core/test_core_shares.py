@@ -6,9 +6,12 @@ from random import Random
 
 from core_driver import CoreDriver, completion
 from core_shares import compared_with_scratch
+from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow_master.core import commands
 from windrow_master.core import effects as fx
+from windrow_master.core.commands import SetQueues, UpdateJob
 from windrow_master.core.ids import StepId
+from windrow_master.core.refused import Refused
 from windrow_master.core.settings import StepSettings
 from windrow_master.core.shares import DECISION_S
 from windrow_master.core.states import Cause, StepState
@@ -22,10 +25,10 @@ def join(driver: CoreDriver, *names: str, slots: int = 4, pool: str = "") -> Non
 
 def job(driver: CoreDriver, number: int, mini_batches: int = 1000, **more: object) -> None:
     """A job of one step, whose id is its number."""
-    priority = more.pop("priority", 0)
-    assert isinstance(priority, int)
+    priority, project = more.pop("priority", 0), more.pop("project", "default")
+    assert isinstance(priority, int) and isinstance(project, str)
     settings = StepSettings("step", **more)  # type: ignore[arg-type]
-    driver.submit(settings, job_id=f"j{number}", request_id=str(number), priority=priority)
+    driver.submit(settings, job_id=f"j{number}", request_id=str(number), priority=priority, project=project)
     driver.plan(number, [1] * mini_batches)
 
 
@@ -201,3 +204,113 @@ def test_a_decision_is_the_same_as_one_from_scratch_whatever_has_happened() -> N
             for _ in range(60):
                 an_event(driver, random)
     assert sum(changed) > 60, "too little happens"
+
+
+def share(driver: CoreDriver, **queues: QueueSettings) -> None:
+    """Set what projects may have."""
+    (changed,) = driver.group(SetQueues(queues))
+    assert not isinstance(changed, Refused), changed
+
+
+def settle(driver: CoreDriver, seconds: float = 1.0) -> None:
+    """Let decisions be made, while all nodes send heartbeats."""
+    for _ in range(round(seconds / DECISION_S)):
+        for name in driver.core.state.nodes:
+            driver.beat(name)
+        driver.tick(DECISION_S)
+
+
+def held(driver: CoreDriver, *step_ids: int) -> list[int]:
+    """How many workers these steps have, on all nodes."""
+    return [sum(at.get(step_id, 0) for at in workers(driver).values()) for step_id in step_ids]
+
+
+def test_projects_share_by_their_weights() -> None:
+    driver = CoreDriver()
+    share(driver, big=QueueSettings(weight=3.0))
+    join(driver, "n1", "n2")
+    job(driver, 1, project="big")
+    job(driver, 2)
+    assert held(driver, 1, 2) == [6, 2]
+    share(driver, big=QueueSettings(weight=1.0))
+    settle(driver)
+    assert held(driver, 1, 2) == [4, 4], "it counts at once, for jobs that run"
+
+
+def test_a_project_of_a_higher_priority_gets_all_that_is_guaranteed_to_nobody() -> None:
+    driver = CoreDriver()
+    join(driver, "n1", "n2")
+    share(driver, urgent=QueueSettings(priority=5), steady=QueueSettings(cluster=Bounds(quota=3)))
+    job(driver, 1, project="steady")
+    job(driver, 2)
+    job(driver, 3, 1000, project="urgent")
+    settle(driver)
+    assert held(driver, 1, 2, 3) == [3, 0, 5]
+
+
+def test_a_quota_is_taken_back_from_who_has_just_begun() -> None:
+    driver = CoreDriver()
+    join(driver, "n1", slots=4)
+    share(driver, vision=QueueSettings(cluster=Bounds(quota=2)))
+    job(driver, 1)
+    driver.core.state.steps[StepId(1)].counters.starts.update(workers=1, init_us=60_000_000)
+    settle(driver)
+    job(driver, 2)
+    settle(driver)
+    assert held(driver, 1, 2) == [4, 0], "a worker stays until it has paid for its init()"
+    job(driver, 3, project="vision")
+    settle(driver)
+    assert held(driver, 1, 2, 3) == [2, 0, 2], "but yields to what is guaranteed, and to no more than that"
+
+
+def test_no_project_has_more_than_its_limit_even_where_nobody_else_wants_it() -> None:
+    driver = CoreDriver()
+    join(driver, "n1", "n2")
+    share(driver, small=QueueSettings(cluster=Bounds(limit=3)))
+    job(driver, 1, project="small")
+    job(driver, 2, project="small")
+    settle(driver)
+    assert sum(held(driver, 1, 2)) == 3
+    share(driver, small=QueueSettings(cluster=Bounds(limit=1)))
+    assert sum(held(driver, 1, 2)) == 1, "a lower limit counts at once"
+    share(driver, small=QueueSettings())
+    settle(driver)
+    assert sum(held(driver, 1, 2)) == 8
+
+
+def test_within_a_limit_the_higher_priority_goes_first() -> None:
+    driver = CoreDriver()
+    join(driver, "n1", "n2")
+    share(driver, small=QueueSettings(cluster=Bounds(limit=3)))
+    job(driver, 1, project="small")
+    settle(driver)
+    job(driver, 2, project="small", priority=1)
+    settle(driver)
+    assert held(driver, 1, 2) == [0, 3]
+
+
+def test_bounds_of_a_pool_are_of_its_nodes_and_those_of_the_cluster_of_all() -> None:
+    driver = CoreDriver()
+    join(driver, "g1", pool="gpu")
+    join(driver, "n1", "n2")
+    share(driver, vision=QueueSettings(cluster=Bounds(limit=5), pools={"gpu": Bounds(quota=3, limit=3)}))
+    job(driver, 1, compute="gpu")
+    job(driver, 2, project="vision", compute="gpu")
+    job(driver, 3, project="vision")
+    settle(driver)
+    found = workers(driver)
+    assert found["g1"].get(2, 0) + found["g1"].get(3, 0) == 3, found
+    assert sum(held(driver, 2, 3)) == 5, found
+
+
+def test_of_jobs_of_one_priority_the_earliest_deadline_goes_first() -> None:
+    driver = CoreDriver()
+    join(driver, "n1", slots=2)
+    job(driver, 1)
+    job(driver, 2)
+    assert held(driver, 1, 2) == [1, 1]
+    driver.group(UpdateJob("j2", deadline=2e9))
+    assert held(driver, 1, 2) == [0, 2]
+    driver.group(UpdateJob("j1", deadline=1e9))
+    settle(driver)
+    assert held(driver, 1, 2) == [2, 0]

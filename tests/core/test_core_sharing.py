@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.sharing.entitlements import Claim, Entitlements, Owed, Owner, advance, entitle
 from windrow_master.core.sharing.filling import Share, fill
-from windrow_master.core.sharing.placing import Crew, Place, place, place_standby
+from windrow_master.core.sharing.placing import Allowance, Crew, Place, place, place_standby
 
 NEAR = 1e-6
 FREE = (0.0, 0.0)
@@ -212,7 +212,7 @@ def test_a_worker_that_has_not_paid_for_its_start_yields_to_what_is_owed_alone()
     first.pays_s = 10.0
     place([first, second], places, 9.0)
     assert first.on == {"n0": 1}
-    second.is_owed = True
+    second.quota = Allowance([1.0])
     place([first, second], places, 9.0)
     assert second.on == {"n0": 1}
 

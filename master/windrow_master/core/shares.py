@@ -20,13 +20,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
+
 from windrow_master.core import effects as fx
 from windrow_master.core.blame import lease_limit
 from windrow_master.core.commands import Moment
 from windrow_master.core.ids import NodeId, StepId
 from windrow_master.core.pools import choose_nodes, is_in_pool
 from windrow_master.core.sharing.entitlements import Claim, Owner, advance, entitle
-from windrow_master.core.sharing.placing import NO_BOUND, Crew, Place, Vector, place, place_standby
+from windrow_master.core.sharing.placing import (
+    NO_BOUND,
+    Allowance,
+    Crew,
+    Place,
+    Vector,
+    give_back,
+    place,
+    place_standby,
+)
 from windrow_master.core.state import CoreState, Group, Node, Step
 
 DECISION_S = 0.1
@@ -73,10 +84,11 @@ def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Nod
         _regroup(state, serving.values())
         shares.streams = streams
     # Nodes that are in pools first: a step that names one finds the others full otherwise.
+    rights = {name: _Rights(queue.settings) for name, queue in state.queues.items()}
     for pools in sorted(shares.groups, key=lambda pools: (not pools, sorted(pools))):
         group = shares.groups[pools]
         here = [want for want in wants if is_in_pool(group.nodes[0], want.step)]
-        _share_out(state, group, here, passed_s, now)
+        _share_out(state, group, here, rights, passed_s, now)
     if len(wants) > 1 and any(want.demand for want in wants):
         # Whose turn it is changes with time alone.
         shares.due_s = now.monotonic_s + DECISION_S
@@ -145,7 +157,40 @@ def _wants(
     return wants
 
 
-def _share_out(state: CoreState, group: Group, wants: Sequence[_Want], passed_s: float, now: Moment) -> None:
+class _Rights:
+    """What is left, during one decision, of what a project is guaranteed and of what it may have, in slots: of the
+    whole cluster, and of each pool for which its queue has bounds.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._quota = {pool: bounds.quota for pool, bounds in settings.bounds()}
+        self._limit = {pool: bounds.limit for pool, bounds in settings.bounds()}
+
+    def quota(self, pools: frozenset[str]) -> float:
+        """Of the nodes that are in these pools, what it is still guaranteed."""
+        return max(self._quota.get(pool, 0.0) for pool in (WHOLE_CLUSTER, *pools))
+
+    def limit(self, pools: frozenset[str]) -> float:
+        """What it may still have of them."""
+        return min(self._limit.get(pool, math.inf) for pool in (WHOLE_CLUSTER, *pools))
+
+    def use(self, pools: frozenset[str], slots: float) -> None:
+        """Take what it has got there off both."""
+        for pool in (WHOLE_CLUSTER, *pools):
+            if pool in self._quota:
+                self._quota[pool] = max(0.0, self._quota[pool] - slots)
+                self._limit[pool] = max(0.0, self._limit[pool] - slots)
+
+
+def _share_out(
+    state: CoreState,
+    group: Group,
+    wants: Sequence[_Want],
+    rights: Mapping[str, _Rights],
+    passed_s: float,
+    now: Moment,
+) -> None:
     """Share out the nodes that are in the same pools, and take what steps get there off what they want."""
     layout = group.layout
     _update(group, wants, now)
@@ -153,15 +198,61 @@ def _share_out(state: CoreState, group: Group, wants: Sequence[_Want], passed_s:
     claims = [_claim(state, want, crews[want.step.step_id].held, group) for want in wants]
     if group.last is not None:
         advance(group.owed, claims, group.last, passed_s)
-    owners = {name: Owner(name, (0.0,), (math.inf,)) for name in {claim.project for claim in claims}}
+    pools = group.nodes[0].pools
+    owners = {claim.project: _owner(claim.project, rights.get(claim.project), pools, group.slots) for claim in claims}
     group.last = entitle(claims, owners, group.owed)
     for want in wants:
         crews[want.step.step_id].entitled = group.last.workers.get(want.step.step_id, 0)
+    ruled = _ruled(claims, rights, crews)
+    for project, mine in ruled.items():
+        _bind(mine, rights[project], pools, layout.places, now)
     place([crews[want.step.step_id] for want in wants], layout.places, now.monotonic_s)
     unfinished = [want.step for want in wants if want.demand or len(want.step.ready) or not want.step.plan.is_done]
     place_standby([crews[step.step_id] for step in unfinished], layout.places, now.monotonic_s)
     for want in wants:
         want.demand = max(0, want.demand - crews[want.step.step_id].held)
+    for project, mine in ruled.items():
+        rights[project].use(pools, sum(_slots_of(crew, layout.places) for crew in mine))
+
+
+def _owner(name: str, rights: _Rights | None, pools: frozenset[str], slots: float) -> Owner:
+    """A project, with what it is guaranteed and may have as fractions of some nodes."""
+    if rights is None:
+        return Owner(name, (0.0,), (math.inf,))
+    settings = rights.settings
+    quota, limit = rights.quota(pools) / slots, rights.limit(pools) / slots
+    return Owner(name, (min(1.0, quota),), (limit,), settings.weight, settings.priority)
+
+
+def _ruled(
+    claims: Iterable[Claim], rights: Mapping[str, _Rights], crews: Mapping[StepId, Crew]
+) -> dict[str, list[Crew]]:
+    """The crews of the projects whose queue has settings, by project."""
+    found: dict[str, list[Crew]] = {}
+    for claim in claims:
+        if claim.project in rights:
+            found.setdefault(claim.project, []).append(crews[claim.step_id])
+        else:
+            crews[claim.step_id].quota = crews[claim.step_id].allowance = None
+    return found
+
+
+def _bind(
+    crews: Sequence[Crew], rights: _Rights, pools: frozenset[str], places: Mapping[NodeId, Place], now: Moment
+) -> None:
+    """Say what the crews of one project may take together. What they have beyond that, they lose."""
+    has, quota, limit = sum(_slots_of(crew, places) for crew in crews), rights.quota(pools), rights.limit(pools)
+    owed = Allowance([quota - has]) if quota else None
+    allowance = None if math.isinf(limit) else Allowance([limit - has])
+    for crew in crews:
+        crew.quota, crew.allowance = owed, allowance
+    if allowance is not None:
+        give_back(crews, allowance, places, now.monotonic_s)
+
+
+def _slots_of(crew: Crew, places: Mapping[NodeId, Place]) -> float:
+    """What the workers of a crew take, in slots."""
+    return sum(count * places[node_id].needs[crew.step_id][0] for node_id, count in crew.on.items())
 
 
 def _update(group: Group, wants: Sequence[_Want], now: Moment) -> None:
@@ -208,7 +299,7 @@ def _claim(state: CoreState, want: _Want, held: int, group: Group) -> Claim:
         want.demand,
         held,
         (processors / group.slots,),
-        (float(job.priority),),
+        (float(job.priority), -math.inf if job.deadline is None else -job.deadline),
         float(max(1, job.weight)),
         (job.job_key, want.step.ordinal),
         max(TURN_S, _TURN_INITS * want.init_s),

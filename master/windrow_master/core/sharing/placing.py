@@ -63,13 +63,34 @@ class Place:
 
 
 @dataclass(slots=True)
+class Allowance:
+    """What is left for the crews of one project together, of each resource in its own unit: of its quota, or of its
+    limit. Below 0, they have more.
+    """
+
+    room: list[float]
+
+    def fits(self, need: Vector, most: int) -> int:
+        """How many workers with this need it allows, at most `most`."""
+        for room, each in zip(self.room, need, strict=True):
+            if each > 0:
+                most = min(most, math.floor((room + _ROUNDING) / each))
+        return max(0, most)
+
+    def take(self, need: Vector, count: int) -> None:
+        """Take workers off what is left; below 0, add some."""
+        self.room = [room - count * each for room, each in zip(self.room, need, strict=True)]
+
+
+@dataclass(slots=True)
 class Crew:
     """The workers of a step. `entitled`: how many it should have. `need`: what one takes of each resource, unless a
     node may have more of them than processors (`need_on`). `on`: how many it has, by node; it changes while workers
     are placed. `held`: how many that are. `most_on`: how many a node may have. `barred`: nodes where it may have none.
     `chosen`: if not None, the only nodes where it may have some. `warm`: those that have its code and environment.
     `pays_s`: so long after they were placed, its workers have not paid for their `init()` yet, and yield only to what
-    is owed. `is_owed`: its project has less than its quota.
+    is owed. `quota`, `allowance`: what is left for its project of what it is guaranteed, and of what it may have; None
+    if there is no such bound.
     """
 
     step_id: StepId
@@ -82,7 +103,13 @@ class Crew:
     chosen: Collection[NodeId] | None = None
     warm: Collection[NodeId] = ()
     pays_s: float = 0.0
-    is_owed: bool = False
+    quota: Allowance | None = None
+    allowance: Allowance | None = None
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether its project has less than it is guaranteed."""
+        return self.quota is not None and self.quota.fits(self.need, 1) > 0
 
     @property
     def size(self) -> float:
@@ -103,13 +130,19 @@ class Crew:
         """How many workers it may get on a node, at most `most`."""
         if not self.may_be_on(at.node_id):
             return 0
-        return at.fits(self.need_on(at), min(most, self.most_on - self.on.get(at.node_id, 0)))
+        need, most = self.need_on(at), min(most, self.most_on - self.on.get(at.node_id, 0))
+        if self.allowance is not None:
+            most = self.allowance.fits(need, most)
+        return at.fits(need, most)
 
     def change(self, at: Place, count: int, now_s: float) -> None:
         """Get workers on a node, or lose some."""
         if not count:
             return
         self.held += count
+        for bound in (self.quota, self.allowance):
+            if bound is not None:
+                bound.take(self.need_on(at), count)
         now_there = self.on.get(at.node_id, 0) + count
         if now_there:
             self.on[at.node_id] = at.workers[self.step_id] = now_there
@@ -177,6 +210,16 @@ class Layout:
             for node_id, count in list(crew.on.items()):
                 if not crew.may_be_on(node_id):
                     crew.change(self.places[node_id], -count, now_s)
+
+
+def give_back(crews: Sequence[Crew], allowance: Allowance, places: Mapping[NodeId, Place], now_s: float) -> None:
+    """Take workers from the crews of a project until it has no more than its limit: those beyond what a crew is
+    entitled to first.
+    """
+    for crew in sorted(crews, key=lambda one: one.entitled - one.held):
+        for node_id in sorted(crew.on, key=lambda at: (crew.on[at], at)):
+            while min(allowance.room) < -_ROUNDING and node_id in crew.on:
+                crew.change(places[node_id], -1, now_s)
 
 
 def place(crews: Sequence[Crew], places: Mapping[NodeId, Place], now_s: float) -> None:
@@ -276,9 +319,13 @@ class _Victim:
     def __init__(self, crew: Crew, missing: Mapping[StepId, int], places: Mapping[NodeId, Place], now_s: float) -> None:
         self.crew = crew
         self._missing = missing
-        since_s = now_s - crew.pays_s
-        self.paid_on = [at for at in crew.on if places[at].since.get(crew.step_id, -math.inf) <= since_s]
+        self._since_s = now_s - crew.pays_s
+        self.paid_on = [node_id for node_id in crew.on if self.has_paid(places[node_id])]
         """Nodes where its workers have paid for their `init()`."""
+
+    def has_paid(self, at: Place) -> bool:
+        """Whether its workers on a node have paid for their `init()`."""
+        return at.since.get(self.crew.step_id, -math.inf) <= self._since_s
 
     @property
     def beyond(self) -> int:
@@ -308,7 +355,8 @@ def _take_over(
     for victim in sorted(able, key=lambda one: -one.beyond * one.crew.size):
         for node_id in victim.yields_on(crew):
             at = places[node_id]
-            while taken < wanted and crew.on.get(node_id, 0) < crew.most_on:
+            has_paid = victim.has_paid(places[node_id])
+            while taken < wanted and crew.on.get(node_id, 0) < crew.most_on and (has_paid or crew.is_owed):
                 if not crew.may_add(at, 1):
                     yielding = _yielding(crew, victim.crew, at, victim.beyond)
                     if not yielding:
@@ -328,9 +376,15 @@ def _take_over(
 def _yielding(crew: Crew, victim: Crew, at: Place, most: int) -> int:
     """How many workers of `victim` must end on a node for one of `crew`; 0 if they would not be enough."""
     count = 0
-    for room, each, freed in zip(at.room, crew.need_on(at), victim.need_on(at), strict=True):
-        if each > room + _ROUNDING:
-            if freed <= 0:
-                return 0
-            count = max(count, math.ceil((each - room - _ROUNDING) / freed))
+    lacking = [at.room]
+    if crew.allowance is not None and not crew.allowance.fits(crew.need_on(at), 1):
+        if victim.allowance is not crew.allowance:
+            return 0
+        lacking.append(crew.allowance.room)
+    for rooms in lacking:
+        for room, each, freed in zip(rooms, crew.need_on(at), victim.need_on(at), strict=True):
+            if each > room + _ROUNDING:
+                if freed <= 0:
+                    return 0
+                count = max(count, math.ceil((each - room - _ROUNDING) / freed))
     return count if 0 < count <= min(most, victim.on.get(at.node_id, 0)) else 0
