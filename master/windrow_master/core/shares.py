@@ -145,8 +145,8 @@ def _wants(
         if step.step_id not in demands:
             continue
         with state.contained(step):
-            barred = {node.node_id for node in givers if step.step_id in node.given_up}
-            for node_id in sorted(step.nodes.doubted):
+            barred = {node.node_id for node in givers if step.step_id in node.given_up} if givers else set()
+            for node_id in sorted(step.nodes.doubted) if step.nodes.doubted else ():
                 node = serving.get(node_id)
                 if node is not None and lease_limit(state, step, node, now) == 0:
                     barred.add(node_id)
