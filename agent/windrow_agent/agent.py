@@ -188,6 +188,7 @@ class Agent:
             and not len(self.outbox)
             and not len(self.outgoing.metrics_first)
             and not len(self.outgoing.files_first)
+            and not len(self.outgoing.claimed_faults)
             and not self.uploads.pending
             and not self.controller.saving
             and not self.controller.ledger.unfinished

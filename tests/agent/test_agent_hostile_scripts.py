@@ -250,6 +250,35 @@ def test_rows_that_a_script_has_spoilt_are_no_fault_of_the_node(body: str, words
     run()
 
 
+SAYS_OF_ITSELF = [
+    ('b\'{"cause":"node_fault","message":"no disk"}\'', work.CAUSE_OUTPUT_FAILED, "no disk. The agent could write"),
+    ('b\'{"cause":"init_failed","message":"not mine"}\'', work.CAUSE_EXCEPTION, "not mine"),
+    ('b\'{"cause":"preempted","message":"not mine"}\'', work.CAUSE_EXCEPTION, "not mine"),
+]
+
+
+@pytest.mark.parametrize(("side", "cause", "words"), SAYS_OF_ITSELF)
+def test_a_script_that_names_a_cause_which_charges_nobody_is_charged(
+    side: str, cause: work.Cause.ValueType, words: str
+) -> None:
+    @scenario
+    async def run(rig: Rig) -> None:
+        await rig.serve(attack(f"time.sleep = print; send({side}, kind=4)"), slots=1)
+        completion = await charged(rig)
+        assert completion.cause == cause
+        assert words in completion.message
+
+    run()
+
+
+@scenario
+async def test_a_script_whose_init_blames_the_node_is_not_believed(rig: Rig) -> None:
+    blames = 'send(b\'{"cause":"node_fault","message":"no disk"}\', kind=2)'
+    await rig.serve(f"{HOST}def init():\n    {blames}\ndef run(b):\n    return b\n", slots=1)
+    await rig.master.until(lambda: rig.master.failures)
+    assert (rig.master.failures[0].cause, rig.master.failures[0].message) == (work.CAUSE_INIT_FAILED, "no disk")
+
+
 @scenario
 async def test_a_daemon_that_has_wiped_its_environment_does_not_outlive_its_worker(rig: Rig) -> None:
     note = rig.root / "daemon"

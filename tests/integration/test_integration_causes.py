@@ -105,11 +105,11 @@ INJECTIONS = {
     "node_fault": Injection(
         Cause.NODE_FAULT,
         "NODE_FAULT",
-        "process000",
-        # Large rows go by way of a folder of the worker's, in whose place is a file now.
-        "scratch, strike = '../scratch/process000', strikes()\n"
-        "if strike: shutil.rmtree(scratch); open(scratch, 'w').close()\n"
-        "elif os.path.isfile(scratch): os.remove(scratch)\n"
+        "The agent cannot write beside that folder either",
+        # Large rows go by way of a folder of the agent's, in whose place is a file now.
+        "scratch, strike = '../scratch', strikes()\n"
+        "if strike: os.rename(scratch, scratch + '-away'); open(scratch, 'w').close()\n"
+        "elif os.path.isfile(scratch): os.remove(scratch); os.rename(scratch + '-away', scratch)\n"
         "if strike: return ['x' * (1 << 20)]",
         tries=0,
     ),
@@ -294,10 +294,10 @@ def test_no_first_mini_batch_in_time_ends_the_job(make: Make) -> None:
 
 def test_a_fault_that_the_only_node_does_not_get_over_ends_the_job_and_blames_no_mini_batch(make: Make) -> None:
     run = make(
-        "import os, shutil\n"
+        "import os\n"
         "def run(mini_batch):\n"
-        "    scratch = '../scratch/process000'\n"
-        "    if os.path.isdir(scratch): shutil.rmtree(scratch); open(scratch, 'w').close()\n"
+        "    scratch = '../scratch'\n"
+        "    if os.path.isdir(scratch): os.rename(scratch, scratch + '-away'); open(scratch, 'w').close()\n"
         "    return ['x' * (1 << 20)]\n",
         settings="max_concurrency_per_instance: 1",
     )

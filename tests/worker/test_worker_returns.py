@@ -251,7 +251,7 @@ def test_a_scratch_folder_that_cannot_be_is_the_nodes_fault(start: Start, tmp_pa
     assert str(folder) in frame.message
 
 
-def test_a_disk_that_fills_up_is_the_nodes_fault_and_leaves_nothing_behind(start: Start) -> None:
+def test_a_disk_that_fills_up_stays_so_until_the_agent_has_looked(start: Start) -> None:
     worker = start(
         "import resource\ndef init():\n    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))\n"
         "def run(b):\n    return ['x' * 999] * int(b[0][6:])\n"
@@ -261,7 +261,8 @@ def test_a_disk_that_fills_up_is_the_nodes_fault_and_leaves_nothing_behind(start
     frame = worker.failed()
     assert frame.cause == "node_fault"
     assert "File too large" in frame.message
-    assert list(worker.scratch.iterdir()) == []
+    (rows,) = worker.scratch.iterdir()
+    assert (rows.name, rows.stat().st_size) == ("rows-1", 3_000_000)
     assert worker.run(["2000"], lease_id=2).row_count == 2000
 
 

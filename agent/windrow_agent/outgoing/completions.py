@@ -25,10 +25,13 @@ _CAUSES: dict[str, work.Cause.ValueType] = {
     "load_failed": work.CAUSE_LOAD_FAILED,
     "input_changed": work.CAUSE_INPUT_CHANGED,
     "input_misread": work.CAUSE_INPUT_MISREAD,
-    "init_failed": work.CAUSE_INIT_FAILED,
-    "node_fault": work.CAUSE_NODE_FAULT,
 }
+"""Causes of attempts that a worker's process may name. Each is charged to its own mini-batch: the process runs code of
+the job, and may name what it likes.
+"""
 
+_CLAIM = "node_fault"
+"""What a worker names where it takes the node to be at fault. The agent looks for itself (`ClaimedFaults`)."""
 
 _ITEM_CAUSES: dict[str, work.Cause.ValueType] = {
     **_CAUSES,
@@ -58,6 +61,7 @@ _PHASES: dict[work.Cause.ValueType, node.WorkerPhase.ValueType] = {
     work.CAUSE_LOAD_FAILED: node.WORKER_PHASE_LOADING,
     work.CAUSE_INPUT_CHANGED: node.WORKER_PHASE_LOADING,
     work.CAUSE_INPUT_MISREAD: node.WORKER_PHASE_LOADING,
+    work.CAUSE_OUTPUT_FAILED: node.WORKER_PHASE_RETURNING,
 }
 """For each cause that a worker reports itself, the phase in which it occurs."""
 
@@ -83,15 +87,40 @@ def side_of(result: Result) -> dict[str, Any]:
 
 
 def failure_of(side: dict[str, Any]) -> tuple[work.Cause.ValueType, str, str]:
-    """Cause, message and detail of a failed attempt, or of a failed `init()`. The texts are a script's, and go to logs
-    and reports: an exception may quote an address with its signature.
+    """Cause, message and detail of a failed attempt. The texts are a script's, and go to logs and reports: an exception
+    may quote an address with its signature.
+
+    An attempt that is said to have failed because of the node is `output_failed`, unless the agent finds that it did.
     """
-    cause = _CAUSES.get(str(side.get("cause")), work.CAUSE_EXCEPTION)
+    named = str(side.get("cause"))
     return (
-        cause,
+        work.CAUSE_OUTPUT_FAILED if named == _CLAIM else _CAUSES.get(named, work.CAUSE_EXCEPTION),
         _shown(str(side.get("message", "")), _MESSAGE_MAX),
         _shown(str(side.get("detail", "")), _DETAIL_MAX),
     )
+
+
+def claims_node_fault(result: Result) -> bool:
+    """Whether a result says that its attempt failed because of the node."""
+    return result.type == FrameType.FAILED and b'"node_fault"' in result.side and side_of(result).get("cause") == _CLAIM
+
+
+def judged(claimed: work.Completion, why: str) -> work.Completion:
+    """The completion of an attempt that is said to have failed because of the node. `why`: what the agent has found to
+    be wrong there, in words; "" if it has found nothing.
+    """
+    completion = work.Completion()
+    completion.CopyFrom(claimed)
+    if why:
+        completion.cause, completion.phase = work.CAUSE_NODE_FAULT, node.WORKER_PHASE_UNSPECIFIED
+        verdict = f"The agent cannot write beside that folder either: {why}"
+    else:
+        verdict = (
+            "The agent could write, sync and read a file beside that folder. So this counts as the script's failure, "
+            "not as this node's"
+        )
+    completion.message = shortened(f"{claimed.message}. {verdict}", _MESSAGE_MAX)
+    return completion
 
 
 def _shown(text: str, limit: int) -> str:
@@ -219,6 +248,18 @@ def failed_here(lease_id: int, message: str) -> work.Completion:
         cause=work.CAUSE_NODE_FAULT,
         start_unix_us=time.time_ns() // 1000,
         message=shortened(message, _MESSAGE_MAX),
+    )
+
+
+def not_passed(lease: Lease, message: str) -> work.Completion:
+    """The completion of a lease that could not be handed to a worker, unless that is this node's fault."""
+    return work.Completion(
+        lease_id=lease.lease_id,
+        cause=work.CAUSE_LOAD_FAILED,
+        item_count=lease.item_count,
+        start_unix_us=time.time_ns() // 1000,
+        message=shortened(message, _MESSAGE_MAX),
+        phase=node.WORKER_PHASE_LOADING,
     )
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 
+from windrow_agent.outgoing.claimed_faults import ClaimedFaults
 from windrow_agent.outgoing.files_first import FilesFirst
 from windrow_agent.outgoing.metrics_first import MetricsFirst
 from windrow_agent.outgoing.outbox import Outbox
@@ -27,6 +28,7 @@ class OutgoingQueue:
         self.outbox = outbox
         self.metrics_first = MetricsFirst()
         self.files_first = FilesFirst()
+        self.claimed_faults = ClaimedFaults()
         self.draining = False
         self.wake: Callable[[], None] = lambda: None
         self._capacities: dict[int, rpc.StepCapacity] = {}

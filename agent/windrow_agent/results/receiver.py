@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
@@ -73,6 +74,8 @@ class ResultReceiver:
         self._not_ready = not_ready
         self._on_change = on_change
         self._repeated = Repeated()
+        self._claimed: set[int] = set()
+        """Leases whose attempt is said to have failed because of the node, until they are handed in."""
         staged.mkdir(exist_ok=True)
 
     def take(self, step: Step, worker: WorkerProcess, results: list[Result]) -> None:
@@ -106,8 +109,9 @@ class ResultReceiver:
                 else:
                     counted += 1
                     counted_us += result.elapsed_us
-                if result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
-                    self._take_large(step, worker, lease, result)
+                claimed = kind == FrameType.FAILED and completions.claims_node_fault(result)
+                if claimed or result.flags & frames.ROWS_IN_FILE or worker.outputs is not None:
+                    self._take_slowly(step, worker, lease, result, claimed=claimed)
                     continue
                 completion = _made(worker, result)
                 worker.tell_start(completion)
@@ -129,7 +133,8 @@ class ResultReceiver:
                 if worker.killed_for == INIT_FAILED:
                     continue
                 worker.killed_for = worker.killed_for or INIT_FAILED
-                self._not_ready(step, *completions.failure_of(completions.side_of(result)), number)
+                _, message, detail = completions.failure_of(completions.side_of(result))
+                self._not_ready(step, work.CAUSE_INIT_FAILED, message, detail, number)
                 worker.kill()
             elif kind == FrameType.STOPPED:
                 told, worker.stopped = worker.stopped, True
@@ -161,16 +166,19 @@ class ResultReceiver:
             if step.pace.depth != depth:
                 self._on_change(step)
 
-    def _take_large(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result) -> None:
+    def _take_slowly(self, step: Step, worker: WorkerProcess, lease: Lease, result: Result, *, claimed: bool) -> None:
         """Takes a result with large rows, or of a worker whose outputs go to a store: its completion waits for them.
+        So does one that is `claimed` to be the node's fault: it waits until the agent has tried the disk.
 
         The file of large rows is moved away, since the worker's folder goes with the worker.
         """
-        in_file = bool(result.flags & frames.ROWS_IN_FILE)
+        in_file = bool(result.flags & frames.ROWS_IN_FILE) and result.type == FrameType.DONE
         completion = _made(worker, result)
         worker.tell_start(completion)
         kept = self._staged / f"{lease.lease_id:016x}" if in_file else None
-        if completion.cause:
+        if claimed:
+            self._claimed.add(lease.lease_id)
+        elif completion.cause:
             error_log.note_attempt(step, worker.process_number, lease, completion)
         if kept is not None:
             try:
@@ -221,11 +229,27 @@ class ResultReceiver:
         """Hands in a completion, once its files are on disk, and its metrics with the master. `rows`: a file that is
         uploaded first.
         """
+        if lease.lease_id in self._claimed:
+            self._claimed.remove(lease.lease_id)
+            judge = partial(self._hand_in_judged, step, worker, lease, completion)
+            self._outgoing.claimed_faults.hold(worker.scratch.parent, judge)
+            return
         if step.spec.synced_paths and not completion.cause:
             hand_in = partial(self._hand_in_synced, worker, lease, completion, rows)
             self._outgoing.files_first.hold(step.spec.synced_paths, hand_in)
         else:
             self._hand_in_after_metrics(worker, lease, completion, rows)
+
+    def _hand_in_judged(
+        self, step: Step, worker: WorkerProcess, lease: Lease, completion: work.Completion, why: str
+    ) -> None:
+        """`why`: what the agent has found to be wrong with its disk, in words."""
+        # The worker has left its rows there, lest they make room and the disk looks well.
+        with suppress(OSError), Folder.open(os.path.realpath(worker.scratch.parent)) as folder:
+            folder.remove(f"{worker.scratch.name}/rows-{lease.lease_id}")
+        completion = completions.judged(completion, why)
+        error_log.note_attempt(step, worker.process_number, lease, completion)
+        self._hand_in_after_metrics(worker, lease, completion, None)
 
     def _hand_in_synced(
         self, worker: WorkerProcess, lease: Lease, completion: work.Completion, rows: Path | None, why: str

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from zlib import crc32
+
+from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.leases.lease import Lease
 from windrow_agent.leases.ledger import Ledger
@@ -147,14 +150,17 @@ class LeaseDistributor:
                     continue
                 self.ledger.withdraw(worker.key, leases[position:])
             except OSError as error:
-                # A long recipe could not be written: the node's fault, and the lease ends here.
+                # A long recipe could not be written: the lease ends here. The folder is the script's, too.
                 self.ledger.withdraw(worker.key, leases[position:])
                 self.ledger.fail(lease.lease_id)
                 message = f"The recipe of a mini-batch could not be passed to a worker on this node: {error}"
-                self._outgoing.complete(
-                    lease.lease_id, completions.failed_here(lease.lease_id, message).SerializeToString()
-                )
+                judge = partial(self._fail, lease.lease_id, completions.not_passed(lease, message))
+                self._outgoing.claimed_faults.hold(worker.scratch.parent, judge)
             return
+
+    def _fail(self, lease_id: int, failed: work.Completion, why: str) -> None:
+        """`why`: what the agent has found to be wrong with its disk, in words."""
+        self._outgoing.complete(lease_id, completions.judged(failed, why).SerializeToString())
 
 
 def packet_of(lease: Lease, scratch: Path) -> bytes:

@@ -352,12 +352,15 @@ class Supervisor:
         self._loop.run_in_executor(None, discard_tree, worker.scratch)
         if worker.temporary is not None:
             self._loop.run_in_executor(None, discard_tree, worker.temporary)
-        loss = self._ledger.lose(worker.key, begun)
+        may_have_changed = worker.checks_code and not (worker.overrun or worker.killed_for)
+        changed = death.changed_code(exit_, sums_of(worker.code)) if may_have_changed else ""
+        # Scripts can write to the code, so this says nothing about the node. Nor is the mini-batch to blame: it runs
+        # again. After the second copy, no worker compares anything, so this comes to an end.
+        loss = self._ledger.lose(worker.key, 0 if changed else begun)
         self._outgoing.release(loss.released)
         oom = exit_.signal == 9 and worker.overrun is None and worker.killed_for is None
         oom = oom and (lacked_memory if worker.group is not None else self._oom.rose())
         stderr = worker.stderr.tail(_STDERR_TAIL).decode("utf-8", "replace").strip()
-        changed = "" if worker.overrun or worker.killed_for else death.changed_code(exit_, sums_of(worker.code))
         found = (
             death.of_changed_code(changed, again=step.code_copies > 1 and worker.code == step.code)
             if changed
@@ -376,8 +379,11 @@ class Supervisor:
             self._charge(step, worker, loss.charged, found, look, detail)
         elif not (worker.retiring or loss.released or worker.killed_for == INIT_FAILED) and (
             # One that has worked before and died between two mini-batches is replaced without a report.
-            step.state is not StepState.ENDING and (max(look.completed, worker.received) == 0 or not worker.ready)
+            step.state is not StepState.ENDING
+            and (changed or max(look.completed, worker.received) == 0 or not worker.ready)
         ):
+            if changed:
+                step.failures = 0
             # If all workers are stuck in init(), more tries would not help.
             stuck = worker.overrun is not None and not any(other.ready for other in step.live)
             script = (look.phase >= Phase.INIT or look.spoilt) and found.cause != work.CAUSE_NODE_FAULT

@@ -311,7 +311,8 @@ class Workforce:
                 log,
                 step.code,
                 requests,
-                outputs,
+                checks_code=step.code_sums is not None,
+                outputs=outputs,
             )
             step_variables = variables(step, places)
             environment = worker_environment(

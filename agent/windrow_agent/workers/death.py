@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windrow.common.beneath import Folder
 from windrow.common.signal_names import signal_name
 from windrow.rpc.v1 import work_pb2 as work
 
@@ -24,6 +25,8 @@ HOST_FAULT = 193
 CHANNEL_CLOSED = 192
 """Exit codes of the worker's host (worker/windrow_worker/protocol/exits.py); TOO_OLD and NOT_CONFINED are
 `launch.py`'s."""
+
+_NAME_BYTES_MAX = 4096
 
 _DOING = {
     Phase.NONE: "while the interpreter started",
@@ -54,14 +57,17 @@ class Death:
 
 
 def changed_code(exit_: Exit, sums: Path) -> str:
-    """The changed file because of which a worker ended; "" for any other end. `sums`: the checksum file of its code,
-    beside which the worker leaves the name.
+    """The changed file because of which a worker that compares its code ended; "" for any other end. `sums`: the
+    checksum file of its code, beside which the worker leaves the name.
     """
     if exit_.code != CODE_CHANGED and exit_.signal != signal.SIGKILL:
         return ""
+    left = changed_of(sums)
     try:
-        name = os.fsdecode(changed_of(sums).read_bytes())
-    except FileNotFoundError:
+        # Scripts can write there: only a plain file is read, and not more of it than a name has.
+        with Folder.open(os.path.realpath(left.parent)) as folder, open(folder.read(left.name), "rb") as file:
+            name = os.fsdecode(file.read(_NAME_BYTES_MAX))
+    except OSError:
         name = ""
     # If a child of the worker found it, the exit of the worker itself does not show it.
     return name or ("a file" if exit_.code == CODE_CHANGED else "")

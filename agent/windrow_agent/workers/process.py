@@ -98,6 +98,8 @@ class WorkerProcess:
     code: Path
     requests: ScriptSocket
     """Where its processes ask (`script_socket`)."""
+    checks_code: bool = True
+    """Whether it compares the code that it imports with what was unpacked."""
     outputs: OutputFolder | None = None
     temporary: Path | None = None
     """Its TMPDIR, if that is not in `scratch`."""

@@ -177,9 +177,9 @@ def _complete_attempt(
     named = read_items(result.failed_items, items) if short else []
     if named is None or count_of(named) > short:
         _fail_attempt(
-            state, node, step, lease, result, now, Cause.NODE_FAULT,
-            "What was said of the failed items of this attempt contradicts itself. "
-            f"Look into the agent's log on {node.node_id}.",
+            state, node, step, lease, result, now, Cause.OUTPUT_FAILED,
+            "What was said of the failed items of this attempt contradicts itself. It comes from the worker process: a "
+            "script must not write into the channel of its worker.",
         )  # fmt: skip
         return
     if lease.rival is not None:

@@ -65,7 +65,7 @@ NO_ROWS = Rows(b"", b"", 0, 0, 0, b"")
 class RowSink:
     """Takes pieces of rows, in order. A piece is bytes, and need not end with a line."""
 
-    __slots__ = ("_count", "_crc", "_fd", "_length", "_most", "_path", "_pieces")
+    __slots__ = ("_count", "_crc", "_disk_failed", "_fd", "_length", "_most", "_path", "_pieces")
 
     def __init__(self, path: bytes, inline_bytes_max: int) -> None:
         """`path`: the file that is made once there are more than `inline_bytes_max` bytes."""
@@ -75,6 +75,7 @@ class RowSink:
         self._length = 0
         self._count = 0
         self._crc = 0
+        self._disk_failed = False
         self._fd = -1
 
     def write(self, piece: Any) -> None:
@@ -112,7 +113,7 @@ class RowSink:
                 low, self._fd = self._fd, fcntl(self._fd, F_DUPFD_CLOEXEC, 3)
                 _close(low)
         except OSError as error:
-            raise ScratchFailed(self._why(error)) from error
+            raise self._failure(error) from error
 
     def _append(self, piece: Any) -> None:
         rest = memoryview(piece)
@@ -120,10 +121,11 @@ class RowSink:
             while rest:
                 rest = rest[_write(self._fd, rest) :]
         except OSError as error:
-            raise ScratchFailed(self._why(error)) from error
+            raise self._failure(error) from error
 
-    def _why(self, error: OSError) -> str:
-        return (
+    def _failure(self, error: OSError) -> ScratchFailed:
+        self._disk_failed = True
+        return ScratchFailed(
             f"Rows of at least {self._length} bytes could not be written to {os.fsdecode(self._path)} on this node: "
             f"{error}. "
             "Free space in the agent's folder, or let it use another disk"
@@ -141,18 +143,20 @@ class RowSink:
         try:
             _close(fd)  # Some file systems report a full disk only here.
         except OSError as error:
-            raise ScratchFailed(self._why(error)) from error
+            raise self._failure(error) from error
         return Rows(b"", self._path, self._length, self._count, self._crc, header)
 
     def discard(self) -> None:
-        """Removes what has been written. Never raises."""
+        """Removes what has been written, unless the disk has failed: without it, a disk that is full would look well.
+        The agent removes it once it has looked. Never raises.
+        """
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
                 _close(fd)
             except OSError:
                 pass
-        if self._length > self._most:
+        if self._length > self._most and not self._disk_failed:
             try:
                 _unlink(self._path)
             except OSError:
