@@ -338,6 +338,36 @@ async def test_nothing_is_left_of_a_user_that_becomes_free(rig: Rig) -> None:
     assert not list(job_users._processes_of({user}))
 
 
+LEAVES = """\
+import ctypes, json, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def given_away(number):
+    # The owner may name another one. The kernel goes on knowing who has made it.
+    status = ctypes.create_string_buffer(256)
+    assert libc.shmctl(number, 2, status) == 0
+    struct.pack_into("II", status, 4, 12345, 12345)
+    assert libc.shmctl(number, 1, status) == 0
+    return number
+def run(mini_batch):
+    made = [libc.shmget(0, 4096, 0o1600), given_away(libc.shmget(0, 4096, 0o1600)), libc.semget(0, 1, 0o1600)]
+    made.append(libc.msgget(0, 0o1600))
+    return [json.dumps([os.getuid(), min(made)])]
+"""
+
+
+@NEEDS_USERS
+@pytest.mark.skipif(not Path("/proc/sysvipc/shm").exists(), reason="this kernel has no System V IPC")
+@scenario
+async def test_what_the_kernel_keeps_for_a_user_goes_when_the_user_becomes_free(rig: Rig) -> None:
+    agent = await serving(rig, LEAVES)
+    user, least = await row(rig)
+    assert least >= 0
+    assert sorted(kind for kind, _ in job_users._kept_of(user)) == ["msg", "sem", "shm", "shm"]
+    end_step(rig)
+    await eventually(lambda: not noted(agent), "the user is free")
+    assert not list(job_users._kept_of(user))
+
+
 @NEEDS_USERS
 @pytest.mark.parametrize("what", ["folder", "file"])
 def test_an_input_that_the_user_cannot_read_is_told_before_any_worker_starts(what: str) -> None:

@@ -10,8 +10,8 @@ Invariants:
 
 1. Two jobs never have one user at a time, also of two agents on one machine, and after any death of an agent: who has
    which user is written down before anything belongs to that user.
-2. A user is free only when no process of it runs, and nothing of it is in the agent's folder, in its outputs, and in
-   the folders where all users may make files.
+2. A user is free only when no process of it runs, and nothing of it is in the agent's folder, in its outputs, in the
+   folders where all users may make files, and among what the kernel keeps for processes (System V IPC).
 3. Users are given in turn, so that a number comes back as late as possible.
 """
 
@@ -57,13 +57,23 @@ CLAIMS = Path("/var/lib/windrow-job-users")
 _CLAIM = re.compile(r"(\d+)-(\d+)")
 _OPEN = frozenset(("steps", "environments", "builder"))
 """What users of jobs may reach in the agent's folder."""
-_FOR_ALL = ("/dev/shm", "/tmp", "/var/tmp")
+_FOR_ALL = ("/dev/shm", "/dev/mqueue", "/tmp", "/var/tmp")
 _RESERVED = {range(61184, 65520): "systemd uses it for services", range(65534, 65536): "it means nobody"}
 _CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _KILL_ALL = (
     "import os, sys; user = int(sys.argv[1]); os.setgroups([]); os.setresgid(user, user, user); "
     "os.setresuid(user, user, user); os.kill(-1, 9)"
 )
+_KEPT = {"shm": "shmid", "sem": "semid", "msg": "msqid"}
+"""System V IPC: the files below /proc/sysvipc, each with the name of its column of numbers."""
+_REMOVE_KEPT = (
+    "import ctypes, os, sys; user = int(sys.argv[1]); os.setgroups([]); os.setresgid(user, user, user); "
+    "os.setresuid(user, user, user); libc = ctypes.CDLL(None)\n"
+    "for kind, number in (word.split(':') for word in sys.argv[2:]):\n"
+    "    getattr(libc, kind + 'ctl')(int(number), *([0, 0, 0] if kind == 'sem' else [0, None]))"
+)
+"""Removes (IPC_RMID) each `kind:number`, as the user that has made it: that needs no capability."""
+_REMOVED_AT_ONCE = 1000
 _END_S = 5.0
 _REACH_S = 30.0
 
@@ -252,6 +262,7 @@ class JobUsers:
             return
         self._hand_over(holder.user, holder.outputs)
         _remove_from_places_for_all(holder.user)
+        _remove_kept(holder.user)
         with self._lock:
             self._leaving.pop(holder.user, None)
             self._write()
@@ -300,6 +311,7 @@ def put_away(config: AgentConfig) -> None:
             with suppress(OSError):
                 take_back(path, one["user"], closed_folders(config))
         _remove_from_places_for_all(one["user"])
+        _remove_kept(one["user"])
     (config.folder / NOTE).unlink()
 
 
@@ -409,6 +421,29 @@ def _remove_from_places_for_all(user: int) -> None:
                         discard_tree(entry.path)
                     else:
                         Path(entry.path).unlink()
+
+
+def _remove_kept(user: int) -> None:
+    """Removes the shared memory, semaphores and queues (System V) of a user, whose processes are gone: the kernel keeps
+    them until the next start of the machine, and the memory with them.
+    """
+    words = [f"{kind}:{number}" for kind, number in _kept_of(user)]
+    for at in range(0, len(words), _REMOVED_AT_ONCE):
+        command = [sys.executable, "-I", "-S", "-c", _REMOVE_KEPT, str(user), *words[at : at + _REMOVED_AT_ONCE]]
+        with suppress(OSError):
+            subprocess.run(command, cwd="/", env={}, check=False, stderr=subprocess.DEVNULL)
+
+
+def _kept_of(user: int) -> Iterator[tuple[str, int]]:
+    """The kind and number of each of these, also where the user has made it and given it to another one."""
+    for kind, number in _KEPT.items():
+        with suppress(OSError):
+            names, *lines = Path("/proc/sysvipc", kind).read_text().splitlines()
+            columns = names.split()
+            for line in lines:
+                found = dict(zip(columns, line.split(), strict=False))
+                if str(user) in (found["uid"], found["cuid"]):
+                    yield kind, int(found[number])
 
 
 # Whether there can be some, and which.
