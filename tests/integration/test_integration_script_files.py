@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from embedded_run import EmbeddedRun
 from served import Served
+from windrow import JobFailed
 from windrow_agent.sandbox.confinement import kernel_abi
 from windrow_agent.sandbox.policy import STRICT_ABI
 from windrow_command import windrow as command
@@ -298,3 +299,46 @@ def test_what_scripts_hand_in_is_bounded_and_nothing_half_is_left(embedded: Serv
     assert sorted(path.name for path in files) == ["a", "c", "f"], "and nothing half"
     contents = list(Path(embedded.state).rglob(".models/*"))
     assert len(contents) == 1, contents
+
+
+ASKS_FOR_A_MODEL = """\
+from azureml.core import Model
+
+def told(find):
+    try:
+        return open(find()).read()
+    except RuntimeError as error:
+        return str(error).replace("\\n", " ")
+
+
+def run(mini_batch):
+    return [told(lambda: Model.get_model_path("one.f00000")), told(lambda: Model.get_model_path("part.f00000"))]
+"""
+
+
+def test_a_model_that_is_not_what_was_registered_is_given_to_no_script(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    served.start_agent("one")
+    with served.client() as client:
+        job = client.submit(job_file(tmp_path, served.datastore / "data", files=1))
+        assert client.wait(job.job_id, timeout_s=120).state.succeeded
+        (model,) = client.registry.list("model", "net.f00000")
+        (Path(model.path) / "below" / "more.txt").write_text("weights of someone else")
+        (other,) = client.registry.list("model", "one.f00000")
+        Path(other.path).write_text("weights of someone else")
+        (tmp_path / "asks").mkdir()
+        asks = job_file(tmp_path / "asks", served.datastore / "other", ASKS_FOR_A_MODEL, files=1)
+        job = client.submit(asks)
+        ended = client.wait(job.job_id, timeout_s=120)
+        assert ended.state.succeeded, ended.message
+        changed, same = client.results(job.job_id)
+        assert changed.startswith("The model one.f00000:1 is not what was registered: its files in "), changed
+        assert same == "weights of f00000"
+        asks.write_text(
+            asks.read_text().replace(
+                "}}\n    input_data", "}, net: {type: custom_model, path: 'azureml:net.f00000:1'}}\n    input_data"
+            )
+        )
+        given = client.submit(asks)
+        with pytest.raises(JobFailed, match=r"The registered model at .*/net, which is input 'net' .* have changed"):
+            client.wait(given.job_id, timeout_s=120)

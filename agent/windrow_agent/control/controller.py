@@ -54,6 +54,8 @@ _SHORT_RUN_S = 0.005
 _MANY_STEPS = 50
 _REST_S = 0.0001
 """With many steps, each adds this much to the pause before all are gone through: some ten times what that costs."""
+_INPUT = "AZURE_ML_INPUT_"
+"""How the variables begin that say where the inputs of a step are."""
 _ANY_GENERATION = 0
 _LAST_LOOKS = 3
 """Looks for orphans at the end: the kernel's list of children may miss one while others die."""
@@ -305,6 +307,8 @@ class Controller:
                 step.side_inputs[side.name] = place
         except NotFetched as error:
             text = f"An input of step {step.spec.step_name!r} could not be fetched to this node: {error}"
+        if not text and failure is None:
+            text = await asyncio.to_thread(self._changed_models, step)
         if not text and failure is None and step.state is StepState.PREPARING:
             text = await self._with_users(self._workforce.open_to_user, step)
         if step.state is not StepState.PREPARING:
@@ -315,6 +319,21 @@ class Controller:
         else:
             step.state = StepState.SERVING
             self.allot()
+
+    def _changed_models(self, step: Step) -> str:
+        """What is wrong with the registered models that a step has as inputs, in words. Blocks."""
+        for path in step.spec.read_paths:
+            if why := self._workforce.kept_models.changed(path):
+                given = step.spec.environment_variables.items()
+                names = [
+                    name.removeprefix(_INPUT) for name, value in given if value == path and name.startswith(_INPUT)
+                ]
+                which = f"input {names[0]!r}" if names else "an input"
+                return (
+                    f"The registered model at {path}, which is {which} of step {step.spec.step_name!r}, is not what "
+                    f"was registered: {why}"
+                )
+        return ""
 
     async def _with_users(self, look: Callable[[Step], str], step: Step) -> str:
         """What one of the workforce's looks at the users of jobs finds; "" where jobs have none."""

@@ -47,6 +47,10 @@ class MayShow(Protocol):
     def __call__(self, path: str, place: str, /, *, handed_in: bool) -> bool: ...
 
 
+WhatChanged = Callable[[str], str]
+"""Takes the path of a registered model; returns how its content is not what was registered, in words."""
+
+
 class RequestRefused(Exception):
     """The request cannot be carried out; the text says why. `kind`: which of Python's errors it is for the script."""
 
@@ -56,11 +60,12 @@ class RequestRefused(Exception):
 
 
 class ScriptRequests:
-    """`link` waits for a connection over which the node is admitted."""
+    """`link` waits for a connection over which the node is admitted. `changed` blocks."""
 
-    def __init__(self, link: Callable[[], asyncio.Future[Link]], may_show: MayShow) -> None:
+    def __init__(self, link: Callable[[], asyncio.Future[Link]], may_show: MayShow, changed: WhatChanged) -> None:
         self._link = link
         self._may_show = may_show
+        self._changed = changed
         self._tasks: dict[asyncio.Task[None], int] = {}
         """With the process of the worker that each is for."""
         self._repeated = Repeated()
@@ -148,6 +153,10 @@ class ScriptRequests:
             return {"done": True}
         if what == "open":
             return await self._open(run, str(request["name"]), str(request.get("version") or ""), script)
+        if what == "check":
+            model = await self._model(run, str(request["name"]), str(request.get("version") or ""))
+            await self._refuse_changed(model, await asyncio.to_thread(_place_here, model.path))
+            return {"model": _as_json(model)}
         if what == "data":
             data = await self._data(run, str(request["name"]), str(request.get("version") or ""))
             return {"data": _as_json(data)}
@@ -216,11 +225,19 @@ class ScriptRequests:
 
     async def _open(self, run: rpc.RunOfScript, name: str, version: str, script: _Connection) -> dict[str, Any]:
         """Gives the script the files of a model, open for reading: it may be where a confined script reads nothing."""
+        return {"model": await self._give_files("model", await self._model(run, name, version), script)}
+
+    async def _model(self, run: rpc.RunOfScript, name: str, version: str) -> assets.Asset:
         versions = await self._models(run, name)
         model = next((one for one in versions if version in ("", one.version)), None)
         if model is None:
             raise RequestRefused(f"There is no model {name!r} of version {version}", "FileNotFoundError")
-        return {"model": await self._give_files("model", model, script)}
+        return model
+
+    async def _refuse_changed(self, model: assets.Asset, place: str) -> None:
+        """Raises RequestRefused if a model is not what was registered. `place`: where it is."""
+        if why := await asyncio.to_thread(self._changed, place):
+            raise RequestRefused(f"The model {model.name}:{model.version} is not what was registered: {why}")
 
     async def _data(self, run: rpc.RunOfScript, name: str, version: str) -> assets.Asset:
         link = await self._link()
@@ -246,6 +263,8 @@ class ScriptRequests:
                 f"azureml:{named}, and its path to the script as an argument",
                 "FileNotFoundError",
             )
+        if what == "model":
+            await self._refuse_changed(asset, place)
         try:
             above, last = os.path.split(place)
             with await asyncio.to_thread(Folder.open, above) as folder:

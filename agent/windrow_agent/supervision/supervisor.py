@@ -124,7 +124,7 @@ class Supervisor:
         """What scripts ask for; most ask for nothing."""
         from windrow_agent.results.script_requests import ScriptRequests
 
-        return ScriptRequests(self._link, self._workforce.may_show_model)
+        return ScriptRequests(self._link, self._workforce.may_show_model, self._workforce.kept_models.changed)
 
     def _on_request(self, step: Step, worker: WorkerProcess) -> None:
         self.requests.accept(step.step_id, worker.requests.listening, worker.pid, step.user)

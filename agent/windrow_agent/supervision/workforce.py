@@ -19,6 +19,7 @@ from windrow_agent.config import AgentConfig, BadConfig
 from windrow_agent.node import strays
 from windrow_agent.node.gpus import GpuIndices
 from windrow_agent.node.strays import mark_of
+from windrow_agent.results.kept_models import KeptModels
 from windrow_agent.steps.step import Step, StepState
 from windrow_agent.supervision.allotment import Demand, allot
 from windrow_agent.supervision.worker_config import as_config, hosting, script_config, variables
@@ -84,6 +85,7 @@ class Workforce:
         self._config = config
         self._gpus = gpus
         self._environment = environment
+        self.kept_models = KeptModels()
         self._records = config.folder / "workers"
         self.users: JobUsers | None = None
         """The users of jobs, if each job has one of its own."""

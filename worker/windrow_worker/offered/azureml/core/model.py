@@ -29,6 +29,8 @@ __all__ = ["Model"]
 
 _FOLDER = "azureml-models"
 _PLACES = "WINDROW_MODELS"
+_KEPT = "/.models/"
+"""In the path of a model that scripts have handed in, and the master keeps."""
 """JSON: by name and version, the path or address of each model."""
 
 
@@ -246,6 +248,7 @@ def _found(name: str, version: Optional[int]) -> Found:
     found = next(filter(None, (_below(root, name, version) for root in roots)), None)
     wanted, place = _known_to_notebook(name, version)
     if found is None and place and readable(place):
+        _check(name, wanted, place)
         found = place, int(wanted)
     found = found or _asked_for(name, version)
     if found is not None:
@@ -299,10 +302,22 @@ def _asked_for(name: str, version: Any) -> Optional[Found]:
         return None
     found = known[0]
     if readable(found["path"]):
+        _check(name, found["version"], found["path"])
         return found["path"], _number(found["version"])
     place = os.path.join(TOLD["scratch_folder"], "models", name, found["version"])
     bring({"do": "open", "name": name, "version": found["version"]}, place)
     return os.path.join(place, os.path.basename(found["path"])), _number(found["version"])
+
+
+def _check(name: str, version: str, path: str) -> None:
+    """Has the agent compare a model that scripts have handed in with what they had handed in. Raises RuntimeError if it
+    is something else by now.
+    """
+    if _KEPT in path:
+        try:
+            ask({"do": "check", "name": name, "version": version})
+        except NoAgent:
+            pass
 
 
 def _names(folder: str) -> list:  # type: ignore[type-arg]  # Python 3.8 has no list[str]
