@@ -294,7 +294,8 @@ class Agent:
             from windrow_agent.sandbox.builders import BuilderSandbox
 
             user = None if users is None else users.builder
-            confined["start"] = BuilderSandbox(config, environment, user).start
+            sandbox = BuilderSandbox(config, environment, user)
+            confined |= {"start": sandbox.start, "is_strict": sandbox.is_strict}
 
         def folder() -> Path:
             own = config.folder / "environments" if users is not None else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
@@ -15,6 +16,8 @@ from package_index import PackageIndex, package_index
 from scripted_master import STEP
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.sandbox.confinement import kernel_abi
+from windrow_agent.sandbox.policy import STRICT_ABI
 
 SCRIPT = """
 import os, subprocess, sys
@@ -35,9 +38,17 @@ def wanted(channel: str, *specs: str, requirements: Sequence[str] = (), pip: Seq
     return work.Environment(requirements=[*requirements, *pip], conda=conda)
 
 
-async def start(rig: Rig, index: PackageIndex | None = None, name: str = "agent", **variables: str) -> AgentProcess:
+async def start(
+    rig: Rig,
+    index: PackageIndex | None = None,
+    name: str = "agent",
+    config: Mapping[str, Any] | None = None,
+    **variables: str,
+) -> AgentProcess:
     """An agent with caches of its own."""
-    agent = AgentProcess(rig.master, rig.root / name, python=None, environments_folder=str(rig.root / "environments"))
+    agent = AgentProcess(
+        rig.master, rig.root / name, python=None, environments_folder=str(rig.root / "environments"), **(config or {})
+    )
     rig.agents.append(agent)
     await agent.start(
         **{
@@ -96,14 +107,24 @@ async def test_scripts_find_the_programs_and_libraries_of_the_list(rig: Rig) -> 
     await rig.master.until(lambda: "Not run, since the environment is not activated: proj.sh" in log_of(rig))
 
 
-@scenario
-async def test_lines_for_pip_are_installed_into_it(rig: Rig) -> None:
-    with package_index() as index:
-        channel = CondaChannel(rig.root / "channel")
-        rig.master.step(rig.script(SCRIPT), environment=wanted(channel.url, "r-base", pip=["pebble<2"]))
-        await rig.master.start()
-        await start(rig, index)
-        assert (await row(rig)).startswith("R says -e 1 grey ")
+def modes() -> list[str]:
+    """How a node may confine builders here."""
+    return ["auto", "strict"] if kernel_abi() >= STRICT_ABI else ["auto"]
+
+
+@pytest.mark.parametrize("mode", modes())
+def test_lines_for_pip_are_installed_into_it(mode: str) -> None:
+    @scenario
+    async def run(rig: Rig) -> None:
+        with package_index() as index:
+            channel = CondaChannel(rig.root / "channel")
+            rig.master.step(rig.script(SCRIPT), environment=wanted(channel.url, "r-base", pip=["pebble<2"]))
+            await rig.master.start()
+            # The channel is a folder of this machine: the operator gives it.
+            await start(rig, index, config={"sandbox": mode, "allowed_paths": [str(rig.root / "channel")]})
+            assert (await row(rig)).startswith("R says -e 1 grey ")
+
+    run()
 
 
 @pytest.mark.parametrize("pip", [[], ["gravel"]], ids=["conda", "conda-and-pip"])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from agent_rig import ECHO, AgentProcess, Rig, eventually, scenario
 from package_index import PackageIndex, package_index
 from scripted_master import STEP
@@ -15,6 +16,8 @@ from windrow.common.journal import REPEATED_TIMES
 from windrow.rpc.v1 import agent_service_pb2 as rpc
 from windrow.rpc.v1 import node_pb2
 from windrow.rpc.v1 import work_pb2 as work
+from windrow_agent.sandbox.confinement import kernel_abi
+from windrow_agent.sandbox.policy import STRICT_ABI
 
 PEBBLE = """
 import os, sys
@@ -415,3 +418,67 @@ async def test_an_environment_whose_python_cannot_be_asked_is_kept(rig: Rig) -> 
         assert rig.master.failures[0].cause == work.CAUSE_NODE_FAULT
         assert "could not be run: it was killed by SIGKILL" in rig.master.failures[0].message
         assert whole(rig) == [python.parent.parent]
+
+
+BUILDS_WITH_EYES = """\
+import json, os, pathlib, subprocess, sys, sysconfig, tempfile
+def tried(what, *given):
+    try:
+        return str(what(*given)) and "done"
+    except OSError as error:
+        return type(error).__name__
+def made(folder):
+    path = os.path.join(folder, "made")
+    open(path, "w").close()
+    os.unlink(path)
+told = {
+    "secret": tried(lambda: open(SECRET).read()),
+    "beside": tried(made, os.path.dirname(SECRET)),
+    "home": tried(made, os.path.expanduser("~")),
+    "temporary": tried(made, tempfile.gettempdir()),
+    "/tmp": tried(made, "/tmp"),
+    "python": tried(subprocess.check_call, [sys.executable, "-c", "import json"]),
+}
+with tempfile.TemporaryDirectory() as folder:
+    print("TOLD " + json.dumps(told), file=sys.stderr)
+sys.exit(1)
+"""
+
+
+@pytest.mark.skipif(kernel_abi() < STRICT_ABI, reason="this kernel cannot confine as strict demands")
+@pytest.mark.parametrize("mode", ["strict", "auto"])
+def test_a_builder_reads_and_writes_what_building_needs(mode: str) -> None:
+    """Under strict, code of packages reads nothing else of the machine; under auto, what the agent's user may."""
+
+    @scenario
+    async def run(rig: Rig) -> None:
+        secret = rig.root / "elsewhere" / "secret"
+        secret.parent.mkdir()
+        secret.write_text("the secret")
+        with package_index() as index:
+            index.add_source("eyes", f"SECRET = {str(secret)!r}\n{BUILDS_WITH_EYES}")
+            rig.master.step(rig.script(PEBBLE), environment=wanted("pebble", "eyes"))
+            await rig.master.start()
+            agent = await start(rig, index, sandbox=mode)
+            await rig.master.until(lambda: rig.master.failures)
+            await rig.master.until(lambda: "TOLD " in log_of(rig))
+        told = json.loads(log_of(rig).partition("TOLD ")[2].splitlines()[0])
+        denied = "done" if mode == "auto" else "PermissionError"
+        assert (told["secret"], told["beside"], told["/tmp"]) == (denied,) * 3
+        assert (told["home"], told["temporary"], told["python"]) == ("done",) * 3
+        assert not list(agent.folder.glob("build-*"))
+
+    run()
+
+
+@pytest.mark.skipif(kernel_abi() < STRICT_ABI, reason="this kernel cannot confine as strict demands")
+@scenario
+async def test_a_strict_sandbox_builds_packages_and_the_script_uses_them(rig: Rig) -> None:
+    with package_index() as index:
+        rig.master.step(rig.script(PEBBLE), environment=wanted("pebble"))
+        await rig.master.start()
+        await start(rig, index, sandbox="strict")
+        await rig.master.until(lambda: rig.master.capacities.get(STEP) and rig.master.capacities[STEP].leases_max)
+        (lease,) = rig.master.assign(1)
+        await rig.master.until(lambda: rig.master.done([lease]))
+        assert row_of(rig, lease).startswith("white ")

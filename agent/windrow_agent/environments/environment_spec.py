@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 from collections.abc import Mapping
@@ -90,6 +91,23 @@ def environment_spec(wanted: work.Environment, own_python: str, *, builds_conda:
         options=tuple(option for option in options if not _IN_FILE.match(option)),
         conda=conda,
     )
+
+
+def folders_of_builders(agent: Mapping[str, str], own: Path) -> dict[str, str]:
+    """Where builders keep downloads and interpreters, by the variables that say so: where they do by default, unless
+    the agent's variables name a place. `own`: a folder for them if there is no HOME that can be written.
+    """
+    home = agent.get("HOME", "")
+    cache, data = agent.get("XDG_CACHE_HOME", ""), agent.get("XDG_DATA_HOME", "")
+    if home.startswith("/") and os.access(home, os.W_OK | os.X_OK):
+        cache = cache or f"{home}/.cache"
+        data = data or f"{home}/.local/share"
+    default = {
+        "UV_CACHE_DIR": f"{cache}/uv" if cache else f"{own}/uv-cache",
+        "UV_PYTHON_INSTALL_DIR": f"{data}/uv/python" if data else f"{own}/uv-python",
+        "RATTLER_CACHE_DIR": f"{cache}/rattler/cache" if cache else f"{own}/rattler-cache",
+    }
+    return {name: agent.get(name) or place for name, place in default.items()}
 
 
 def _lines(lines: object) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from weakref import WeakValueDictionary
 from windrow.common.conda_builder import INSTALL, has_conda_builder
 from windrow.common.interpreter import NoInterpreter, find_interpreter
 from windrow.common.journal import say
+from windrow.common.removal import discard_tree
 from windrow.rpc.v1 import work_pb2 as work
 
 from windrow_agent.environments.build import Build, DoesNotRun, Stated, stated_version
@@ -35,6 +37,7 @@ from windrow_agent.environments.environment_spec import (
     build_variables,
     conda_variables,
     environment_spec,
+    folders_of_builders,
 )
 from windrow_agent.environments.failures import RATTLER, UV, Builder, EnvironmentFailed
 from windrow_agent.environments.process import POLL_S, Abandoned
@@ -101,13 +104,17 @@ class Environments:
         start: Callable[[Sequence[Path], Sequence[Path], Path | None], Sequence[str]] = lambda read, write, of: (),
         give: Callable[[Path], None] = lambda path: None,
         take_back: Callable[[Path], None] = lambda path: None,
+        is_strict: bool = False,
         groups: ControlGroups | None = None,
     ) -> None:
         """`folder` finds the cache when it is needed; `own_folder`: for downloads, if the user's cache cannot be
         written. `start`: the words before a command that reads and writes these paths, which confine it, and make it
         the user's whose file the third one is. `give`, `take_back`: of a folder that builders, which may be another
-        user's, write. `groups`: the control groups of the node, if it has some.
+        user's, write. `is_strict`: they can write nothing else. `groups`: the control groups of the node, if it has
+        some.
         """
+        self._is_strict = is_strict
+        self._has_begun = False
         self._start = start
         self._give = give
         self._take_back = take_back
@@ -271,15 +278,22 @@ class Environments:
     ) -> None:
         await asyncio.to_thread(cache.remove, spec.digest)
         place = cache.place(spec.digest)
+        environment, private = self._environment, None
+        if self._is_strict:
+            environment, private = await asyncio.to_thread(self._private)
         build = Build(
             spec,
             place,
-            variables=build_variables(self._environment, self._cache_of(UV)),
-            conda_variables=conda_variables(self._environment, self._cache_of(RATTLER)),
+            variables=build_variables(environment, self._cache_of(UV)),
+            conda_variables=conda_variables(environment, self._cache_of(RATTLER)),
             lock=lock.descriptor,
             log=log,
             wanted=is_wanted,
-            start=self._start([], [place, *self._folders_of_builders()], None),
+            start=self._start(
+                self._python_of(spec),
+                [place, *self._folders_of_builders(environment), *([private] if private else [])],
+                None,
+            ),
             give=self._give,
             groups=self._groups,
         )
@@ -288,6 +302,8 @@ class Environments:
             await build.run()
         finally:
             self._builds.discard(build)
+            if private is not None:
+                await asyncio.to_thread(discard_tree, private)
         await asyncio.to_thread(self._take_back, place)
         facts: dict[str, object] = {"python": spec.python, "requirements": spec.requirements.splitlines()}
         if spec.conda is not None:
@@ -299,10 +315,37 @@ class Environments:
         home = self._environment.get("XDG_CACHE_HOME") or self._environment.get("HOME", "")
         return "" if home and os.access(home, os.W_OK | os.X_OK) else str(self._own_folder / f"{builder.name}-cache")
 
-    def _folders_of_builders(self) -> list[Path]:
+    def _private(self) -> tuple[Mapping[str, str], Path]:
+        """The variables of the agent for builders that write nothing but what they are given, and a new folder with
+        their HOME and TMPDIR. Raises OSError.
+        """
+        if not self._has_begun:
+            # An agent that was killed has left its own.
+            self._has_begun = True
+            for left in self._own_folder.glob("build-*"):
+                discard_tree(left)
+        folder = Path(tempfile.mkdtemp(prefix="build-", dir=self._own_folder))
+        folder.chmod(0o711)
+        variables = {name: value for name, value in self._environment.items() if not name.startswith("XDG_")}
+        variables |= folders_of_builders(self._environment, self._own_folder)
+        for name, below in (("HOME", "home"), ("TMPDIR", "tmp")):
+            (folder / below).mkdir()
+            variables[name] = str(folder / below)
+        for path in (folder, folder / "home", folder / "tmp"):
+            self._give(path)
+        return variables, folder
+
+    def _python_of(self, spec: EnvironmentSpec) -> list[Path]:
+        """What a builder reads of the Python that an environment is based on, if that is one of this node's."""
+        if "/" not in spec.python:
+            return []
+        real = Path(os.path.realpath(spec.python))
+        return [Path(spec.python).parent.parent, real.parent, real.parent.parent]
+
+    def _folders_of_builders(self, environment: Mapping[str, str]) -> list[Path]:
         """Where builders keep downloads and interpreters, as far as they are told. Raises OSError."""
         found = [self._cache_of(builder) for builder in (UV, RATTLER)]
-        found += [self._environment.get(name, "") for name in _FOLDERS_OF_BUILDERS]
+        found += [environment.get(name, "") for name in _FOLDERS_OF_BUILDERS]
         places = [Path(place) for place in found if place.startswith("/")]
         for place in places:
             place.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,9 @@
-"""Confines what builds environments: as `auto` does, whatever the mode but `off`, since builders need caches,
-compilers, HOME and the network. So the code of packages stops neither the agent nor other jobs, and gets no file of
-Windrow's that is closed. Where jobs have users, builders have one, too: it can change no environment that is complete.
+"""Confines what builds environments. So the code of packages stops neither the agent nor other jobs, and gets no file
+of Windrow's that is closed. Where jobs have users, builders have one, too: it can change no complete environment.
+
+Under `strict`, a builder reads the system, the Pythons of this machine and what the operator gives to all jobs
+(`--allow-path`), and writes the environment that it builds, its caches, and a HOME and TMPDIR of its own. Under `given`
+and `auto` it is confined as `auto` does it. The network is open in either.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windrow_agent.config import AgentConfig
-from windrow_agent.sandbox.policy import AUTO_ABI, Given, Sandbox, real_paths
+from windrow_agent.sandbox.policy import Given, Sandbox, real_paths
 
 START = Path(__file__).with_name("start.py")
 
@@ -34,6 +37,19 @@ def variables_of_builders(folder: Path, environment: Mapping[str, str], user: in
     return kept | {"HOME": str(home)}
 
 
+def installed_pythons(path: str) -> list[str]:
+    """What the Pythons that a PATH names need, as real paths: a builder may be asked for any of them."""
+    found: list[str] = []
+    for folder in path.split(os.pathsep):
+        if not folder.startswith("/"):
+            continue
+        for python in {Path(os.path.realpath(one)) for one in Path(folder).glob("python3*")}:
+            above = python.parent.parent
+            # Not all that is above: that may be a home folder.
+            found += [str(python.parent), *(str(above / name) for name in ("lib", "include", "pyvenv.cfg"))]
+    return list(dict.fromkeys(found))
+
+
 class BuilderSandbox:
     """The sandbox of all builders of this node. Not a worker's."""
 
@@ -41,14 +57,22 @@ class BuilderSandbox:
         """`user`: of builders; None: that of the agent."""
         self._user = user
         self._is_confined = config.sandbox != "off"
-        self._abi = AUTO_ABI if config.sandbox == "strict" else 0
-        self._sandbox = Sandbox(dataclasses.replace(config, sandbox="auto"), environment)
+        self.is_strict = config.sandbox == "strict"
+        """Builders write nothing but what they are given: they need a HOME and a TMPDIR of their own."""
+        mode = "strict" if self.is_strict else "auto"
+        self._sandbox = Sandbox(dataclasses.replace(config, sandbox=mode), environment)
+        self._path = environment.get("PATH", "")
 
     def start(self, read: Sequence[Path], write: Sequence[Path], of: Path | None = None) -> list[str]:
         """The words before a command. `read`, `write`: what it needs of Windrow's folders. `of`: where jobs have users,
         a file whose user it becomes; None: that of builders.
         """
         user = self._user if self._user is None or of is None else of.stat().st_uid
-        given = Given(read=real_paths(*read), write=real_paths(*write))
-        policy = {**self._sandbox.policy(given, {}, None, user), "abi": self._abi, "confined": self._is_confined}
+        given = Given(write=real_paths(*write))
+        if self.is_strict:
+            given.execute = [*real_paths(*read), *installed_pythons(self._path)]
+            self._sandbox.give_to_all(given)
+        else:
+            given.read = real_paths(*read)
+        policy = {**self._sandbox.policy(given, {}, None, user), "confined": self._is_confined}
         return [sys.executable, "-I", str(START), json.dumps(policy)]

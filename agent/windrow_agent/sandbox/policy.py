@@ -212,9 +212,7 @@ class Sandbox:
                 self._give_output(real, path, spec, found)
         if self.mode != "auto":
             self._give_models(spec.environment_variables.get(_MODELS, ""), found)
-            for text in self._config.allowed_paths:
-                path, writable = path_and_access(text)
-                self._give_to_all(path, found, writable=writable)
+            self.give_to_all(found)
             for text in spec.allowed_paths:
                 path, writable = path_and_access(text)
                 (found.write if writable else found.execute).append(self._permitted(path, text))
@@ -332,7 +330,13 @@ class Sandbox:
         # The agent may read more than the user of a job.
         return self.mode == "auto" and not self._job_users
 
-    def _give_to_all(self, path: str, found: Given, *, writable: bool) -> None:
+    def give_to_all(self, found: Given) -> None:
+        """Adds what the operator gives to all jobs (`--allow-path`)."""
+        for text in self._config.allowed_paths:
+            path, writable = path_and_access(text)
+            self._give_allowed(path, found, writable=writable)
+
+    def _give_allowed(self, path: str, found: Given, *, writable: bool) -> None:
         place = self._place(path, found)
         if place is None:
             return
