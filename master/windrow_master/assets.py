@@ -20,8 +20,9 @@ from windrow.storage.urls import BadUrl, is_remote
 from windrow_master.core.ids import StepId
 from windrow_master.datastores import Datastores, UnknownDatastore
 from windrow_master.files.artifacts import ArtifactFolder
+from windrow_master.limits import Limits, how_to_raise
 from windrow_master.roots import Roots
-from windrow_master.store.errors import AssetExists
+from windrow_master.store.errors import AssetExists, TooManyAssets
 from windrow_master.store.protocol import StoreReader
 from windrow_master.store.records import AssetRow
 
@@ -62,10 +63,11 @@ class Assets:
     def __init__(
         self,
         reader: StoreReader,
-        record: Callable[[AssetRow], AssetRow],
+        record: Callable[[AssetRow, int], AssetRow],
         places: Datastores,
         readable: Roots | None,
         artifacts: ArtifactFolder,
+        limits: Limits,
     ) -> None:
         """`record`: Store.record_asset; `places`: resolves addresses of datastores; `readable`: where registered
         data must be; anywhere if None. `artifacts`: where the archives of pipelines are.
@@ -75,6 +77,7 @@ class Assets:
         self._places = places
         self._readable = readable
         self._artifacts = artifacts
+        self._most = limits.assets_per_kind
 
     def create(self, wanted: pb.Asset) -> AssetRow:
         """Register an asset for a client. Raises AssetRefused."""
@@ -93,9 +96,11 @@ class Assets:
             time.time(),
         )
         try:
-            return self._record(row)
+            return self._record(row, self._most)
         except AssetExists as error:
             raise AssetRefused("ASSET_EXISTS", f"{_exists(error.found)} {_ANOTHER}") from error
+        except TooManyAssets as error:
+            raise self._full(row.kind) from error
 
     def find(self, kind: int, name: str, version: str) -> AssetRow:
         """Return one version; an empty version means the latest. Raises AssetRefused."""
@@ -155,22 +160,37 @@ class Assets:
     def register_model(self, model: pb.Asset, step_id: StepId, job_id: str, step_name: str, key: str) -> AssetRow:
         """Register a model that a step has handed in, once for each `key`. Raises AssetRefused."""
         tags = self.check_model(model)
-        return self._record(
-            AssetRow(
-                model.kind,
-                model.name,
-                "",
-                model.type,
-                model.path,
-                model.is_file,
-                model.description,
-                tags,
-                time.time(),
-                step_id,
-                job_id,
-                step_name,
-                key,
-            )
+        row = AssetRow(
+            model.kind,
+            model.name,
+            "",
+            model.type,
+            model.path,
+            model.is_file,
+            model.description,
+            tags,
+            time.time(),
+            step_id,
+            job_id,
+            step_name,
+            key,
+        )
+        try:
+            return self._record(row, self._most)
+        except TooManyAssets as error:
+            raise self._full(row.kind) from error
+
+    def need_room(self, kind: int) -> None:
+        """Raise AssetRefused if no further asset of this kind can be registered."""
+        if self._reader.has_assets(kind, self._most):
+            raise self._full(kind)
+
+    def _full(self, kind: int) -> AssetRefused:
+        what = COMMANDS.get(pb.AssetKind.ValueType(kind), "asset")
+        return AssetRefused(
+            "LIMIT_REACHED",
+            f"This master has {self._most:,} versions of assets of the kind {what}, which is its limit "
+            f"assets_per_kind, and registers no more. To register more, {how_to_raise('assets_per_kind')}.",
         )
 
     def register(self, row: AssetRow) -> str:
@@ -178,9 +198,11 @@ class Assets:
         is one.
         """
         try:
-            self._record(row)
+            self._record(row, self._most)
         except AssetExists as error:
             return f"The output {row.output_name} is not registered: {_exists(error.found)}"
+        except TooManyAssets:
+            return f"The output {row.output_name} is not registered: {self._full(row.kind)}"
         return ""
 
     def _archive(self, digest: str, what: str) -> tuple[str, bool]:

@@ -87,6 +87,16 @@ class Limits:
     script_models_per_job: int = _limit(
         20_000, "versions of models that scripts of one job register. They stay when the job is deleted"
     )
+    assets_per_kind: int = _limit(
+        200_000,
+        "versions of models that are registered, of all jobs and clients; the same of data assets, and of each other "
+        "kind. A further one is refused",
+    )
+    sorted_steps: int = _limit(
+        10_000,
+        "steps whose input rows are sorted by partition keys and kept, in the folder `partitions` of the datastore "
+        "`default`. A further one fails",
+    )
     script_words_bytes_per_job: int = _limit(32 << 20, "descriptions and tags of these models")
     planner_memory_bytes: int = _limit(
         8 << 30, "memory of one process that divides an input. A step whose input takes more to divide fails"

@@ -135,9 +135,9 @@ class Taken:
                 stock.files += files
 
     @contextlib.contextmanager
-    def registering(self, key: str, words: int) -> Iterator[None]:
-        """Count a model, while it is registered under this key; one that is there already is not counted again.
-        `words`: bytes of its description and tags. Raises TooMuch, OSError, StateError.
+    def registering(self, key: str, words: int) -> Iterator[bool]:
+        """Count a model, while it is registered under this key; one that is there already is not counted again. Yields
+        whether it is new. `words`: bytes of its description and tags. Raises TooMuch, OSError, StateError.
         """
         job, limits = self._job, self._limits
         with job.lock:
@@ -153,7 +153,7 @@ class Taken:
                             f"The scripts of this job register more than {most:,} {what}, which is the master's limit "
                             f"{name}. Register fewer, or with fewer words; or {how_to_raise(name)}."
                         )
-            yield
+            yield key not in models
             models[key] = words
 
     def _stock(self) -> _Stock:
@@ -366,7 +366,10 @@ class ScriptFiles:
         words = json.dumps([wanted.description, sorted(wanted.tags.items()), wanted.type])
         key = f"{wanted.name}/{digest}{crc32(words.encode()):08x}"
         tags = self._assets.check_model(_completed(wanted))
-        with kept.taken.registering(key, len(wanted.description.encode()) + len(tags)):
+        with kept.taken.registering(key, len(wanted.description.encode()) + len(tags)) as is_new:
+            if is_new:
+                # Before its content has a place: what is refused leaves nothing.
+                self._assets.need_room(pb.ASSET_KIND_MODEL)
             content = self._place_content(digest, kept) / roots.pop()
             model = _completed(wanted)
             model.path, model.is_file = str(content), content.is_file()

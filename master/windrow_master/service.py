@@ -120,7 +120,7 @@ class MasterService:
         readable = None if config.embedded else Roots([*places.places.values(), config.outputs])
         jobs, watchers = Jobs(store.reader()), Watchers()
         artifacts = ArtifactFolder(files.artifacts)
-        assets = Assets(store.reader(), store.record_asset, places, readable, artifacts)
+        assets = Assets(store.reader(), store.record_asset, places, readable, artifacts, config.limits)
         shared = [] if default is None else [default / UPLOADS, default / PARTITIONS]
         kept = KeptFolders([(default or config.outputs) / MODELS, *shared])
         outputs = OutputPlaces(config.outputs, places.places.values(), readable, kept)

@@ -8,7 +8,7 @@ import pytest
 from embedded_run import DEADLINE_S, wait_until
 from served import Served
 from upload_bench import fill
-from windrow.errors import RequestRefused
+from windrow.errors import JobFailed, RequestRefused
 from windrow.sdk.job import JobState
 from windrow.spec import load_job
 
@@ -81,3 +81,22 @@ def test_where_agents_could_not_read_sorted_rows_the_job_is_refused_when_it_is_s
             client.submit(load_job(job_of(tmp_path / "laptop", datastore / "t", "f"), embedded=False))
     finally:
         served.close()
+
+
+def test_the_sorted_rows_of_so_many_steps_are_kept(served: Served, tmp_path: Path) -> None:
+    assert served.datastore is not None
+    data = fill(served.datastore / "table", {"a.csv": TABLE})
+    for job in ("failed", "other"):
+        fill(served.datastore / "partitions" / job / "1", {"rows.arrow": b"rows"})
+    served.kill_master()
+    served.start_master("--limit", "sorted_steps=2")
+    served.start_agent("one")
+    job_file = load_job(job_of(tmp_path / "laptop", data), embedded=False)
+    with served.client() as client:
+        refused = client.submit(job_file)
+        with pytest.raises(JobFailed, match=r"rows of 2 steps are kept .* limit sorted_steps.*job delete"):
+            client.wait(refused.job_id, timeout_s=DEADLINE_S)
+        (served.datastore / "partitions" / "other" / "1" / "rows.arrow").unlink()
+        (served.datastore / "partitions" / "other" / "1").rmdir()
+        job = client.wait(client.submit(job_file).job_id, timeout_s=DEADLINE_S)
+        assert job.state is JobState.COMPLETED, job.message

@@ -142,7 +142,9 @@ class MasterBench:
         self.artifacts = ArtifactFolder(self.files.artifacts)
         (self.files.artifacts / CODE_DIGEST).write_bytes(b"")
         self.server = grpc.aio.server(interceptors=[StreamLimits(limits)])
-        assets = Assets(self.store.reader(), self.store.record_asset, Datastores({}), None, self.artifacts)
+        assets = Assets(
+            self.store.reader(), self.store.record_asset, Datastores({}), None, self.artifacts, limits or Limits()
+        )
         run_values = RunValues(self.store.reader())
         jobs = Jobs(self.store.reader())
         submissions = Submissions(jobs, self.artifacts, self.files.outputs, Datastores({}))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from opened_store import open_store
 from windrow.rpc.v1 import asset_service_pb2 as pb
-from windrow_master.assets import Assets
+from windrow_master.assets import AssetRefused, Assets
 from windrow_master.core.ids import StepId
 from windrow_master.datastores import Datastores
 from windrow_master.files.artifacts import ArtifactFolder
@@ -27,10 +27,15 @@ class Master:
     store: SqliteStore
     limits: Limits
 
+    @property
+    def artifacts(self) -> ArtifactFolder:
+        """It has none."""
+        return ArtifactFolder(self.folder / "artifacts")
+
     def files(self) -> ScriptFiles:
         """As a master that has just started."""
-        artifacts = ArtifactFolder(self.folder / "artifacts")
-        assets = Assets(self.store.reader(), self.store.record_asset, Datastores({}), None, artifacts)
+        reader, record = self.store.reader(), self.store.record_asset
+        assets = Assets(reader, record, Datastores({}), None, self.artifacts, self.limits)
         return ScriptFiles(self.folder, assets, Datastores({}), self.limits)
 
     def run(self, job_id: str = "job") -> ScriptRun:
@@ -94,6 +99,24 @@ def test_models_are_counted_and_one_that_is_handed_in_again_is_none_more(tmp_pat
         assert not [path for path in (tmp_path / ".models").iterdir() if path.name.startswith(".partial")]
         assert len(list((tmp_path / ".models").iterdir())) == 2
         assert register(files, made.run("other"), "net", content=b"z") == "3"
+
+
+def test_the_models_of_all_jobs_are_counted_and_one_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
+    with master(tmp_path, assets_per_kind=2) as made:
+        files, run = made.files(), made.run()
+        register(files, run, "net")
+        register(files, made.run("other"), "other")
+        for job in ("job", "third"):
+            with pytest.raises(AssetRefused, match=r"has 2 versions of assets of the kind model.*assets_per_kind"):
+                register(files, made.run(job), "more", content=b"y")
+        assert register(files, run, "net") == "1"
+        assert len(list((tmp_path / ".models").iterdir())) == 1, "the two have equal content"
+        assets = Assets(made.store.reader(), made.store.record_asset, Datastores({}), None, made.artifacts, made.limits)
+        with pytest.raises(AssetRefused) as refused:
+            assets.create(pb.Asset(kind=pb.ASSET_KIND_MODEL, name="mine", type="custom_model", path=str(tmp_path)))
+        assert refused.value.reason == "LIMIT_REACHED"
+        data = pb.Asset(kind=pb.ASSET_KIND_DATA, name="mine", type="uri_folder", path=str(tmp_path))
+        assert assets.create(data).version == "1"
 
 
 def test_the_words_of_models_are_counted(tmp_path: Path) -> None:

@@ -190,6 +190,9 @@ async def _refusing(context: Context) -> AsyncIterator[None]:
         await _refuse_request(context, str(error))
     except AssetRefused as error:
         code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
+        if error.reason == errors.LIMIT_REACHED:
+            # As above.
+            code = grpc.StatusCode.FAILED_PRECONDITION
         await errors.abort(context, code, error.reason, str(error))
     except StorePostponed as error:
         await errors.abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, errors.STORAGE_FULL, str(error))

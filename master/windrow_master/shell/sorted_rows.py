@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from windrow.common.beneath import Folder
 from windrow.common.journal import say
 from windrow.common.removal import discard_tree
 
@@ -70,6 +72,27 @@ class SortedRows:
         if self._embedded:
             return self._files.step(job_id, step_id).sorted_rows
         return None if self._shared is None else self._shared / PARTITIONS / job_id / str(step_id)
+
+    def is_full(self, job_id: str, step_id: int, most: int) -> bool:
+        """Whether there are the sorted rows of so many steps in the datastore that another one gets no folder. Raises
+        OSError.
+        """
+        folder = self.folder_of(job_id, step_id)
+        if self._embedded or self._shared is None or folder is None or folder.exists():
+            return False
+        try:
+            jobs = [job.name for job in os.scandir(self._shared / PARTITIONS) if job.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return False
+        found = 0
+        with Folder.open(os.path.realpath(self._shared)) as shared:
+            for job in jobs:
+                # Whatever is removed meanwhile is none.
+                with contextlib.suppress(FileNotFoundError), shared.folder(f"{PARTITIONS}/{job}") as steps:
+                    found += len(steps.names())
+                if found >= most:
+                    return True
+        return False
 
     def remove(self, job_id: str, step_ids: Sequence[int]) -> None:
         """Remove the sorted rows of steps, and the folder of their job if it is empty then. What cannot be removed

@@ -23,7 +23,7 @@ from windrow_master.core.state import Step
 from windrow_master.datastores import UnknownDatastore
 from windrow_master.files.artifacts import ArtifactError, ArtifactFolder
 from windrow_master.files.errors import StateDamaged
-from windrow_master.limits import Limits
+from windrow_master.limits import Limits, how_to_raise
 from windrow_master.output.errors import TargetForeign
 from windrow_master.output_places import OutputPlaces
 from windrow_master.shell.earlier import EarlierJobs, EarlierStep, Index, NothingToResume
@@ -122,6 +122,16 @@ class Starter:
             message = f"Step {step.settings.name!r} was not prepared: {error!r}. Please report this."
             self._submit(FailStep(step.step_id, message))
 
+    def _need_room_to_sort(self, step: Step, job_id: str) -> None:
+        """Raise PreparationFailed if the rows of too many steps are kept sorted to keep those of another one."""
+        most = self._limits.sorted_steps
+        if self._sorted_rows.is_full(job_id, step.step_id, most):
+            raise PreparationFailed(
+                f"The rows of {most:,} steps are kept sorted by partition keys on this master, which is its limit "
+                "sorted_steps. Those of a job that has failed or was cancelled go when it is deleted (windrow job "
+                f"delete, windrow job prune); or {how_to_raise('sorted_steps')}. Then retry the job."
+            )
+
     async def _start(self, step: Step) -> None:
         jobs = self._jobs
         job = jobs.job_of(step)
@@ -146,6 +156,8 @@ class Starter:
             if step.plan.checkpoint is None:
                 # Once the step has begun, nodes have the code. A node without it gets the error when it asks.
                 self._need_code(effective)
+                if effective.partition_keys:
+                    self._need_room_to_sort(step, job.job_id)
             self._need_rows_read(effective, paths, others)
             if step.plan.reader is not None:
                 need_sorted_rows(step.plan.reader)

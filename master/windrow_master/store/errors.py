@@ -46,6 +46,10 @@ class JobNotEnded(Exception):
     """The job has not ended, so it cannot be deleted. Nothing was changed."""
 
 
+class TooManyAssets(Exception):
+    """There are as many assets of this kind as may be. Nothing was written."""
+
+
 class AssetExists(Exception):
     """This version of the asset exists already, with another content."""
 

@@ -172,6 +172,9 @@ class StoreReader(Protocol):
         """At most `size` versions of a name (the latest of each name if empty), newest first, each with its number;
         only numbers below `before`."""
 
+    def has_assets(self, kind: int, count: int) -> bool:
+        """Whether there are at least so many versions of assets of a kind."""
+
     def tokens(self) -> list[TokenRow]:
         """All tokens, also those that were revoked, oldest first."""
 
@@ -236,11 +239,12 @@ class Store(Protocol):
         Raises NotReopened where it has not ended under that generation (nothing was changed), else as `commit`.
         """
 
-    def record_asset(self, row: AssetRow) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
         """Register a version of an asset; return what is registered then, durably. Callable from any thread.
 
         Without a version it gets the next number. An existing one that is the same in everything is returned; so is
-        the one of the same output of the same step. Raises AssetExists, and as `commit`.
+        the one of the same output of the same step. `most`: how many versions of this kind there may be; None for any
+        number. Raises AssetExists, TooManyAssets, and as `commit`.
         """
 
     def record_token(self, row: TokenRow) -> None:

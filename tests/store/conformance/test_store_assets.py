@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from store_harness import StoreHarness
-from windrow_master.store.errors import AssetExists, OwnershipLost
+from windrow_master.store.errors import AssetExists, OwnershipLost, TooManyAssets
 from windrow_master.store.records import AssetRow
 
 DATA, MODEL = 1, 2
@@ -97,3 +97,17 @@ def test_registered_at_the_same_time_each_gets_a_number_of_its_own(harness: Stor
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda number: store.record_asset(row("", f"/data/{number}")).version, range(40)))
     assert sorted(map(int, made)) == list(range(1, 41))
+
+
+def test_no_more_of_a_kind_than_may_be(harness: StoreHarness) -> None:
+    store = harness.open()
+    for number in range(3):
+        store.record_asset(row(path=f"/data/{number}"), 3)
+    assert store.record_asset(row(path="/data/2"), 3).version == "3", "it is there already"
+    for version in ("", "9"):
+        with pytest.raises(TooManyAssets):
+            store.record_asset(row(version, "/data/9"), 3)
+    assert store.record_asset(row(kind=MODEL), 3).version == "1"
+    reader = store.reader()
+    assert [reader.has_assets(DATA, count) for count in (3, 4)] == [True, False]
+    assert [reader.has_assets(kind, 1) for kind in (MODEL, 3)] == [True, False]

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from windrow_master.store.errors import AssetExists
+from windrow_master.store.errors import AssetExists, TooManyAssets
 from windrow_master.store.records import AssetRow
 from windrow_master.store.sqlite.check_values import ASSET, CHECK, checked, with_crc
 
@@ -14,15 +14,21 @@ Rows = Callable[[str, tuple[object, ...]], list[Any]]
 """A function that runs a query."""
 
 
-def add_asset(connection: sqlite3.Connection, wanted: AssetRow) -> AssetRow:
+def add_asset(connection: sqlite3.Connection, wanted: AssetRow, most: int | None = None) -> AssetRow:
     """Register a version; return what is registered then. Call it in a transaction.
 
     A step's output that is registered already stays as it is. Without a version, the asset gets the next number, or
-    keeps the latest version if that is the same in everything. Raises AssetExists.
+    keeps the latest version if that is the same in everything. `most`: how many versions of its kind there may be.
+    Raises AssetExists, TooManyAssets.
     """
 
     def rows(query: str, values: tuple[object, ...]) -> list[Any]:
         return connection.execute(query, values).fetchall()
+
+    def insert(row: AssetRow) -> AssetRow:
+        if most is not None and has_assets(rows, row.kind, most):
+            raise TooManyAssets(f"there are {most} assets of kind {row.kind}")
+        return _insert(connection, row)
 
     if wanted.step_id is not None:
         known = _one(rows, "step_id = ? AND output_name = ?", (wanted.step_id, wanted.output_name))
@@ -31,7 +37,7 @@ def add_asset(connection: sqlite3.Connection, wanted: AssetRow) -> AssetRow:
     if wanted.version:
         found = find_asset(rows, wanted.kind, wanted.name, wanted.version)
         if found is None:
-            return _insert(connection, wanted)
+            return insert(wanted)
         if _content(found) == _content(wanted) and wanted.step_id is None:
             return found
         raise AssetExists(found)
@@ -43,7 +49,7 @@ def add_asset(connection: sqlite3.Connection, wanted: AssetRow) -> AssetRow:
         "AND version NOT GLOB '*[^0-9]*' AND length(version) < 16",
         (wanted.kind, wanted.name),
     )
-    return _insert(connection, wanted._replace(version=str((numbers[0][0] or 0) + 1)))
+    return insert(wanted._replace(version=str((numbers[0][0] or 0) + 1)))
 
 
 def find_asset(rows: Rows, kind: int, name: str, version: str | None) -> AssetRow | None:
@@ -65,6 +71,13 @@ def list_assets(rows: Rows, kind: int, name: str, size: int, before: int | None)
         (*values, (1 << 62) if before is None else before, size),
     )
     return [(number, AssetRow._make(checked("asset", row))) for number, *row in found]
+
+
+def has_assets(rows: Rows, kind: int, count: int) -> bool:
+    """Whether there are at least so many versions of assets of a kind."""
+    # To count takes long where there are many; the numbers of all kinds say at once that there are few.
+    last = rows("SELECT max(id) FROM asset", ())[0][0] or 0
+    return last >= count and rows("SELECT count(*) FROM asset WHERE kind = ?", (kind,))[0][0] >= count
 
 
 def _one(rows: Rows, condition: str, values: tuple[object, ...]) -> AssetRow | None:

@@ -25,7 +25,7 @@ from windrow_master.store.records import (
     TokenRow,
     WorkerTotals,
 )
-from windrow_master.store.sqlite.assets import find_asset, list_assets
+from windrow_master.store.sqlite.assets import find_asset, has_assets, list_assets
 from windrow_master.store.sqlite.attempt_report import (
     LONGEST_QUERY,
     MOST_TRIED_QUERY,
@@ -374,6 +374,9 @@ class SqliteReader(Pages):
 
     def assets(self, kind: int, name: str, size: int, before: int | None = None) -> list[tuple[int, AssetRow]]:
         return list_assets(self._rows, kind, name, size, before)
+
+    def has_assets(self, kind: int, count: int) -> bool:
+        return has_assets(self._rows, kind, count)
 
     def tokens(self) -> list[TokenRow]:
         rows = self._rows(f"SELECT {TOKEN}, {CHECK} FROM token NOT INDEXED ORDER BY create_time, digest", ())

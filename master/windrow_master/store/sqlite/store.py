@@ -132,9 +132,9 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise self._classified(error) from error
 
-    def record_asset(self, row: AssetRow) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
         made: list[AssetRow] = []
-        self._write(lambda: made.append(add_asset(self._connection, row)))
+        self._write(lambda: made.append(add_asset(self._connection, row, most)))
         return made[0]
 
     def record_token(self, row: TokenRow) -> None:

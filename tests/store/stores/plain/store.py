@@ -27,6 +27,7 @@ from windrow_master.store.errors import (
     NotReopened,
     OwnershipLost,
     StoreBroken,
+    TooManyAssets,
 )
 from windrow_master.store.protocol import Store
 from windrow_master.store.records import AssetRow, OutputRow, ReopenedJob, Reopening, RowRange, SegmentRow, TokenRow
@@ -71,9 +72,9 @@ class PlainStore(Store):
         self._write(lambda tables: _reopen(tables, job))
         return _snapshot(self._tables, job.job_key)
 
-    def record_asset(self, row: AssetRow) -> AssetRow:
+    def record_asset(self, row: AssetRow, most: int | None = None) -> AssetRow:
         made: list[AssetRow] = []
-        self._write(lambda tables: made.append(_add_asset(tables, row)))
+        self._write(lambda tables: made.append(_add_asset(tables, row, most)))
         return made[0]
 
     def record_token(self, row: TokenRow) -> None:
@@ -214,7 +215,7 @@ def _reopen_step(tables: Tables, step: StepRow, generation: int, *, resumed: boo
     )  # fmt: skip
 
 
-def _add_asset(tables: Tables, wanted: AssetRow) -> AssetRow:
+def _add_asset(tables: Tables, wanted: AssetRow, most: int | None) -> AssetRow:
     of_name = [row for row in tables.assets if (row.kind, row.name) == (wanted.kind, wanted.name)]
     if wanted.step_id is not None:
         for row in tables.assets:
@@ -225,6 +226,8 @@ def _add_asset(tables: Tables, wanted: AssetRow) -> AssetRow:
         return same[0]
     if same and wanted.version:
         raise AssetExists(same[0])
+    if most is not None and sum(row.kind == wanted.kind for row in tables.assets) >= most:
+        raise TooManyAssets(f"there are {most}")
     if not wanted.version:
         numbers = [int(row.version) for row in of_name if row.version.isdecimal()]
         wanted = wanted._replace(version=str(max(numbers, default=0) + 1))
