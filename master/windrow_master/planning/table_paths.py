@@ -6,7 +6,10 @@ import os
 import re
 from collections.abc import Iterator
 
+from windrow_master.planning.errors import PlanningError
+from windrow_master.planning.listing.opening import read_within
 from windrow_master.planning.listing.patterns import compile_pattern, is_wild
+from windrow_master.roots import Roots
 
 FILE_NAME = b"MLTable"
 
@@ -19,11 +22,29 @@ def definition_of(path: bytes) -> bytes | None:
     return definition if os.path.isfile(definition) else None
 
 
-def places_in(definition: bytes, content: bytes | None = None) -> Iterator[tuple[str, bytes]]:
+def read_definition(path: bytes, roots: Roots | None) -> tuple[bytes, bytes] | None:
+    """The MLTable file of an input, as of `definition_of`, with its content; None if there is none, or none in `roots`
+    that can be read. Who reads the input says why.
+
+    What is read is what was opened, wherever links lead by then, and nothing else in its place holds it up.
+    """
+    # Imported here: most inputs are not tables, and need no YAML.
+    from windrow.spec.reading.yaml_files import FILE_BYTES_MAX
+
+    definition = definition_of(path)
+    if definition is None:
+        return None
+    try:
+        return definition, read_within(definition, roots, FILE_BYTES_MAX + 1)
+    except (OSError, PlanningError):
+        return None
+
+
+def places_in(definition: bytes, content: bytes) -> Iterator[tuple[str, bytes]]:
     """The entries of an MLTable file, each with its key and the absolute path of the folder or file that holds all it
     names.
 
-    A file with errors yields nothing: they are reported when the data is read. `content`: of the file, if it was read.
+    A file with errors yields nothing: they are reported when the data is read. `content`: of the file.
     """
     # Imported here: most inputs are not tables, and need no YAML.
     from windrow.spec.naming.locations import is_elsewhere
@@ -44,9 +65,9 @@ def places_in(definition: bytes, content: bytes | None = None) -> Iterator[tuple
         yield f"paths[{index}].{entry.kind}", os.path.normpath(os.path.join(os.path.dirname(definition), text))
 
 
-def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
-    """The columns that the MLTable file takes from the paths of files, by which input can be divided without sorting
-    rows.
+def keys_in_paths(definition: bytes, content: bytes) -> tuple[str, ...] | None:
+    """The columns that the MLTable file with this content takes from the paths of files, by which input can be divided
+    without sorting rows.
 
     None if the file has errors, names a list of files, or names a Delta table, whose log has more such columns:
     planning reports on these.
@@ -56,7 +77,7 @@ def keys_in_paths(definition: bytes) -> tuple[str, ...] | None:
     from windrow.spec.tables.mltable import read_mltable
     from windrow.spec.tables.partition_format import columns_of
 
-    table = read_mltable(os.fsdecode(definition), Problems())
+    table = read_mltable(os.fsdecode(definition), Problems(), content)
     if table is None or table.read is None or isinstance(table.read, ReadDelta):
         return None
     return columns_of((*table.before, *table.after))

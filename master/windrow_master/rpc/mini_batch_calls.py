@@ -25,6 +25,7 @@ from windrow_master.jobs import Jobs
 from windrow_master.reports.failed_items import named_items
 from windrow_master.reports.job_figures import RunningAttempt
 from windrow_master.reports.worker_logs import logs_of_worker
+from windrow_master.roots import Roots
 from windrow_master.rpc.mini_batch_pages import Wanted, by_index, newest
 from windrow_master.rpc.mini_batch_views import (
     ENDED_BY_ITSELF,
@@ -307,8 +308,9 @@ class MiniBatchCalls:
         tries = sum(one.state in ENDED_BY_ITSELF for one in attempts)
         items = describe_items(reader, recipe)
         literal = {name for name, given in effective.inputs.items() if isinstance(given, LiteralInput)}
+        readable = None if self._embedded else Roots(self._datastores.values())
         return pb.GetReplayResponse(
-            step=replayed_step_spec(job, step, effective, paths, document.experiment_name),
+            step=replayed_step_spec(job, step, effective, paths, document.experiment_name, readable),
             assignment=work_pb2.Assignment(
                 mini_batch_index=row.mini_batch,
                 item_first=row.item_first,

@@ -216,7 +216,7 @@ class Carrier:
         if session is not None:
             job = self._core.state.jobs[step.job_key]
             paths, experiment = StepPaths.from_json(step.paths), self._jobs.document(step).experiment_name
-            spec = step_spec(job, step, self._jobs.effective(step), paths, experiment)
+            spec = step_spec(job, step, self._jobs.effective(step), paths, experiment, self._jobs.readable)
             spec.datastores.extend(map(os.fsencode, self._starter.places.confining))
             spec.kept_folders.extend(map(os.fsencode, self._starter.places.kept.paths))
             session.send_step(spec)

@@ -22,6 +22,7 @@ from windrow.storage.urls import is_remote
 
 from windrow_master.core.ids import step_identity
 from windrow_master.core.records import JobRow, StepRow
+from windrow_master.roots import Roots
 from windrow_master.step_paths import StepPaths
 
 if TYPE_CHECKING:
@@ -31,11 +32,15 @@ VALUE_CHARS_MAX = 4096
 """Longer values are in no variable: the kernel refuses a process with one that is very long."""
 
 
-def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths, experiment: str) -> work_pb2.StepSpec:
-    """The message for a step whose paths are resolved and whose reader is pinned. `experiment`: its name."""
+def step_spec(
+    job: Job, step: Step, effective: EffectiveStep, paths: StepPaths, experiment: str, readable: Roots | None
+) -> work_pb2.StepSpec:
+    """The message for a step whose paths are resolved and whose reader is pinned. `experiment`: its name. `readable`:
+    where MLTable files have to be; anywhere if None.
+    """
     stored = stored_outputs(effective, paths)
     output_path = _output_path(effective, paths, stored)
-    spec = _spec(job, step, step.plan.reader, effective, paths, experiment, stored, output_path)
+    spec = _spec(job, step, step.plan.reader, effective, paths, experiment, stored, output_path, readable)
     spec.identity = step_identity(
         job.job_id, job.request_id, job.create_time, job.generation, job.document, step.ordinal
     )
@@ -43,7 +48,7 @@ def step_spec(job: Job, step: Step, effective: EffectiveStep, paths: StepPaths, 
 
 
 def replayed_step_spec(
-    job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths, experiment: str
+    job: JobRow, step: StepRow, effective: EffectiveStep, paths: StepPaths, experiment: str, readable: Roots | None
 ) -> work_pb2.StepSpec:
     """The message for a replay of one mini-batch beside the job.
 
@@ -57,7 +62,7 @@ def replayed_step_spec(
     ]
     own = effective.append_row_to or next((output.name for output in stored), None)
     output_path = f"\0outputs/{own}\0" if own is not None else ""
-    return _spec(job, step, step.reader, effective, paths, experiment, stored, output_path)
+    return _spec(job, step, step.reader, effective, paths, experiment, stored, output_path, readable)
 
 
 def _spec(
@@ -69,6 +74,7 @@ def _spec(
     experiment: str,
     stored: list[work_pb2.StoredOutput],
     output_path: str,
+    readable: Roots | None,
 ) -> work_pb2.StepSpec:
     sides = side_inputs(effective, paths)
     inputs = paths.inputs | {side.name: f"\0{side.name}\0" for side in sides}
@@ -111,7 +117,7 @@ def _spec(
         output_files=_output_files(effective, outputs) if effective.command is not None else {},
         artifacts=_artifacts(effective, outputs) if effective.command is not None else "",
         unmade_outputs=_unmade_outputs(effective, outputs) if effective.command is not None else {},
-        read_paths=_read_paths(effective, paths, reader),
+        read_paths=_read_paths(effective, paths, reader, readable),
         allowed_paths=effective.allow_path,
         write_paths=_write_paths(effective, paths, output_path),
         synced_paths=_synced_paths(effective, paths),
@@ -141,7 +147,7 @@ def _places(effective: EffectiveStep, inputs: Mapping[str, str], outputs: Mappin
     }
 
 
-def _read_paths(effective: EffectiveStep, paths: StepPaths, reader: bytes | None) -> list[str]:
+def _read_paths(effective: EffectiveStep, paths: StepPaths, reader: bytes | None, readable: Roots | None) -> list[str]:
     """The local places of the step's inputs, as far as they are known before its files are.
 
     What an MLTable file names outside its folder counts only where the job names the file: one that an earlier step has
@@ -158,10 +164,10 @@ def _read_paths(effective: EffectiveStep, paths: StepPaths, reader: bytes | None
         found.append(path)
         if isinstance(given, DataInput) and given.type == "mltable":
             # Not at the top: most steps read no table.
-            from windrow_master.planning.table_paths import definition_of, places_in
+            from windrow_master.planning.table_paths import places_in, read_definition
 
-            definition = definition_of(os.fsencode(path))
-            found += [] if definition is None else [os.fsdecode(place) for _, place in places_in(definition)]
+            definition = read_definition(os.fsencode(path), readable)
+            found += [] if definition is None else [os.fsdecode(place) for _, place in places_in(*definition)]
     document = json.loads(reader or b"{}")
     for one in document.get("inputs", (document,)):
         if one.get("format") == "sorted_rows":

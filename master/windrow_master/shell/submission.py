@@ -35,7 +35,7 @@ from windrow_master.identity.principals import EVERYBODY, Principal
 from windrow_master.jobs import Jobs
 from windrow_master.kept_folders import KeptFolders
 from windrow_master.limits import Limits, how_to_raise
-from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in
+from windrow_master.planning.table_paths import definition_of, keys_in_paths, places_in, read_definition
 from windrow_master.roots import Roots
 from windrow_master.shell.earlier import EarlierJobs, NothingToResume
 from windrow_master.shell.errors import SubmissionInvalid
@@ -229,8 +229,9 @@ class Submissions:
 
         Links and tables may change later, so planning checks whatever it reads again.
         """
+        readable = Roots([*datastores.folders, *self._outputs.folders])
         for step in job.steps:
-            for what, path in _places(step, self._places):
+            for what, path in _places(step, self._places, readable):
                 # The output of an earlier job may be an input, as a registered asset for example.
                 if not datastores.hold(path) and not (what.startswith("input") and self._outputs.hold(path)):
                     raise SubmissionInvalid(
@@ -247,7 +248,7 @@ class Submissions:
                         f"machine. An absolute path names data in a datastore of the master ({datastores}); a "
                         "relative path names data on the submitting machine, which is uploaded with the job.",
                     )
-            self._check_partition(step)
+            self._check_partition(step, readable)
             for name, output in step.outputs.items():
                 if output.path is not None and is_remote(output.path):
                     continue
@@ -263,9 +264,9 @@ class Submissions:
                         "the output another path, or give the master's user write permission there.",
                     )
 
-    def _check_partition(self, step: EffectiveStep) -> None:
+    def _check_partition(self, step: EffectiveStep, readable: Roots) -> None:
         """Raise SubmissionInvalid if rows must be sorted, but cannot be, or not where agents can read them."""
-        if not any(self._must_sort(step, step.inputs[name]) for name in step.input_data):
+        if not any(self._must_sort(step, step.inputs[name], readable) for name in step.input_data):
             return
         what = f"Step {step.name!r}: partition_keys ({', '.join(step.partition_keys)}) are columns of the data. "
         if not self._sorts_rows:
@@ -283,15 +284,15 @@ class Submissions:
             )
 
     @staticmethod
-    def _must_sort(step: EffectiveStep, given: StepInput) -> bool:
+    def _must_sort(step: EffectiveStep, given: StepInput, readable: Roots) -> bool:
         """Whether the rows of an input must be sorted by its partition keys, as far as is known before planning."""
         if not step.partition_keys or not isinstance(given, DataInput) or given.type != "mltable":
             return False
         if is_remote(given.path):
             # Planning finds out where the keys come from.
             return False
-        definition = definition_of(os.fsencode(given.path))
-        in_paths = () if definition is None else keys_in_paths(definition)
+        definition = read_definition(os.fsencode(given.path), readable)
+        in_paths = () if definition is None else keys_in_paths(*definition)
         return in_paths is not None and not set(step.partition_keys) <= set(in_paths)
 
 
@@ -320,8 +321,9 @@ def _why_unwritable(path: Path) -> str:
     return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} does not allow it"
 
 
-def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, str]]:
+def _places(step: EffectiveStep, datastores: Datastores, readable: Roots) -> Iterator[tuple[str, str]]:
     """The paths that a step names, each with a description. If an MLTable file can be read now, its paths are included.
+    `readable`: where that has to be.
 
     Raises SubmissionInvalid.
     """
@@ -333,7 +335,9 @@ def _places(step: EffectiveStep, datastores: Datastores) -> Iterator[tuple[str, 
         definition = definition_of(os.fsencode(data.path)) if local_table else None
         if definition is not None:
             yield f"input {name!r}", os.fsdecode(definition)
-            for key, path in places_in(definition):
+        read = read_definition(os.fsencode(data.path), readable) if local_table else None
+        if read is not None:
+            for key, path in places_in(*read):
                 what = f"input {name!r}, {key} of its MLTable file"
                 try:
                     place = datastores.resolve(os.fsdecode(path))
