@@ -9,6 +9,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -68,19 +69,27 @@ class Link:
 
 
 class Served:
-    """A master in `folder` for the data in `data`, with agents. Its context leaves no process behind."""
+    """A master for the data in `data`, with agents in `folder`. Its context leaves no process behind."""
 
-    def __init__(self, folder: Path, data: Path, *options: str) -> None:
-        """`options`: more of `windrow master`."""
-        self._options = options
+    def __init__(self, folder: Path, data: Path, client_token: str = "") -> None:
+        """`client_token`: what clients have to bring; "" for nothing."""
+        # Its state and its token: a datastore holds neither, and `folder` may be in one.
+        self._private = tempfile.TemporaryDirectory(prefix="windrow-master-")
+        self._client_token = client_token
         self._folder = folder
         self._data = data
         self._processes: list[psutil.Popen] = []
         self._links: list[Link] = []
 
     def __enter__(self) -> Served:
-        command = ["master", "--state", str(self._folder / "state"), "--listen", "127.0.0.1:0"]
-        command += ["--datastore", f"data={self._data}", *self._options]
+        private = Path(self._private.name)
+        command = ["master", "--state", str(private / "state"), "--listen", "127.0.0.1:0"]
+        command += ["--datastore", f"data={self._data}"]
+        if self._client_token:
+            token = private / "client-token"
+            token.touch(0o600)
+            token.write_text(self._client_token)
+            command += ["--client-token-file", str(token)]
         self.master = master = self._start("master", command, stdout=subprocess.PIPE)
         readable, _, _ = select.select([master.stdout], [], [], 60)
         if not readable:
@@ -101,6 +110,7 @@ class Served:
         for process in self._processes:
             if process.stdout is not None:
                 process.stdout.close()
+        self._private.cleanup()
 
     def add_agent(self, name: str, slots: int, *, through: Link | None = None) -> psutil.Popen:
         """Start an agent with so many workers. `through`: a link of its own."""

@@ -55,10 +55,8 @@ def _contenders(folder: Path) -> list[Contender]:
     def run(run: Path, *, flooded: bool) -> Outcome:
         job = files_job(run, work="rest", input_path=folder / "input", mini_batch_size=1)
         token = secrets.token_hex(32)
-        (run / "client-token").write_text(token)
-        (run / "client-token").chmod(0o600)
         reached: dict[str, float] = {}
-        with Served(run, folder.parent, "--client-token-file", str(run / "client-token")) as served:
+        with Served(run, folder.parent, token) as served:
             served.add_agent("worker", slots=2)
             master = psutil.Process(served.master.pid)
             with windrow.Client(access=Access(served.address, "", token)) as client:

@@ -260,7 +260,7 @@ def _check_datastores(parser: CommandLine, given: argparse.Namespace, places: Ma
         if where:
             parser.error(
                 f"--datastore {name}={place}: this folder {where} the state folder {state}, and jobs read and write "
-                "all that is in a datastore: they could change other jobs, and the master's state. Give the datastore a "
+                "all that is in a datastore: they could change other jobs, and the state. Give the datastore a "
                 "folder beside it, or the state another place (--state)"
             )
         for option in ("join_token_file", "client_token_file", "tls_file"):
