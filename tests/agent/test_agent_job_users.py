@@ -24,7 +24,9 @@ from windrow_agent.config import AUTO_JOB_USERS, JOB_USERS_BLOCK, AgentConfig, B
 from windrow_agent.node.strays import start_time
 from windrow_agent.sandbox import job_users
 from windrow_agent.sandbox.access_lists import NotGiven, give_access, real_place, take_back
+from windrow_agent.sandbox.confinement import kernel_abi
 from windrow_agent.sandbox.job_users import NOTE
+from windrow_agent.sandbox.policy import STRICT_ABI
 from windrow_agent.workers.script_socket import comes_from
 
 OTHER = STEP + 1
@@ -487,40 +489,51 @@ def test_bad_ranges_are_refused(text: str, words: str) -> None:
 
 
 @NEEDS_USERS
-@scenario
-async def test_environments_are_built_by_a_user_of_builders_and_changed_by_nobody(rig: Rig) -> None:
+@pytest.mark.parametrize("mode", ["auto", "strict"] if kernel_abi() >= STRICT_ABI else ["auto"])
+def test_environments_are_built_by_a_user_of_builders_and_changed_by_nobody(mode: str) -> None:
     """Not by root, since packages run code. What is complete belongs to the agent, and jobs can read it."""
-    text = (
-        "import json, os, sys\n"
-        "import pebble\n"
-        "def run(mini_batch):\n"
-        "    writable = [path for path, _, _ in os.walk(sys.prefix) if os.access(path, os.W_OK)]\n"
-        "    return [json.dumps([sys.prefix, os.getuid(), pebble.colour, writable])]\n"
-    )
-    rig.root.chmod(0o755)
-    who = rig.root / "who"
-    who.touch()
-    who.chmod(0o666)
-    with package_index() as index:
-        index.add_to_start("grains", f"open({str(who)!r}, 'a').write(f'{{os.getuid()}} ')")
-        rig.master.step(rig.script(text), environment=work.Environment(requirements=["pebble", "grains"]))
-        await rig.master.start()
-        agent = AgentProcess(
-            rig.master, rig.root / "agent", before=opened(rig.root / "mounts"), job_users="auto", python=None
+
+    @scenario
+    async def run(rig: Rig) -> None:
+        text = (
+            "import json, os, sys\n"
+            "import pebble\n"
+            "def run(mini_batch):\n"
+            "    writable = [path for path, _, _ in os.walk(sys.prefix) if os.access(path, os.W_OK)]\n"
+            "    return [json.dumps([sys.prefix, os.getuid(), pebble.colour, writable])]\n"
         )
-        rig.agents.append(agent)
-        await agent.start(UV_DEFAULT_INDEX=index.url, UV_PYTHON_DOWNLOADS="never", VIRTUAL_ENV="")
-        prefix, user, colour, writable = await row(rig)
-    assert (colour, writable) == ("white", [])
-    place = Path(prefix)
-    assert place.is_relative_to(agent.folder / "environments")
-    found = all_below(place)
-    assert {owner_of(str(path)) for path in found} == {0}
-    assert not [path for path in found if others_may_write(path)]
-    (builder,) = {owner_of(str(path)) for path in all_below(agent.folder / "builder")} - {0}
-    assert builder in AUTO_JOB_USERS
-    assert builder != user
-    assert set(map(int, who.read_text().split())) == {user, builder}, "code of a package never runs as root"
+        rig.root.chmod(0o755)
+        who = rig.root / "who"
+        who.touch()
+        who.chmod(0o666)
+        with package_index() as index:
+            index.add_to_start("grains", f"open({str(who)!r}, 'a').write(f'{{os.getuid()}} ')")
+            rig.master.step(rig.script(text), environment=work.Environment(requirements=["pebble", "grains"]))
+            await rig.master.start()
+            agent = AgentProcess(
+                rig.master,
+                rig.root / "agent",
+                before=opened(rig.root / "mounts"),
+                job_users="auto",
+                python=None,
+                sandbox=mode,
+                allowed_paths=[f"{who}:rw"],
+            )
+            rig.agents.append(agent)
+            await agent.start(UV_DEFAULT_INDEX=index.url, UV_PYTHON_DOWNLOADS="never", VIRTUAL_ENV="")
+            prefix, user, colour, writable = await row(rig)
+        assert (colour, writable) == ("white", [])
+        place = Path(prefix)
+        assert place.is_relative_to(agent.folder / "environments")
+        found = all_below(place)
+        assert {owner_of(str(path)) for path in found} == {0}
+        assert not [path for path in found if others_may_write(path)]
+        (builder,) = {owner_of(str(path)) for path in all_below(agent.folder / "builder")} - {0}
+        assert builder in AUTO_JOB_USERS
+        assert builder != user
+        assert set(map(int, who.read_text().split())) == {user, builder}, "code of a package never runs as root"
+
+    run()
 
 
 @NEEDS_USERS
