@@ -10,25 +10,25 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import os, pathlib, shutil, signal, sys
-from windrow_master.files.temporary import temporary_folder
+import pathlib, signal, sys
+from windrow_master.files import temporary
 
 parent, moment, number = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-make, remove = pathlib.Path.mkdir, shutil.rmtree
+make, remove = pathlib.Path.mkdir, temporary.discard_tree
 
 def interrupted_mkdir(path, *arguments, **options):
     make(path, *arguments, **options)
     if moment == "made":
         signal.raise_signal(number)
 
-def interrupted_rmtree(path, **options):
+def interrupted_removal(path):
     if moment == "removed":
-        shutil.rmtree = remove
+        temporary.discard_tree = remove
         signal.raise_signal(number)
-    remove(path, **options)
+    remove(path)
 
-pathlib.Path.mkdir, shutil.rmtree = interrupted_mkdir, interrupted_rmtree
-with temporary_folder("made-", parent) as folder:
+pathlib.Path.mkdir, temporary.discard_tree = interrupted_mkdir, interrupted_removal
+with temporary.temporary_folder("made-", parent) as folder:
     (folder / "file").write_text("content")
     assert folder.stat().st_mode & 0o777 == 0o700
     if moment == "used":
