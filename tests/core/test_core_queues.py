@@ -137,5 +137,5 @@ def test_uses_are_of_projects_with_open_jobs_or_settings() -> None:
     found = uses(driver.core.state)
     assert found.keys() == {"web", "default"}
     use = found["default"]
-    assert (use.open_jobs, use.fair, use.workers, use.ready + use.running) == (1, 4.0, 4, 1000)
-    assert use.running == len(driver.held()) > 0
+    assert (use.open_jobs, use.fair, use.workers, use.ready + use.leased) == (1, 4.0, 4, 1000)
+    assert use.leased == len(driver.held()) > 0

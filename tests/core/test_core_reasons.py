@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from core_driver import CoreDriver, completion
+from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow_master.core import commands
 from windrow_master.core.ids import JobKey, NodeId, StepId
 from windrow_master.core.reasons import Code, Reason
@@ -99,6 +100,25 @@ def busy(driver: CoreDriver) -> None:
     driver.capacity("n1", 0, step_id=2)
 
 
+def limited(driver: CoreDriver) -> None:
+    driver.do(commands.SetQueues({"default": QueueSettings(cluster=Bounds(limit=1))}))
+    driver.submit(job_id="first", request_id="1", priority=1)
+    driver.submit(job_id="job")
+    driver.join()
+    for step_id in (1, 2):
+        driver.plan(step_id, [1] * 9)
+    driver.capacity("n1", 9)
+
+
+def outranked(driver: CoreDriver) -> None:
+    driver.submit(job_id="first", request_id="1", priority=1)
+    driver.submit(job_id="job")
+    driver.join()
+    for step_id in (1, 2):
+        driver.plan(step_id, [1] * 9)
+    driver.capacity("n1", 9)
+
+
 def full(driver: CoreDriver) -> None:
     planned(driver)
     driver.join(leases_max=0)
@@ -186,6 +206,8 @@ def cancelled(driver: CoreDriver) -> None:
         (splitting, "RUNNING", "In 2 mini-batches, the items that fail are being found"),
         (quiet, "NO_PROGRESS", "no result has arrived for 70 s"),
         (busy, "NODES_BUSY", "taken by first/other (2)"),
+        (limited, "PROJECT_LIMIT", "project default has all 1 of the 1 slots that it may have"),
+        (outranked, "NODES_BUSY", "Project default has 2 of 2 slots, and is entitled to 2. In it, first goes first."),
         (full, "NODES_FULL", "results wait"),
         (delayed, "RETRY_DELAYED", "1 mini-batch waits a moment"),
         (node_fault, "NODE_FAULT", "node_fault"),

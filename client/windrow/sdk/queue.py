@@ -37,7 +37,8 @@ class Queue(NamedTuple):
     """Of its steps, on all nodes."""
     ready: int = 0
     """Mini-batches that wait to run."""
-    running: int = 0
+    leased: int = 0
+    """Mini-batches that are leased to nodes."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, with times in ISO 8601."""
@@ -126,5 +127,5 @@ def _queue(message: pb.Queue) -> Queue:
         fair_slots=use.fair_slots,
         workers=use.workers,
         ready=use.ready,
-        running=use.running,
+        leased=use.leased,
     )

@@ -32,14 +32,14 @@ POOLS_MAX = 100
 
 class QueueUse(NamedTuple):
     """What a project has, and what waits in its queue. `fair`: the slots that it is entitled to now; `workers`: live
-    ones of its steps, on all nodes; `ready`, `running`: mini-batches.
+    ones of its steps, on all nodes; `ready`, `leased`: mini-batches.
     """
 
     open_jobs: int = 0
     fair: float = 0.0
     workers: int = 0
     ready: int = 0
-    running: int = 0
+    leased: int = 0
 
 
 def on_set_queues(state: CoreState, command: SetQueues, now: Moment) -> list[Queue] | Refused:
@@ -159,7 +159,7 @@ def uses(state: CoreState) -> dict[str, QueueUse]:
         found[job.queue] = use._replace(
             open_jobs=use.open_jobs + 1,
             ready=use.ready + sum(step.counters.queued for step in running),
-            running=use.running + sum(step.counters.leased for step in running),
+            leased=use.leased + sum(step.counters.leased for step in running),
         )
     return {name: use._replace(fair=fair.get(name, 0.0), workers=workers.get(name, 0)) for name, use in found.items()}
 

@@ -18,6 +18,7 @@ from windrow_master.core.leases import Lease
 from windrow_master.core.plans import RESUMES_AT, must_wait
 from windrow_master.core.pools import is_in_pool, working_nodes
 from windrow_master.core.refused import Refused
+from windrow_master.core.shares import ProjectShare, project_share
 from windrow_master.core.state import CoreState, Job, Node, Step
 from windrow_master.core.states import DONE_STEPS, ENDED_STEPS, JobState, NodeState, StepState
 
@@ -57,6 +58,8 @@ class Code(StrEnum):
     """Nodes are being notified of the step."""
     NODES_FULL = "NODES_FULL"
     NODES_BUSY = "NODES_BUSY"
+    PROJECT_LIMIT = "PROJECT_LIMIT"
+    """Its project has as much as it may have."""
     BUILDING_ENVIRONMENT = "BUILDING_ENVIRONMENT"
     """Nodes build its environment, and take no work of it meanwhile. Only their reports tell: the core sees nodes that
     want no lease."""
@@ -127,6 +130,8 @@ class Reason(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
     given_up: tuple[str, ...] = ()
     """Nodes on which no worker could be made ready."""
+    share: ProjectShare | None = None
+    """Where its project stands, if others have the slots."""
     pool: str = ""
     """The pool that the step names."""
     pools: tuple[str, ...] = ()
@@ -309,6 +314,9 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
     having = [node for node in chosen if step.step_id in node.shares]
     if any(step.step_id not in node.capacity for node in having) or not chosen:
         return Reason(name, Code.NODES_ANSWER, nodes=names, queued=queued)
+    share = project_share(state, step)
+    if not having and share.limit is not None:
+        return Reason(name, Code.PROJECT_LIMIT, queued=queued, share=share)
     # Other steps have the slots: they have them as their share, or still run what they hold there.
     others: Counter[str] = Counter()
     for node in chosen:
@@ -318,7 +326,7 @@ def _unleased(state: CoreState, step: Step, now: Moment) -> Reason:
             if count and other is not None and other is not step:
                 others[f"{state.jobs[other.job_key].job_id}/{other.settings.name}"] += count
     code = Code.NODES_BUSY if others else Code.NODES_FULL
-    return Reason(name, code, nodes=names, counts=_counted(others), queued=queued)
+    return Reason(name, code, nodes=names, counts=_counted(others), queued=queued, share=share)
 
 
 def _counted(counts: Counter[str]) -> tuple[tuple[str, int], ...]:

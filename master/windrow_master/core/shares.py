@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 
@@ -38,7 +39,7 @@ from windrow_master.core.sharing.placing import (
     place,
     place_standby,
 )
-from windrow_master.core.state import CoreState, Group, Node, Step
+from windrow_master.core.state import CoreState, Group, Job, Node, Step
 
 DECISION_S = 0.1
 """The least time between two decisions, unless steps or nodes come or go."""
@@ -54,6 +55,54 @@ _TURN_INITS = 10.0
 
 _PAYS_INITS = 5.0
 """A worker has paid for its `init()` after this many times as long."""
+
+
+class ProjectShare(NamedTuple):
+    """What the project of a step has on the nodes that may work on it, in slots: of `total` it is entitled to `fair`,
+    and has `held`. `limit`: the most that it may have, if that is what it lacks. `ahead`: jobs of the project that go
+    first.
+    """
+
+    project: str
+    fair: float
+    held: float
+    total: float
+    limit: float | None
+    ahead: tuple[str, ...]
+
+
+def project_share(state: CoreState, step: Step) -> ProjectShare:
+    """Where the project of a step stands, by the last decision."""
+    job, fair, held, total, bound = state.jobs[step.job_key], 0.0, 0.0, 0, []
+    groups = [group for group in state.shares.groups.values() if is_in_pool(group.nodes[0], step)]
+    for group in groups:
+        total += group.slots
+        fair += group.last.projects.get(job.queue, 0.0) * group.slots if group.last is not None else 0.0
+        crews = group.layout.crews
+        held += sum(
+            _slots_of(crew, group.layout.places)
+            for step_id, crew in crews.items()
+            if (other := state.steps.get(step_id)) is not None and state.jobs[other.job_key].queue == job.queue
+        )
+        crew = crews.get(step.step_id)
+        bound.append(crew is not None and crew.allowance is not None and not crew.allowance.fits(crew.need, 1))
+    limit = None
+    if bound and all(bound):
+        settings = state.queues[job.queue].settings
+        limit = min(settings.of_pool(pool).limit for pool in {WHOLE_CLUSTER, *groups[0].nodes[0].pools})
+    ahead = (
+        (_rank(other), other.job_id)
+        for other in state.jobs.values()
+        if other.queue == job.queue
+        and _rank(other) > _rank(job)
+        and any(len(one.ready) or one.lease_ids for one in other.steps)
+    )
+    return ProjectShare(job.queue, fair, held, total, limit, tuple(job_id for _, job_id in sorted(ahead, reverse=True)))
+
+
+def _rank(job: Job) -> tuple[float, ...]:
+    """Where a job stands in its project: a higher one goes first."""
+    return (float(job.priority), -math.inf if job.deadline is None else -job.deadline)
 
 
 def decide(state: CoreState, steps: Sequence[Step], serving: Mapping[NodeId, Node], now: Moment) -> None:
@@ -299,7 +348,7 @@ def _claim(state: CoreState, want: _Want, held: int, group: Group) -> Claim:
         want.demand,
         held,
         (processors / group.slots,),
-        (float(job.priority), -math.inf if job.deadline is None else -job.deadline),
+        _rank(job),
         float(max(1, job.weight)),
         (job.job_key, want.step.ordinal),
         max(TURN_S, _TURN_INITS * want.init_s),

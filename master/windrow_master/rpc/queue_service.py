@@ -114,7 +114,7 @@ def _message(name: str, queue: Queue | None, use: QueueUse) -> pb.Queue:
             fair_slots=use.fair,
             workers=use.workers,
             ready=use.ready,
-            running=use.running,
+            leased=use.leased,
         ),
     )
     if queue is not None:

@@ -84,6 +84,8 @@ def _waiting(reason: Reason) -> str:
             return f"{some_of(reason.nodes)} is being told of it"
         case Code.NODES_FULL:
             return f"{some_of(reason.nodes)} takes none of its work at the moment"
+        case Code.PROJECT_LIMIT:
+            return "its project has all the slots that it may have"
         case _:
             taken = first_few([f"{name} ({count})" for name, count in reason.counts], 1, "step")
             return f"no free slot: taken by {taken}"

@@ -187,8 +187,28 @@ def _waiting(reason: Reason) -> str:
                 f"{waits}, and {some_of(reason.nodes)} cannot take more now: results wait to be delivered, or "
                 "the disk is full."
             )
+        case Code.PROJECT_LIMIT:
+            return f"{waits}, and {_share_words(reason)}"
         case _:
-            return f"{waits}, but all slots of the nodes are taken by {listed_counts(reason)}."
+            taken = f"{waits}, but all slots of the nodes are taken by {listed_counts(reason)}."
+            return f"{taken} {_share_words(reason)}".rstrip()
+
+
+def _share_words(reason: Reason) -> str:
+    """Where the project of a step stands, in numbers."""
+    share = reason.share
+    if share is None:
+        return ""
+    if share.limit is not None:
+        return (
+            f"project {share.project} has all {share.held:.3g} of the {share.limit:g} slots that it may have. An admin "
+            f"may raise that: windrow queue set {share.project} --limit."
+        )
+    ahead = f" In it, {some_of(share.ahead)} {'goes' if len(share.ahead) == 1 else 'go'} first." if share.ahead else ""
+    return (
+        f"Project {share.project} has {share.held:.3g} of {share.total:g} slots, and is entitled to "
+        f"{share.fair:.3g}.{ahead} `windrow queue list` shows all projects."
+    )
 
 
 def listed_counts(reason: Reason) -> str:

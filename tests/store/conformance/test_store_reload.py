@@ -11,9 +11,8 @@ from store_groups import attempt_row, job_row, outcome_row, planned, step_row
 from store_harness import StoreHarness
 from stores import all_harnesses
 from windrow_master.core.ids import StepId
-from windrow_master.core.records import RANK
 from windrow_master.core.ready import RANK_MAX
-from windrow_master.core.records import AttemptRow, Dirty, ItemOutcomeRow, RowBlock
+from windrow_master.core.records import RANK, AttemptRow, Dirty, ItemOutcomeRow, RowBlock
 from windrow_master.core.states import AttemptState, MiniBatchState
 from windrow_master.store.protocol import Store
 from windrow_master.store.records import CommittedRange, RowRange

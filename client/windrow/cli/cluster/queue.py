@@ -13,6 +13,7 @@ from windrow.cli.messages import say
 from windrow.cli.options.declared import Argument, Option, command
 from windrow.cli.options.shared import Master, Output, OutputForm, open_client, state_of
 from windrow.cli.tables import local_time, out, print_fields, print_json, print_table
+from windrow.common.quantities import counted
 from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow.errors import UsageError
 
@@ -49,7 +50,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
                 ">LIMIT",
                 ">FAIR SHARE",
                 ">WORKERS",
-                ">RUNNING",
+                ">LEASED",
                 ">READY",
                 ">OPEN JOBS",
             ),
@@ -62,7 +63,7 @@ def list_queues(master: Master = None, output: Output = OutputForm.TEXT) -> int:
                     _limit(queue.settings.cluster),
                     f"{queue.fair_slots:.3g}",
                     f"{queue.workers:,}",
-                    f"{queue.running:,}",
+                    f"{queue.leased:,}",
                     f"{queue.ready:,}",
                     f"{queue.open_jobs:,}",
                 )
@@ -90,13 +91,14 @@ def show(name: QueueName, master: Master = None, output: Output = OutputForm.TEX
             *((f"in pool {pool}" if pool else "in the cluster", _words(bounds)) for pool, bounds in settings.bounds()),
             ("set", _changed(queue)),
             ("fair share", f"{queue.fair_slots:.3g} slots"),
-            ("has", f"{queue.workers:,} workers, {queue.running:,} mini-batches running, {queue.ready:,} ready"),
+            ("has", f"{counted(queue.workers, 'worker')}, {counted(queue.leased, 'leased mini-batch')}"),
+            ("waiting", f"{counted(queue.ready, 'mini-batch')}"),
         ]
     )
     if jobs:
         out("")
         print_table(
-            ("JOB", "STATE", ">PRIORITY", ">WEIGHT", "DEADLINE", ">RUNNING", ">READY", "SUBMITTER"),
+            ("JOB", "STATE", ">PRIORITY", ">WEIGHT", "DEADLINE", ">LEASED", ">READY", "SUBMITTER"),
             [
                 (
                     job.job_id,

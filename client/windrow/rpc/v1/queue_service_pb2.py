@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/queue_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12/\n\x0b\x63hange_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12%\n\x03use\x18\x06 \x01(\x0b\x32\x18.windrow.rpc.v1.QueueUse\"\xf3\x01\n\rQueueSettings\x12\x13\n\x06weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x02 \x01(\x11\x12,\n\x07\x63luster\x18\x03 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds\x12\x37\n\x05pools\x18\x04 \x03(\x0b\x32(.windrow.rpc.v1.QueueSettings.PoolsEntry\x1aI\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds:\x02\x38\x01\x42\t\n\x07_weight\":\n\x0bQueueBounds\x12\r\n\x05quota\x18\x01 \x01(\x01\x12\x12\n\x05limit\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_limit\"b\n\x08QueueUse\x12\x11\n\topen_jobs\x18\x01 \x01(\r\x12\x12\n\nfair_slots\x18\x02 \x01(\x01\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\r\n\x05ready\x18\x04 \x01(\x04\x12\x0f\n\x07running\x18\x05 \x01(\x04\"\x13\n\x11ListQueuesRequest\"M\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xe4\x01\n\x10SetQueuesRequest\x12<\n\x06queues\x18\x01 \x03(\x0b\x32,.windrow.rpc.v1.SetQueuesRequest.QueuesEntry\x12\x0c\n\x04only\x18\x02 \x01(\x08\x12\x15\n\x08revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\novercommit\x18\x04 \x01(\x08\x1aL\n\x0bQueuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings:\x02\x38\x01\x42\x0b\n\t_revision\"L\n\x11SetQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\x32\xb5\x01\n\x0cQueueService\x12S\n\nListQueues\x12!.windrow.rpc.v1.ListQueuesRequest\x1a\".windrow.rpc.v1.ListQueuesResponse\x12P\n\tSetQueues\x12 .windrow.rpc.v1.SetQueuesRequest\x1a!.windrow.rpc.v1.SetQueuesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"windrow/rpc/v1/queue_service.proto\x12\x0ewindrow.rpc.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12/\n\x0b\x63hange_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12%\n\x03use\x18\x06 \x01(\x0b\x32\x18.windrow.rpc.v1.QueueUse\"\xf3\x01\n\rQueueSettings\x12\x13\n\x06weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08priority\x18\x02 \x01(\x11\x12,\n\x07\x63luster\x18\x03 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds\x12\x37\n\x05pools\x18\x04 \x03(\x0b\x32(.windrow.rpc.v1.QueueSettings.PoolsEntry\x1aI\n\nPoolsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.windrow.rpc.v1.QueueBounds:\x02\x38\x01\x42\t\n\x07_weight\":\n\x0bQueueBounds\x12\r\n\x05quota\x18\x01 \x01(\x01\x12\x12\n\x05limit\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_limit\"a\n\x08QueueUse\x12\x11\n\topen_jobs\x18\x01 \x01(\r\x12\x12\n\nfair_slots\x18\x02 \x01(\x01\x12\x0f\n\x07workers\x18\x03 \x01(\r\x12\r\n\x05ready\x18\x04 \x01(\x04\x12\x0e\n\x06leased\x18\x05 \x01(\x04\"\x13\n\x11ListQueuesRequest\"M\n\x12ListQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xe4\x01\n\x10SetQueuesRequest\x12<\n\x06queues\x18\x01 \x03(\x0b\x32,.windrow.rpc.v1.SetQueuesRequest.QueuesEntry\x12\x0c\n\x04only\x18\x02 \x01(\x08\x12\x15\n\x08revision\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\novercommit\x18\x04 \x01(\x08\x1aL\n\x0bQueuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.windrow.rpc.v1.QueueSettings:\x02\x38\x01\x42\x0b\n\t_revision\"L\n\x11SetQueuesResponse\x12%\n\x06queues\x18\x01 \x03(\x0b\x32\x15.windrow.rpc.v1.Queue\x12\x10\n\x08revision\x18\x02 \x01(\x04\x32\xb5\x01\n\x0cQueueService\x12S\n\nListQueues\x12!.windrow.rpc.v1.ListQueuesRequest\x1a\".windrow.rpc.v1.ListQueuesResponse\x12P\n\tSetQueues\x12 .windrow.rpc.v1.SetQueuesRequest\x1a!.windrow.rpc.v1.SetQueuesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,17 +45,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUEBOUNDS']._serialized_start=532
   _globals['_QUEUEBOUNDS']._serialized_end=590
   _globals['_QUEUEUSE']._serialized_start=592
-  _globals['_QUEUEUSE']._serialized_end=690
-  _globals['_LISTQUEUESREQUEST']._serialized_start=692
-  _globals['_LISTQUEUESREQUEST']._serialized_end=711
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=713
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=790
-  _globals['_SETQUEUESREQUEST']._serialized_start=793
-  _globals['_SETQUEUESREQUEST']._serialized_end=1021
-  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_start=932
-  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_end=1008
-  _globals['_SETQUEUESRESPONSE']._serialized_start=1023
-  _globals['_SETQUEUESRESPONSE']._serialized_end=1099
-  _globals['_QUEUESERVICE']._serialized_start=1102
-  _globals['_QUEUESERVICE']._serialized_end=1283
+  _globals['_QUEUEUSE']._serialized_end=689
+  _globals['_LISTQUEUESREQUEST']._serialized_start=691
+  _globals['_LISTQUEUESREQUEST']._serialized_end=710
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=712
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=789
+  _globals['_SETQUEUESREQUEST']._serialized_start=792
+  _globals['_SETQUEUESREQUEST']._serialized_end=1020
+  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_start=931
+  _globals['_SETQUEUESREQUEST_QUEUESENTRY']._serialized_end=1007
+  _globals['_SETQUEUESRESPONSE']._serialized_start=1022
+  _globals['_SETQUEUESRESPONSE']._serialized_end=1098
+  _globals['_QUEUESERVICE']._serialized_start=1101
+  _globals['_QUEUESERVICE']._serialized_end=1282
 # @@protoc_insertion_point(module_scope)

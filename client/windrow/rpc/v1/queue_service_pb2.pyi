@@ -146,7 +146,7 @@ class QueueUse(google.protobuf.message.Message):
     FAIR_SLOTS_FIELD_NUMBER: builtins.int
     WORKERS_FIELD_NUMBER: builtins.int
     READY_FIELD_NUMBER: builtins.int
-    RUNNING_FIELD_NUMBER: builtins.int
+    LEASED_FIELD_NUMBER: builtins.int
     open_jobs: builtins.int
     """Its jobs that have not ended."""
     fair_slots: builtins.float
@@ -155,8 +155,8 @@ class QueueUse(google.protobuf.message.Message):
     """Workers of its steps, on all nodes."""
     ready: builtins.int
     """Mini-batches that wait to run."""
-    running: builtins.int
-    """Mini-batches that run."""
+    leased: builtins.int
+    """Mini-batches that are leased."""
     def __init__(
         self,
         *,
@@ -164,9 +164,9 @@ class QueueUse(google.protobuf.message.Message):
         fair_slots: builtins.float = ...,
         workers: builtins.int = ...,
         ready: builtins.int = ...,
-        running: builtins.int = ...,
+        leased: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["fair_slots", b"fair_slots", "open_jobs", b"open_jobs", "ready", b"ready", "running", b"running", "workers", b"workers"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fair_slots", b"fair_slots", "leased", b"leased", "open_jobs", b"open_jobs", "ready", b"ready", "workers", b"workers"]) -> None: ...
 
 global___QueueUse = QueueUse
 
