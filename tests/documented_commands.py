@@ -114,6 +114,7 @@ DAMAGED = "docs/how-to/repair-a-damaged-state.md"
 CLUSTER = "docs/how-to/run-a-cluster.md"
 CONFINE = "docs/how-to/confine-scripts.md"
 TLS = "docs/how-to/use-tls-and-tokens.md"
+SHARE = "docs/how-to/share-a-cluster.md"
 DISK = "docs/how-to/free-disk-space.md"
 IMAGES = "docs/how-to/check-the-images.md"
 
@@ -180,6 +181,7 @@ AS_A_WHOLE = [TUTORIAL]
 """Pages all of whose blocks run, one after another: tests/examples/test_examples_tutorial.py."""
 
 _OTHER_MACHINES = "needs other machines, and folders that are this one's own"
+_ALL_OF_SHARE = "tests/master/test_master_queues.py types all commands of the page"
 ELSEWHERE = {
     (
         "docs/how-to/name-data-and-models.md",
@@ -256,6 +258,11 @@ ELSEWHERE = {
         TLS,
         "windrow token create ci --role submit --project vision --expires 90d > ci.token",
     ): "tests/master/test_master_tokens.py has the same commands",
+    (SHARE, "windrow queue list"): _ALL_OF_SHARE,
+    (SHARE, "windrow queue set vision --weight 2 --quota 1"): _ALL_OF_SHARE,
+    (SHARE, "windrow queue apply queues.yml --dry-run"): _ALL_OF_SHARE,
+    (SHARE, "windrow job create job.yml --priority 5 --deadline 2h"): _ALL_OF_SHARE,
+    (SHARE, "windrow job explain nightly"): _ALL_OF_SHARE,
     (
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",

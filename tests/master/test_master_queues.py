@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from served_tls import SecureMaster, windrow_of, write_job
+from documented_commands import ROOT, SHARE, blocks_of, type_line
+from served_tls import DEADLINE_S, SecureMaster, wait_until, windrow_of, write_job
 from windrow import Client
 from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow.errors import RequestRefused
@@ -151,6 +157,49 @@ def test_jobs_have_a_project_and_a_deadline_and_what_they_are_worth_can_be_chang
     assert "web" in windrow_of(master, "job", "show", name, token=web).stdout
     done(master, "job", "cancel", name, "--wait")
     assert "has ended" in refused(master, "job", "update", name, "--priority", "1")
+
+
+@contextmanager
+def agent_of(master: SecureMaster, folder: Path, *options: str) -> Iterator[None]:
+    """While an agent is connected."""
+    keys = master.keys / "agent"
+    files = (f"--ca-file={keys / 'ca.pem'}", f"--join-token-file={keys / 'join-token'}", f"--folder={folder}")
+    command = [sys.executable, "-m", "windrow_agent", f"--master={master.address}", *files, *options]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
+        try:
+            with client_of(master, master.token("client-token")) as client:
+                wait_until(
+                    lambda: [node.node_id for node in client.list_nodes() if node.state == "ready"], "it is there"
+                )
+            yield
+        finally:
+            agent.terminate()
+
+
+def test_the_commands_of_the_page(master: SecureMaster, tmp_path: Path) -> None:
+    file = write_job(tmp_path / "project")
+    # It waits for a pool that nobody is in.
+    file.write_text(file.read_text().replace("type: parallel\n", "type: parallel\n    compute: cpu\n"))
+    (written,) = re.findall(r"```yaml\n(.*?)```", (ROOT / SHARE).read_text(), re.DOTALL)
+    (file.parent / "queues.yml").write_text(written)
+    done(master, "job", "create", str(file), "--name", "nightly", "--project", "vision")
+    token = tmp_path / "token"
+    token.write_text(master.token("client-token"))
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "WINDROW_MASTER": master.address,
+        "WINDROW_CA_FILE": str(master.keys / "client" / "ca.pem"),
+        "WINDROW_TOKEN_FILE": str(token),
+    }
+    with agent_of(master, tmp_path / "agent", "--slots=6", "--pool=gpu"):
+        for line in [line for block in blocks_of(SHARE) for line in block.lines]:
+            ended = type_line(line, file.parent, environment, DEADLINE_S)
+            assert ended.returncode == 0, (line, ended.stderr)
+    with client_of(master, master.token("client-token")) as client:
+        assert client.queues.get("vision").settings == QueueSettings(2, 0, Bounds(1), {"gpu": Bounds(limit=2)})
+        assert client.queues.get("nightly").settings.priority == -10
+        assert (client.get("nightly").project, client.get("nightly").priority) == ("web", -1)
 
 
 def test_runs_on_this_machine_have_no_queues(master: SecureMaster, monkeypatch: pytest.MonkeyPatch) -> None:
