@@ -6,7 +6,7 @@ import json
 
 from windrow_master.core.ids import JobKey
 from windrow_master.core.records import JobRow, StepRow
-from windrow_master.core.statuses import had_worker
+from windrow_master.core.statuses import process_of
 from windrow_master.store.protocol import StoreReader
 
 
@@ -47,9 +47,9 @@ class Jobs:
         """Return (node id, node incarnation, process number) of every worker that had the mini-batch."""
         attempts = self._reader.attempts_of_mini_batch(step.step_id, mini_batch)
         return {
-            (attempt.node_id, attempt.node_incarnation, attempt.process_number)
+            (attempt.node_id, attempt.node_incarnation, process)
             for attempt in attempts
-            if had_worker(attempt.phase)
+            if (process := process_of(attempt.phase, attempt.process_number)) is not None
         }
 
     def pipeline_outputs(self, job: JobRow) -> dict[str, tuple[str, str]]:

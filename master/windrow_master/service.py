@@ -37,6 +37,7 @@ from windrow_master.rpc.job_service import JobService
 from windrow_master.rpc.node_views import NodeViews
 from windrow_master.rpc.session_guard import SessionGuard
 from windrow_master.rpc.tls import server_credentials
+from windrow_master.rpc.usage_call import UsageCall
 from windrow_master.run_values import RunValues
 from windrow_master.shell.reporting import Reporter
 from windrow_master.shell.standby import Standby
@@ -221,7 +222,9 @@ class MasterService:
 
             from windrow_master.rpc.queue_service import QueueService
 
-            add_QueueServiceServicer_to_server(QueueService(standby.changes()), server)
+            add_QueueServiceServicer_to_server(QueueService(standby, store.reader()), server)
+        else:
+            server.add_generic_rpc_handlers((UsageCall(standby, store),))
         self._add_standard_services(server, standby)
         if wanted:
             standby.changes()

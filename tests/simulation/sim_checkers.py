@@ -38,6 +38,7 @@
 31. No worker is passed on from one project to another and back at once, while nothing else changes.
 32. No job has less than its fair share of what its project has for long while it could use more.
 33. No slot stays free for long while a step that could use it lacks a worker.
+34. After each commit, the ledger of a job says as much of its attempts as they took.
 """
 
 from __future__ import annotations
@@ -220,6 +221,7 @@ class Checkers:
             tables.commit(incarnation, dirty, ranges)
         except ConstraintViolated as error:
             raise Broken(20, error) from error
+        self._check_ledger(dirty)
         self.placement.on_commit(dirty)
         self._check_taken(dirty)
         for at in ranges:
@@ -229,6 +231,14 @@ class Checkers:
                 if not disk.is_rotten(at):
                     raise Broken(5, error) from error
         self._check_budgets(dirty)
+
+    def _check_ledger(self, dirty: Dirty) -> None:
+        tables = self._sim.disk.tables
+        for key in {row.job_key for row in dirty.ledger} | {
+            tables.steps[attempt.step_id].job_key for attempt in dirty.attempts
+        }:
+            told_us, took_us = tables.spent_us[key], tables.took_us[key]
+            require(told_us == took_us, 34, f"job {key}: its attempts took {took_us} µs, the ledger says {told_us}")
 
     def _note_rows(self, dirty: Dirty, ranges: list[SegmentRange]) -> None:
         for outcome in dirty.outcomes:

@@ -18,6 +18,7 @@ from sim_writer import SimSegments, SimWriter
 from windrow_master.core import (
     attempts,
     commands,
+    ledger,
     lost_rows,
     nodes,
     plans,
@@ -28,6 +29,7 @@ from windrow_master.core import (
     steps,
     ticks,
 )
+from windrow_master.core import state as state_module
 from windrow_master.core.commands import Moment
 from windrow_master.core.counters import Counters
 from windrow_master.core.leases import Lease
@@ -37,6 +39,20 @@ from windrow_master.core.states import MiniBatchState, StepState, Verdict
 from windrow_master.core.transitions import Machine
 
 __all__ = ["FAULTS"]
+
+
+@fault(34)
+def what_is_taken_back_is_not_counted() -> Iterator[None]:
+    """The time of attempts that the master ends itself is stored with them, and is missing in the ledger."""
+    with patch.object(state_module, "count_attempt", lambda *arguments: None):
+        yield
+
+
+@fault(34)
+def ledger_begins_anew() -> Iterator[None]:
+    """A new master does not take up what its predecessor has counted, and overwrites it."""
+    with patch.object(ledger, "load", lambda job, row: None):
+        yield
 
 
 @fault(7)

@@ -57,6 +57,7 @@ class SqliteTables(MemoryTables):
     def _same(self, mine: Snapshot, theirs: Snapshot) -> Snapshot:
         assert mine.jobs == theirs.jobs, f"jobs: {mine.jobs} {theirs.jobs}"
         assert sorted(mine.nodes) == sorted(theirs.nodes), f"nodes: {mine.nodes} {theirs.nodes}"
+        assert mine.ledger == theirs.ledger, f"ledger: {mine.ledger} {theirs.ledger}"
         assert (mine.job_key_last, mine.step_id_last) == (theirs.job_key_last, theirs.step_id_last)
         for plain, stored in zip(mine.steps, theirs.steps, strict=True):
             assert plain.step == stored.step, f"{plain.step} {stored.step}"

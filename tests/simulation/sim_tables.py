@@ -7,6 +7,7 @@ Used where a real store would only cost time: the core's state machine tests, an
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from windrow_master.core.commands import LostRows
 from windrow_master.core.counters import Counters
 from windrow_master.core.ids import LeaseId, StepId
+from windrow_master.core.ledger import ATTEMPTS
 from windrow_master.core.records import (
     PLAN_RECORD,
     RANK,
@@ -23,6 +25,7 @@ from windrow_master.core.records import (
     EventRow,
     ItemOutcomeRow,
     JobRow,
+    LedgerRow,
     NodeRow,
     QueueRow,
     Snapshot,
@@ -88,6 +91,11 @@ class MemoryTables:
     item_outcomes: dict[tuple[int, int], list[ItemOutcomeRow]] = field(default_factory=dict)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     queues: dict[str, QueueRow] = field(default_factory=dict)
+    ledger: dict[tuple[int, int, str, str], LedgerRow] = field(default_factory=dict)
+    spent_us: Counter[int] = field(default_factory=Counter)
+    """By job: what the ledger says of its attempts."""
+    took_us: Counter[int] = field(default_factory=Counter)
+    """By job: what all attempts took that were ever stored, also those of a step that began anew."""
     events: list[EventRow] = field(default_factory=list)
     commits: int = 0
 
@@ -165,6 +173,10 @@ class MemoryTables:
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
         self.queues.update({row.name: row for row in dirty.queues})
+        for spent in dirty.ledger:
+            known = self.ledger.get(spent[:4])
+            self.spent_us[spent.job_key] += sum(spent.sums[:ATTEMPTS]) - (sum(known.sums[:ATTEMPTS]) if known else 0)
+            self.ledger[spent[:4]] = spent
         self.events.extend(dirty.events)
 
     def reopen(self, job: ReopenedJob) -> Snapshot:
@@ -183,7 +195,8 @@ class MemoryTables:
                 self._forget(step_id)
         loaded = MemoryTables.load(self)
         of_job = [step for step in loaded.steps if step.step.job_key == job.job_key]
-        return Snapshot(loaded.job_key_last, loaded.step_id_last, [self.jobs[job.job_key]], of_job)
+        spent = [row for row in loaded.ledger if row.job_key == job.job_key]
+        return Snapshot(loaded.job_key_last, loaded.step_id_last, [self.jobs[job.job_key]], of_job, ledger=spent)
 
     def _resume(self, step_id: StepId, generation: int) -> None:
         for at, row in enumerate(self.mini_batches[step_id]):
@@ -230,6 +243,7 @@ class MemoryTables:
         if not attempt.node_id and known is not None:
             # The master's later verdict on a finished attempt.
             attempt = known._replace(state=attempt.state, cause=attempt.cause, message=attempt.message)
+        self.took_us[self.steps[attempt.step_id].job_key] += attempt.elapsed_us - (known.elapsed_us if known else 0)
         if self.succeeded.get(key) == attempt.lease_id:
             del self.succeeded[key]
         if attempt.state == AttemptState.SUCCEEDED:
@@ -249,6 +263,7 @@ class MemoryTables:
             lease_prefixes=frozenset(self.lease_prefixes),
         )
         open_jobs = {job.job_key for job in snapshot.jobs}
+        snapshot.ledger = [row for _, row in sorted(self.ledger.items()) if row.job_key in open_jobs]
         steps = [step for step in self.steps.values() if step.job_key in open_jobs]
         attempts = self._open_attempts()
         for step in sorted(steps, key=lambda step: (step.job_key, step.ordinal)):

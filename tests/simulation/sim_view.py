@@ -61,6 +61,7 @@ def durable_view(state: CoreState) -> dict[str, Any]:
             )
             for node_id, node in state.nodes.items()
         },
+        "ledger": {key: sorted(entry.row() for entry in job.ledger.values()) for key, job in jobs.items()},
         "absent": {node_id: node.row() for node_id, node in state.absent.items()},
         "leases": {
             lease_id: (lease.step_id, lease.mini_batch, lease.node_id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import math
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from windrow.common.queue_settings import Bounds, QueueSettings
@@ -13,6 +14,7 @@ from windrow.sdk.job import moment_of
 if TYPE_CHECKING:
     from windrow.rpc.connection import Connection
     from windrow.rpc.v1 import queue_service_pb2 as pb
+    from windrow.sdk.usage import Usage
 
 
 class Queue(NamedTuple):
@@ -98,6 +100,24 @@ class Queues:
                 _put(message.pools[pool], bounds)
         answer = self._connection.call(self._stub.SetQueues, request)
         return QueuesNow(tuple(map(_queue, answer.queues)), answer.revision)
+
+    def usage(
+        self,
+        by: Iterable[str] = (),
+        *,
+        since: date | None = None,
+        until: date | None = None,
+        project: str = "",
+    ) -> builtins.list[Usage]:
+        """What worker time was spent on, added up by project, user, job, pool and day, as far as `by` names them; also
+        of jobs that are deleted. Runs on this machine have a usage, too, though no queues.
+
+        `since`, `until`: the first and the last day (UTC), or moments in them; by default the last week. `project`:
+        only of this one. Raises UsageError for another key, RequestRefused (USAGE_TOO_LARGE).
+        """
+        from windrow.sdk.usage import usage_of
+
+        return usage_of(self._connection, self._stub, by, since, until, project)
 
 
 def _put(message: pb.QueueBounds, bounds: Bounds) -> None:

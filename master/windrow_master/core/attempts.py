@@ -34,6 +34,7 @@ from windrow_master.core.commands import (
 from windrow_master.core.headers import HeaderMisfit, HeaderTooLong, join_headers
 from windrow_master.core.ids import LeaseId
 from windrow_master.core.leases import Lease
+from windrow_master.core.ledger import count_attempt, count_start, kind_of
 from windrow_master.core.pace import RETRY_AFTER_MAX_S, retry_delay_s
 from windrow_master.core.pools import has_other_node
 from windrow_master.core.records import AttemptRow, ItemOutcomeRow, OutcomeRow, RowBlock
@@ -74,10 +75,12 @@ def on_complete_attempts(state: CoreState, command: CompleteAttempts, now: Momen
                 state.drop_lease(lease, step)
                 keep_in_bounds(result, step.settings.row_format)
                 if result.HasField("worker_start"):
-                    step.counters.add_start(result.worker_start)
+                    start = result.worker_start
+                    step.counters.add_start(start)
+                    count_start(state, state.jobs[step.job_key], node, start.start_us + start.init_us, now)
                 verdict = Verdict.ACCEPTED
                 if lease.generation != state.jobs[step.job_key].generation:
-                    _give_back(state, step, lease, now)
+                    _give_back(state, step, lease, now, result.elapsed_us)
                     verdict = Verdict.JOB_ENDED
                 elif result.cause:
                     _fail_attempt(state, node, step, lease, result, now)
@@ -242,7 +245,7 @@ def _complete_attempt(
             row_count=row_count,
         )
     )
-    _store_result(state, node, lease, result, AttemptState.SUCCEEDED, 0, message, "")
+    _store_result(state, node, step, lease, result, now, AttemptState.SUCCEEDED, 0, message, "")
     if short:
         _store_failed_items(state, step, mini_batch, named)
         if unnamed:
@@ -280,7 +283,7 @@ def _fail_attempt(
     kind = step.counters.add_failure(cause, lease.mini_batch, message, detail, lease.node_id, process, result.phase)
     step.tries_of(lease.mini_batch).kinds.append(kind)
     ending = AttemptState.ABANDONED if lease.trial or lease.rival is not None else AttemptState.FAILED
-    _store_result(state, node, lease, result, ending, cause, message, detail)
+    _store_result(state, node, step, lease, result, now, ending, cause, message, detail)
     step.workers.is_ready = True
     if cause == Cause.NODE_FAULT:
         node.faults += 1
@@ -304,13 +307,17 @@ def _fail_attempt(
 def _store_result(
     state: CoreState,
     node: Node,
+    step: Step,
     lease: Lease,
     result: AttemptResult,
+    now: Moment,
     ending: AttemptState,
     cause: int,
     message: str,
     detail: str,
 ) -> None:
+    elapsed_us = result.elapsed_us
+    count_attempt(state, state.jobs[step.job_key], node, kind_of(ending, cause), elapsed_us, now)
     state.dirty.attempts.append(
         AttemptRow(
             lease_id=lease.lease_id,
@@ -323,7 +330,7 @@ def _store_result(
             state=ending,
             cause=cause,
             start_unix_us=result.start_unix_us,
-            elapsed_us=result.elapsed_us,
+            elapsed_us=elapsed_us,
             run_us=result.run_us,
             cpu_us=result.cpu_us,
             item_count=result.item_count,
@@ -425,11 +432,11 @@ def requeue(state: CoreState, step: Step, lease: Lease, now: Moment, delay_s: fl
     state.scheduling_wanted = True
 
 
-def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment) -> None:
+def _give_back(state: CoreState, step: Step, lease: Lease, now: Moment, elapsed_us: int | None = None) -> None:
     """Put the mini-batch of a dropped lease back into the queue, unless another attempt of it runs. The attempt is
-    neither counted nor charged."""
+    neither counted nor charged. `elapsed_us`: as `store_attempt` takes it."""
     if lease.stored:
-        state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED)
+        state.store_attempt(lease, AttemptState.ABANDONED, now, Cause.PREEMPTED, elapsed_us=elapsed_us)
     if lease.rival is not None:
         return
     lease.attempt -= 1
@@ -452,7 +459,7 @@ def on_release_leases(state: CoreState, command: ReleaseLeases, now: Moment) -> 
         touched[step.step_id] = step
         with state.contained(step):
             state.drop_lease(lease, step)
-            _give_back(state, step, lease, now)
+            _give_back(state, step, lease, now, 0)
     for step in touched.values():
         if node is not None:
             node.recalled_s.pop(step.step_id, None)
@@ -469,9 +476,11 @@ def on_note_progress(state: CoreState, command: NoteProgress, now: Moment) -> No
         step.progress.last_s = now.monotonic_s
 
 
-def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool) -> None:
+def lose_leases(
+    state: CoreState, node: Node, lease_ids: list[LeaseId], now: Moment, *, lost: bool, ran: bool = True
+) -> None:
     """Take leases from a node that is gone, is leaving, or does not know them. `lost`: the loss counts against the
-    mini-batches.
+    mini-batches. `ran`: they may have run there.
     """
     touched: dict[int, Step] = {}
     for lease_id in lease_ids:
@@ -484,7 +493,7 @@ def lose_leases(state: CoreState, node: Node, lease_ids: list[LeaseId], now: Mom
             if lost and lease.stored and lease.rival is None:
                 _lose(state, node, step, lease, now)
             else:
-                _give_back(state, step, lease, now)
+                _give_back(state, step, lease, now, None if ran else 0)
     for step in touched.values():
         with state.contained(step):
             step.progress.last_s = now.monotonic_s
@@ -496,6 +505,6 @@ def _lose(state: CoreState, node: Node, step: Step, lease: Lease, now: Moment) -
     """Count the attempt that was lost with its node against the mini-batch."""
     message = f"Node {node.node_id} was lost."
     state.store_attempt(lease, AttemptState.FAILED, now, Cause.NODE_LOST, message)
-    kind = step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, 0)
+    kind = step.counters.add_failure(Cause.NODE_LOST, lease.mini_batch, message, "", node.node_id, None)
     step.tries_of(lease.mini_batch).kinds.append(kind)
     _after_failure(state, step, lease, Cause.NODE_LOST, kind, message, "", 0, now)

@@ -42,6 +42,7 @@ from windrow_master.core.commands import (
 from windrow_master.core.endings import forget_node_of_endings
 from windrow_master.core.ids import LeaseId, NodeId
 from windrow_master.core.leases import Lease
+from windrow_master.core.ledger import drop_workers, note_now_and_then, set_workers
 from windrow_master.core.pools import pools_of
 from windrow_master.core.refused import Refused
 from windrow_master.core.state import LOST_SECRETS_KEPT, CoreState, Node, Step
@@ -151,6 +152,7 @@ def on_heartbeat_node(state: CoreState, command: HeartbeatNode, now: Moment) -> 
     if isinstance(node, Refused):
         return node
     _note_sign_of_life(state, node, now, command.next_s)
+    note_now_and_then(state, node, now)
     for step_id in command.ready_steps:
         step = state.steps.get(step_id)
         if step is not None:
@@ -188,7 +190,7 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
     node.has_reported = True
     node.capacity.clear()
     node.given_up.clear()
-    node.workers.clear()
+    drop_workers(state, node, now)
     node.shares, node.shares_told = dict(command.workers), None
     state.share_out_anew()
     node.offered = set()
@@ -217,7 +219,12 @@ def on_open_work(state: CoreState, command: OpenWork, now: Moment) -> Refused | 
         else:
             revoked.append(held.lease_id)
     lose_leases(
-        state, node, [lease_id for lease_id in sorted(node.lease_ids) if lease_id not in named], now, lost=False
+        state,
+        node,
+        [lease_id for lease_id in sorted(node.lease_ids) if lease_id not in named],
+        now,
+        lost=False,
+        ran=False,
     )
     if revoked:
         state.effects.append(fx.RevokeLeases(node.node_id, node.stream, revoked))
@@ -282,7 +289,7 @@ def on_close_work(state: CoreState, command: CloseWork, now: Moment) -> None:
     node.stream = 0
     node.capacity.clear()
     node.given_up.clear()
-    node.workers.clear()
+    drop_workers(state, node, now)
     if node.draining and not node.lease_ids:
         lose_node(state, node, "Left.", now, event="node_left")
         return
@@ -311,7 +318,7 @@ def on_set_capacity(state: CoreState, command: SetCapacity, now: Moment) -> None
             continue
         # Nobody's word is worth more than this: leases go where the slots are.
         node.capacity[step_id] = min(leases_max, state.limits.leases_per_node)
-        node.workers[step_id] = min(workers, state.limits.workers_per_node)
+        set_workers(state, node, step_id, min(workers, state.limits.workers_per_node), now)
         step.nodes.hungry.add(node.node_id)
         if step_id in command.given_up:
             node.given_up.add(step_id)
@@ -396,6 +403,7 @@ def lose_node(state: CoreState, node: Node, message: str, now: Moment, event: st
     withdrawn at short notice, long mini-batches would look like killers of nodes.
     """
     leaving = node.state == NodeState.DRAINING
+    drop_workers(state, node, now)
     node.become(NodeState.LOST)
     node.message = message
     lose_leases(state, node, sorted(node.lease_ids), now, lost=not leaving)

@@ -19,6 +19,7 @@ from windrow.common.queue_settings import WHOLE_CLUSTER, QueueSettings
 
 from windrow_master.core.commands import Moment, SetQueues, UpdateJob
 from windrow_master.core.ids import JobKey
+from windrow_master.core.ledger import note_lived
 from windrow_master.core.refused import Refused, job_ended
 from windrow_master.core.state import CoreState, Queue
 from windrow_master.core.states import ENDED_JOBS, StepState
@@ -123,6 +124,9 @@ def on_update_job(state: CoreState, command: UpdateJob, now: Moment) -> JobKey |
     if command.project is not None and command.project != job.queue:
         if refused := too_many_jobs(state, command.project):
             return refused
+        for node in state.nodes.values():
+            # What its workers have lived so far is the earlier project's.
+            note_lived(state, node, now)
         job.queue = command.project
     if command.priority is not None:
         job.priority = command.priority

@@ -64,6 +64,44 @@ class QueueRow(NamedTuple):
     """Name of the client token that set them; empty where none was asked for."""
 
 
+class LedgerRow(NamedTuple):
+    """What worker time a job has spent, on one day, in one pool, under one project: upserted, keyed by the first four.
+    It stays when the job is deleted. Sums in µs.
+    """
+
+    job_key: JobKey
+    day: int
+    """Days since 1970-01-01, UTC."""
+    project: str
+    pool: str
+    """The pools of the nodes, by name, with commas between; empty: they are in none."""
+    job_id: str
+    submitter: str
+    """Name of the client token that submitted the job; empty where none was asked for."""
+    useful_us: int = 0
+    """Of attempts that succeeded."""
+    retried_us: int = 0
+    """Of attempts that failed."""
+    lost_us: int = 0
+    """Of attempts that were lost with their node."""
+    preempted_us: int = 0
+    """Of attempts that were taken back, or that another one superseded."""
+    cancelled_us: int = 0
+    started_us: int = 0
+    """What workers took to be ready."""
+    lived_us: int = 0
+    """What workers lived in all."""
+
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """The sums alone, in their order."""
+        return self[6:]
+
+
+LEDGER_DAYS_KEPT: Final = 400
+"""Rows of the ledger older than this may go."""
+
+
 class StepRow(NamedTuple):
     """A step of a job, with its planning checkpoint and its kept counters."""
 
@@ -142,12 +180,14 @@ class AttemptRow(NamedTuple):
     """Empty: of an attempt that is stored already, only the state, the cause and the message change."""
     node_incarnation: str = ""
     process_number: int = 0
+    """-1: no worker has told of it, so nobody knows which had it, if any."""
     state: int = AttemptState.RUNNING
     """core.states.AttemptState; SUCCEEDED at most once a mini-batch (UNIQUE in the store)."""
     cause: int = Cause.NONE
     """core.states.Cause; 0 while running or when it succeeded."""
     start_unix_us: int = 0
     elapsed_us: int = 0
+    """What a worker spent on it; of one that nobody told of, what it can have spent at most."""
     run_us: int = 0
     cpu_us: int = 0
     item_count: int = 0
@@ -244,6 +284,7 @@ class Dirty:
     nodes_removed: list[NodeId] = field(default_factory=list)
     """Nodes whose rows go; none of them is in `nodes`."""
     queues: list[QueueRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     row_blocks: list[RowBlock] = field(default_factory=list)
 
@@ -261,6 +302,7 @@ class Dirty:
                 self.nodes,
                 self.nodes_removed,
                 self.queues,
+                self.ledger,
                 self.events,
             )
         )
@@ -323,3 +365,5 @@ class Snapshot:
     lease_prefixes: frozenset[int] = frozenset()
     """Of all incarnations so far."""
     queues: list[QueueRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    """Those of the jobs."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from windrow.common.queue_settings import QueueSettings
 
+from windrow_master.core import ledger
 from windrow_master.core.budgets import count_failure
 from windrow_master.core.causes import TRAITS
 from windrow_master.core.commands import AdoptJob, Moment
@@ -80,6 +81,9 @@ def _enter(state: CoreState, row: JobRow, snapshot: Snapshot, settings: JobSetti
     job.continue_on_step_failure = settings.continue_on_step_failure
     state.jobs[job.job_key] = job
     state.job_keys[job.job_id] = job.job_key
+    for stored in snapshot.ledger:
+        if stored.job_key == job.job_key:
+            ledger.load(job, stored)
     for loaded in (step for step in snapshot.steps if step.step.job_key == job.job_key):
         step = _step(loaded, settings.steps[loaded.step.ordinal], now)
         job.steps.append(step)
@@ -172,6 +176,7 @@ def _restore_attempts(state: CoreState, job: Job, step: Step, loaded: StepSnapsh
             count_failure(step, mini_batch, lease_id, Cause(cause))
             _note_place(step, mini_batch, cause, node_id)
         elif attempt_state == AttemptState.ABANDONED:
+            state.adopted.add(lease_id)  # it has ended, and its time is counted
             _note_place(step, mini_batch, cause, node_id)
         elif attempt_state == AttemptState.RUNNING and node_id in state.nodes:
             running.append(Lease(lease_id, step.step_id, mini_batch, job.generation, NodeId(node_id), now.monotonic_s))
@@ -216,7 +221,7 @@ def _owe_effects(state: CoreState, job: Job, now: Moment) -> None:
                 if step.plan.is_done:
                     settle_step(state, step, now)
             elif step.state == StepState.CONCATENATING:
-                conclude_step(state, step)
+                conclude_step(state, step, now)
     with state.contained(job.steps[0]):
         begin_steps(state, job, now)
         settle_job(state, job, now)

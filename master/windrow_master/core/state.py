@@ -26,6 +26,7 @@ from windrow_master.core.ids import (
     step_identity,
 )
 from windrow_master.core.leases import Lease
+from windrow_master.core.ledger import Entry, count_attempt, kind_of
 from windrow_master.core.mini_batches import MiniBatches, Tries
 from windrow_master.core.node_events import NodeEvents
 from windrow_master.core.pace import Pace
@@ -160,6 +161,8 @@ class Job:
     """When it should have ended (seconds since 1970)."""
     forget_s: float = 0.0
     """Monotonic: until when it stays in memory once it has ended."""
+    ledger: dict[tuple[int, str, frozenset[str]], Entry] = field(default_factory=dict)
+    """By day, project and pools (`ledger`)."""
 
     def become(self, after: JobState) -> None:
         """Change the job's state. Raises IllegalTransition."""
@@ -276,6 +279,9 @@ class Node:
     given_up: set[StepId] = field(default_factory=set)
     """Steps for which it no longer starts workers; reported by its stream, like its capacity."""
     workers: dict[StepId, int] = field(default_factory=dict)
+    """Those that it reports for each step; changed by `ledger` alone."""
+    noted_s: float = 0.0
+    """When what they lived was counted last (monotonic)."""
     held: dict[StepId, int] = field(default_factory=dict)
     offered: set[StepId] = field(default_factory=set)
     told_steps: set[StepId] = field(default_factory=set)
@@ -401,7 +407,8 @@ class CoreState:
     """The number of the last change of queues."""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)
-    """Leases of earlier masters that this one has taken up: each at most once, since it is the key of its attempt."""
+    """Leases of earlier masters that this one has taken up, or that were given back: each runs at most once, since it
+    is the key of its attempt."""
     unstored: deque[LeaseId] = field(default_factory=deque)
     """Leases without an attempt row, oldest first (some may be gone already)."""
     job_key_last: int = 0
@@ -422,6 +429,8 @@ class CoreState:
     """Those of the rows that were taken last: their commit may be under way."""
     dirty_steps: set[StepId] = field(default_factory=set)
     dirty_nodes: set[NodeId] = field(default_factory=set)
+    dirty_entries: set[Entry] = field(default_factory=set)
+    """Of the ledger."""
     effects: list[Effect] = field(default_factory=list)
     raised: dict[StepId, Exception] = field(default_factory=dict)
     """What the current command raised at steps, for `Core.handle` to report (`contained`)."""
@@ -561,12 +570,23 @@ class CoreState:
         cause: int = 0,
         message: str = "",
         *,
-        process_number: int = 0,
+        elapsed_us: int | None = None,
     ) -> None:
-        """Mark an attempt row dirty for a lease without a result of its own. Raises IllegalTransition."""
+        """Mark an attempt row dirty for a lease without a result of its own. Raises IllegalTransition.
+
+        `elapsed_us`: how long the attempt took. None: it ran from when its lease was handed out until now, as far as
+        this master knows.
+        """
         if lease.stored:
             ATTEMPT.check(AttemptState.RUNNING, state)
         node = self.nodes.get(lease.node_id)
+        if state == AttemptState.RUNNING:
+            elapsed_us = 0
+        elif elapsed_us is None:
+            elapsed_us = max(0, int((now.monotonic_s - lease.granted_s) * 1e6))
+        if elapsed_us:
+            job = self.jobs[self.steps[lease.step_id].job_key]
+            count_attempt(self, job, node, kind_of(state, cause), elapsed_us, now)
         self.dirty.attempts.append(
             AttemptRow(
                 lease_id=lease.lease_id,
@@ -575,10 +595,11 @@ class CoreState:
                 generation=lease.generation,
                 node_id=lease.node_id,
                 node_incarnation=node.node_incarnation if node is not None else "",
-                process_number=process_number,
+                process_number=-1,
                 state=state,
                 cause=cause,
                 start_unix_us=int((now.wall_s - (now.monotonic_s - lease.granted_s)) * 1e6),
+                elapsed_us=elapsed_us,
                 message=message,
             )
         )
@@ -614,7 +635,9 @@ class CoreState:
                 dirty.nodes.append(node.row())
             else:
                 dirty.nodes_removed.append(node_id)
+        dirty.ledger = sorted(entry.row() for entry in self.dirty_entries)
         self.dirty = Dirty()
+        self.dirty_entries.clear()
         self.taken_jobs, self.dirty_jobs = self.dirty_jobs, set()
         self.dirty_steps.clear()
         self.dirty_nodes.clear()

@@ -24,6 +24,11 @@ def had_worker(phase: int) -> bool:
     return phase != Phase.FETCHING
 
 
+def process_of(phase: int, process_number: int) -> int | None:
+    """The worker process that had a stored attempt; None if none had it, or nobody knows which."""
+    return process_number if had_worker(phase) and process_number >= 0 else None
+
+
 def status_of(state: int, cause: int, phase: int) -> str:
     """How an attempt ended. `phase`: what was being done then (states.Phase)."""
     if state == AttemptState.SUCCEEDED:

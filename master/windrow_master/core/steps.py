@@ -36,6 +36,7 @@ from windrow_master.core.commands import (
 )
 from windrow_master.core.conditions import Skip, why_skipped
 from windrow_master.core.ids import JobKey, LeaseId, NodeId, StepId
+from windrow_master.core.ledger import drop_workers
 from windrow_master.core.records import CLOCK_SET_BACK
 from windrow_master.core.refused import Refused
 from windrow_master.core.state import CoreState, Job, Step
@@ -201,10 +202,10 @@ def settle_step(state: CoreState, step: Step, now: Moment) -> None:
         return
     step.become(StepState.CONCATENATING)
     state.touch_step(step)
-    conclude_step(state, step)
+    conclude_step(state, step, now)
 
 
-def conclude_step(state: CoreState, step: Step) -> None:
+def conclude_step(state: CoreState, step: Step, now: Moment) -> None:
     """Have the output of a step made.
 
     If the step's settings say so, its workers on all nodes end first, so that their `shutdown()` is over when the step
@@ -214,7 +215,7 @@ def conclude_step(state: CoreState, step: Step) -> None:
         step.workers.ending_on = _nodes_with_workers(state, step)
         step.workers.may_be_on.clear()
         step.workers.shutdown_failures, step.workers.shutdown_failure = 0, ""
-        _leave_nodes(state, step)
+        _leave_nodes(state, step, now)
     make_output(state, step)
 
 
@@ -468,7 +469,7 @@ def _end_step(state: CoreState, step: Step, ending: StepState, now: Moment) -> N
     state.effects.append(fx.StopStepWork(step.step_id))
     step.workers.may_be_on |= step.workers.ending_on
     step.workers.ending_on.clear()
-    _leave_nodes(state, step)
+    _leave_nodes(state, step, now)
 
 
 def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
@@ -493,7 +494,7 @@ def _end_broken_step(state: CoreState, step: Step, now: Moment) -> None:
     state.dirty.cancelled_steps.append(step.step_id)
     state.touch_step(step)
     state.effects.append(fx.StopStepWork(step.step_id))
-    _leave_nodes(state, step)
+    _leave_nodes(state, step, now)
 
 
 def _retries_not_begun(state: CoreState, step: Step) -> int:
@@ -506,7 +507,7 @@ def _retries_not_begun(state: CoreState, step: Step) -> int:
     return sum(table.states[mini_batch] in waiting and mini_batch not in begun for mini_batch in table.tries)
 
 
-def _leave_nodes(state: CoreState, step: Step) -> None:
+def _leave_nodes(state: CoreState, step: Step, now: Moment) -> None:
     """End the workers of a step on all nodes. They get nothing of it from now on, unless it is offered again."""
     generation = state.jobs[step.job_key].generation
     state.share_out_anew()
@@ -515,7 +516,7 @@ def _leave_nodes(state: CoreState, step: Step) -> None:
     for node in state.nodes.values():
         node.capacity.pop(step.step_id, None)
         node.given_up.discard(step.step_id)
-        node.workers.pop(step.step_id, None)
+        drop_workers(state, node, now, step.step_id)
         node.shares.pop(step.step_id, None)
         node.shares_since.pop(step.step_id, None)
         node.held.pop(step.step_id, None)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from windrow_master.core.ids import LeaseId, StepId
 from windrow_master.core.records import AttemptRow
-from windrow_master.core.states import AttemptState, Phase
-from windrow_master.core.statuses import category_of, status_of
+from windrow_master.core.states import AttemptState
+from windrow_master.core.statuses import category_of, process_of, status_of
 from windrow_master.store.protocol import MESSAGE_CHARS_MAX, AttemptLinesReader, StoreReader
 from windrow_master.store.records import MiniBatchRow
 
@@ -49,10 +49,11 @@ def _line(attempt: AttemptRow, batch: MiniBatchRow, picked: int, node: str) -> s
         f'{{""id"":{attempt.mini_batch},""dequeue_count"":{picked},""item_first"":{batch.item_first},'
         f'""item_count"":{batch.item_count},""generation"":{attempt.generation}}}'
     )
+    process = process_of(attempt.phase, attempt.process_number)
     fields = (
         attempt.mini_batch,
         picked,
-        "" if attempt.phase == Phase.FETCHING else f"process{attempt.process_number:03d}",
+        "" if process is None else f"process{process:03d}",
         f"{begun}.{attempt.start_unix_us % 1_000_000:06d}Z",
         attempt.item_count,
         ok,

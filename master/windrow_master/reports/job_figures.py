@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from windrow_master.core.causes import TRAITS
 from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import had_worker, status_of
+from windrow_master.core.statuses import process_of, status_of
 from windrow_master.reports.log_bins import Distribution
 from windrow_master.reports.worker_time import BINS, KINDS, LOST, RETRIED, RUNNING, USEFUL, WorkerTime
 from windrow_master.store.records import AttemptFigures
@@ -97,13 +97,14 @@ class StepFigures:
             if cause in _NODE_IS_GONE:
                 self._lost_incarnations.add(row.node_incarnation)
         self._counts[kind] += 1
-        if not had_worker(row.phase) or (not elapsed and not row.peak_rss_kib):
-            # No worker reported it: its data was still being fetched, or its node was lost and nobody knows how long
-            # it took.
+        process = process_of(row.phase, row.process_number)
+        if process is None or (not elapsed and not row.peak_rss_kib):
+            # No worker reported it: its data was still being fetched, or it was taken back, or lost with its node, and
+            # nobody knows which worker had it, and since when.
             self._untimed += 1
             return
         begin, end = row.start_unix_us, row.start_unix_us + elapsed
-        worker = self._worker(row.node_id, row.node_incarnation, row.process_number, begin)
+        worker = self._worker(row.node_id, row.node_incarnation, process, begin)
         self._spend(worker, kind, begin, end)
         worker.attempts += 1
         worker.items += row.item_count if kind == USEFUL else 0

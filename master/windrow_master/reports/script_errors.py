@@ -18,7 +18,7 @@ from windrow.spec.one_line.words import failure_in_options
 from windrow_master.core.ids import StepId
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause
-from windrow_master.core.statuses import had_worker, status_of
+from windrow_master.core.statuses import process_of, status_of
 from windrow_master.reports.mini_batch_tables import utc
 from windrow_master.reports.whole_files import whole_file
 from windrow_master.store.protocol import StoreReader
@@ -133,12 +133,13 @@ def _example(attempt: AttemptRow) -> FailureKind:
     found = key_of(attempt.message)
     return FailureKind(
         Cause(attempt.cause).name.lower(), found.error, found.place, 0, 0, 0, 0, attempt.mini_batch, attempt.message,
-        attempt.detail, attempt.node_id, attempt.process_number,
+        attempt.detail, attempt.node_id, process_of(attempt.phase, attempt.process_number),
         status_of(AttemptState.FAILED, attempt.cause, attempt.phase),
     )  # fmt: skip
 
 
 def _where(attempt: AttemptRow, folders: Mapping[tuple[str, str], str]) -> str:
     node = folders.get((attempt.node_id, attempt.node_incarnation), attempt.node_id)
-    process = f"process{attempt.process_number:03d} of " if had_worker(attempt.phase) else ""
+    number = process_of(attempt.phase, attempt.process_number)
+    process = "" if number is None else f"process{number:03d} of "
     return f"{process}node {node}, {utc(attempt.start_unix_us)}"

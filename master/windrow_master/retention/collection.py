@@ -13,6 +13,7 @@ from typing import NamedTuple
 from windrow.rpc.v1 import asset_service_pb2 as pb
 
 from windrow_master.assets import ARCHIVED
+from windrow_master.core.records import LEDGER_DAYS_KEPT
 from windrow_master.files.artifacts import DIGEST, ArtifactFolder
 from windrow_master.files.state_files import StateFiles
 from windrow_master.retention.job_uses import JobUse
@@ -70,7 +71,8 @@ class Collection:
         yield from self._unneeded_uploads(needed, before)
         yield from self._forget_reuse(self._is_stored)
         yield from self._folders_of_nobody(needed, before)
-        while self._store.delete_old(now - EVENTS_KEPT_S, _ROWS_AT_ONCE):
+        ledger_before = int(now // 86_400) - LEDGER_DAYS_KEPT
+        while self._store.delete_old(now - EVENTS_KEPT_S, ledger_before, _ROWS_AT_ONCE):
             yield
 
     def _needed(self, jobs: Sequence[JobUse]) -> Needed:

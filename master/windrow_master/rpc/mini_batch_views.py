@@ -11,7 +11,7 @@ from windrow.rpc.v1 import node_pb2
 from windrow_master.core.bounds import TIME_US_MAX
 from windrow_master.core.records import AttemptRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
-from windrow_master.core.statuses import category_of, had_worker, status_of
+from windrow_master.core.statuses import category_of, process_of, status_of
 from windrow_master.store.records import MiniBatchRow
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def reached_a_worker(row: AttemptRow) -> bool:
     """Whether the attempt may have reached a worker. If its node was lost, it may have waited in a worker that is
     not known.
     """
-    return had_worker(row.phase) and bool(row.elapsed_us or row.peak_rss_kib or row.phase)
+    told = row.elapsed_us or row.peak_rss_kib or row.phase
+    return bool(told) and process_of(row.phase, row.process_number) is not None
 
 
 def lease_message(

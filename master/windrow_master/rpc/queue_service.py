@@ -1,4 +1,4 @@
-"""QueueService: what each project may have of the cluster."""
+"""QueueService: what each project may have of the cluster, and has spent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import Context, accepted
-from windrow_master.shell.changes import Changes
+from windrow_master.shell.standby import Standby
+from windrow_master.store.protocol import StoreReader
+from windrow_master.threads import in_thread
+from windrow_master.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
 
 PRIORITY_MAX = 1_000
 WEIGHT_MAX = 1_000.0
@@ -29,12 +32,13 @@ SLOTS_MAX = 1e9
 class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
     """Turns calls into commands, and queues into messages."""
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
+    def __init__(self, standby: Standby, reader: StoreReader) -> None:
+        self._standby = standby
+        self._reader = reader
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
         """The queues that the caller sees."""
-        state, by = self._changes.state, caller()
+        state, by = self._standby.changes().state, caller()
         found = uses(state)
         if by.project:
             found = {by.project: found.get(by.project, QueueUse())}
@@ -45,7 +49,7 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
         """Change settings; answered when they are durable."""
         if why := next(filter(None, map(_why_invalid, request.queues, request.queues.values())), ""):
             await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.QUEUE_INVALID, why)
-        changed = await self._changes.set_queues(
+        changed = await self._standby.changes().set_queues(
             SetQueues(
                 {name: _settings(message) for name, message in request.queues.items()},
                 only=request.only,
@@ -55,12 +59,46 @@ class QueueService(queue_service_pb2_grpc.QueueServiceServicer):
             )
         )
         changed = await accepted(context, changed)
-        state = self._changes.state
+        state = self._standby.changes().state
         found = uses(state)
         return pb.SetQueuesResponse(
             queues=[_message(queue.name, queue, found.get(queue.name, QueueUse())) for queue in changed],
             revision=state.queue_revision,
         )
+
+    async def GetUsage(self, request: pb.GetUsageRequest, context: Context) -> pb.GetUsageResponse:
+        """What worker time was spent on, as far as the caller sees it."""
+        own = caller().project
+        if any(key not in _KEYS for key in request.by):
+            why = "Usage is added up by project, user, job, pool and day."
+            await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.USAGE_INVALID, why)
+        if own and request.project not in ("", own):
+            return pb.GetUsageResponse()
+        by = [_KEYS[key] for key in dict.fromkeys(request.by)]
+        try:
+            found = await in_thread(
+                usage_of, self._reader, request.first_day, request.last_day, own or request.project, by
+            )
+        except TooManyRows:
+            why = f"The answer would have more than {ROWS_MAX:,} rows. Ask for fewer days, or by fewer keys."
+            await errors.abort(context, grpc.StatusCode.FAILED_PRECONDITION, errors.USAGE_TOO_LARGE, why)
+        return pb.GetUsageResponse(usage=map(_usage_message, found))
+
+
+_KEYS = {
+    pb.USAGE_KEY_PROJECT: Key.PROJECT,
+    pb.USAGE_KEY_USER: Key.USER,
+    pb.USAGE_KEY_JOB: Key.JOB,
+    pb.USAGE_KEY_POOL: Key.POOL,
+    pb.USAGE_KEY_DAY: Key.DAY,
+}
+_SUMS = ("useful_us", "retried_us", "lost_us", "preempted_us", "cancelled_us", "started_us", "lived_us")
+
+
+def _usage_message(usage: Usage) -> pb.Usage:
+    keys: dict[str, Any] = {("user" if key is Key.USER else str(key)): value for key, value in usage.keys.items()}
+    keys.update(zip(_SUMS, usage.sums, strict=True))
+    return pb.Usage(**keys)
 
 
 def _why_invalid(name: str, settings: pb.QueueSettings) -> str:

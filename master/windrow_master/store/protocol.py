@@ -12,6 +12,7 @@ from windrow_master.core.records import (
     EventRow,
     ItemOutcomeRow,
     JobRow,
+    LedgerRow,
     NodeRow,
     Snapshot,
     StepRow,
@@ -159,6 +160,12 @@ class StoreReader(Protocol):
     def nodes(self) -> list[NodeRow]:
         """All nodes that are not forgotten, by node id."""
 
+    def ledger(
+        self, first_day: int, last_day: int, project: str = "", page_rows: int = PAGE_ROWS
+    ) -> Iterator[list[LedgerRow]]:
+        """What jobs have spent on these days (the last included), also deleted ones, by day; of a project (if empty, of
+        all)."""
+
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
         """The committed segments of a step."""
 
@@ -257,8 +264,8 @@ class Store(Protocol):
         """Delete an ended job, its documents and its steps, all at once: nothing finds it any more. Nothing happens if
         there is no such job. Callable from any thread.
 
-        The rows below its steps stay until `delete_rows`. Records of written outputs stay, so that a later job may
-        replace those files. Raises JobNotEnded, else as `commit`.
+        The rows below its steps stay until `delete_rows`. What it has spent stays in the ledger. Records of written
+        outputs stay, so that a later job may replace those files. Raises JobNotEnded, else as `commit`.
         """
 
     def delete_rows(self, job_key: JobKey, steps: Sequence[StepId], rows_max: int = 10_000) -> bool:
@@ -268,10 +275,10 @@ class Store(Protocol):
         Raises ValueError for a job that was not deleted, else as `commit`.
         """
 
-    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
+    def delete_old(self, events_before: float, ledger_before: int = 0, rows_max: int = 10_000) -> bool:
         """Delete at most `rows_max` rows that nobody asks for: events of no job before that time or beyond the newest
-        EVENTS_OF_NO_JOB_KEPT, and all but the last few records of a path that deleted jobs have written. Return whether
-        some may be left. Callable from any thread.
+        EVENTS_OF_NO_JOB_KEPT, all but the last few records of a path that deleted jobs have written, and rows of the
+        ledger of days before `ledger_before`. Return whether some may be left. Callable from any thread.
 
         Raises as `commit`.
         """

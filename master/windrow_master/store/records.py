@@ -185,7 +185,7 @@ class WorkerTotals(NamedTuple):
     node_id: str
     node_incarnation: str
     process_number: int
-    """-1 for the sums over attempts that no worker had."""
+    """-1 for the sums over attempts of which no worker has told."""
     attempts: int
     done: int
     """Attempts whose outcome counts as a success."""

@@ -20,6 +20,7 @@ WINDROW = Group(
         "restore": "cluster.backup:restore",
         "doctor": "cluster.doctor:doctor",
         "health": "cluster.health:health",
+        "usage": "cluster.usage:usage",
         "job": Group(
             "Submit, inspect, follow, cancel, download and delete jobs.",
             "Example: windrow job list",

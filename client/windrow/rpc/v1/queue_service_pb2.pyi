@@ -7,11 +7,52 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _UsageKey:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _UsageKeyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_UsageKey.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    USAGE_KEY_UNSPECIFIED: _UsageKey.ValueType  # 0
+    USAGE_KEY_PROJECT: _UsageKey.ValueType  # 1
+    """The project that a job belonged to."""
+    USAGE_KEY_USER: _UsageKey.ValueType  # 2
+    """The name of the token that submitted the job."""
+    USAGE_KEY_JOB: _UsageKey.ValueType  # 3
+    """The job."""
+    USAGE_KEY_POOL: _UsageKey.ValueType  # 4
+    """The pools of the nodes."""
+    USAGE_KEY_DAY: _UsageKey.ValueType  # 5
+    """The day, UTC."""
+
+class UsageKey(_UsageKey, metaclass=_UsageKeyEnumTypeWrapper):
+    """By what usage is added up."""
+
+USAGE_KEY_UNSPECIFIED: UsageKey.ValueType  # 0
+USAGE_KEY_PROJECT: UsageKey.ValueType  # 1
+"""The project that a job belonged to."""
+USAGE_KEY_USER: UsageKey.ValueType  # 2
+"""The name of the token that submitted the job."""
+USAGE_KEY_JOB: UsageKey.ValueType  # 3
+"""The job."""
+USAGE_KEY_POOL: UsageKey.ValueType  # 4
+"""The pools of the nodes."""
+USAGE_KEY_DAY: UsageKey.ValueType  # 5
+"""The day, UTC."""
+global___UsageKey = UsageKey
 
 @typing.final
 class Queue(google.protobuf.message.Message):
@@ -281,3 +322,117 @@ class SetQueuesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["queues", b"queues", "revision", b"revision"]) -> None: ...
 
 global___SetQueuesResponse = SetQueuesResponse
+
+@typing.final
+class GetUsageRequest(google.protobuf.message.Message):
+    """Which usage."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BY_FIELD_NUMBER: builtins.int
+    FIRST_DAY_FIELD_NUMBER: builtins.int
+    LAST_DAY_FIELD_NUMBER: builtins.int
+    PROJECT_FIELD_NUMBER: builtins.int
+    first_day: builtins.int
+    """The first day, as days since 1970-01-01, UTC."""
+    last_day: builtins.int
+    """The last day."""
+    project: builtins.str
+    """Only of this project; empty: of all that the caller sees."""
+    @property
+    def by(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___UsageKey.ValueType]:
+        """What the answer has a row for; none: one row for all."""
+
+    def __init__(
+        self,
+        *,
+        by: collections.abc.Iterable[global___UsageKey.ValueType] | None = ...,
+        first_day: builtins.int = ...,
+        last_day: builtins.int = ...,
+        project: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "first_day", b"first_day", "last_day", b"last_day", "project", b"project"]) -> None: ...
+
+global___GetUsageRequest = GetUsageRequest
+
+@typing.final
+class GetUsageResponse(google.protobuf.message.Message):
+    """The usage."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: builtins.int
+    @property
+    def usage(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Usage]:
+        """By the keys that were asked for."""
+
+    def __init__(
+        self,
+        *,
+        usage: collections.abc.Iterable[global___Usage] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["usage", b"usage"]) -> None: ...
+
+global___GetUsageResponse = GetUsageResponse
+
+@typing.final
+class Usage(google.protobuf.message.Message):
+    """Worker time, in µs, and what it was spent on. What workers lived beyond all else, they were idle."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: builtins.int
+    USER_FIELD_NUMBER: builtins.int
+    JOB_ID_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    DAY_FIELD_NUMBER: builtins.int
+    USEFUL_US_FIELD_NUMBER: builtins.int
+    RETRIED_US_FIELD_NUMBER: builtins.int
+    LOST_US_FIELD_NUMBER: builtins.int
+    PREEMPTED_US_FIELD_NUMBER: builtins.int
+    CANCELLED_US_FIELD_NUMBER: builtins.int
+    STARTED_US_FIELD_NUMBER: builtins.int
+    LIVED_US_FIELD_NUMBER: builtins.int
+    project: builtins.str
+    """Set if it was asked for."""
+    user: builtins.str
+    """Set if it was asked for; empty if the master asked for no token."""
+    job_id: builtins.str
+    """Set if it was asked for: the job's name."""
+    pool: builtins.str
+    """Set if it was asked for: names of pools, with commas between; empty for nodes that are in none."""
+    day: builtins.int
+    """Set if it was asked for: days since 1970-01-01, UTC."""
+    useful_us: builtins.int
+    """On attempts that succeeded."""
+    retried_us: builtins.int
+    """On attempts that failed."""
+    lost_us: builtins.int
+    """On attempts that were lost with their node."""
+    preempted_us: builtins.int
+    """On attempts that were taken back, or that another one superseded."""
+    cancelled_us: builtins.int
+    """On attempts of jobs that were cancelled, or that failed."""
+    started_us: builtins.int
+    """On the start of workers: Python, the script's imports, and `init()`."""
+    lived_us: builtins.int
+    """What workers lived in all, as far as nodes have reported it."""
+    def __init__(
+        self,
+        *,
+        project: builtins.str = ...,
+        user: builtins.str = ...,
+        job_id: builtins.str = ...,
+        pool: builtins.str = ...,
+        day: builtins.int = ...,
+        useful_us: builtins.int = ...,
+        retried_us: builtins.int = ...,
+        lost_us: builtins.int = ...,
+        preempted_us: builtins.int = ...,
+        cancelled_us: builtins.int = ...,
+        started_us: builtins.int = ...,
+        lived_us: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled_us", b"cancelled_us", "day", b"day", "job_id", b"job_id", "lived_us", b"lived_us", "lost_us", b"lost_us", "pool", b"pool", "preempted_us", b"preempted_us", "project", b"project", "retried_us", b"retried_us", "started_us", b"started_us", "useful_us", b"useful_us", "user", b"user"]) -> None: ...
+
+global___Usage = Usage

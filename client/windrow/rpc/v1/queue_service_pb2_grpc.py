@@ -45,6 +45,11 @@ class QueueServiceStub(object):
                 request_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesRequest.SerializeToString,
                 response_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesResponse.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/windrow.rpc.v1.QueueService/GetUsage',
+                request_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServiceServicer(object):
@@ -67,6 +72,14 @@ class QueueServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetUsage(self, request, context):
+        """What worker time was spent on, also by jobs that are deleted; with a token for one project, only by its own.
+        INVALID_ARGUMENT, reason USAGE_INVALID; FAILED_PRECONDITION, reason USAGE_TOO_LARGE: the answer would be too long.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +92,11 @@ def add_QueueServiceServicer_to_server(servicer, server):
                     servicer.SetQueues,
                     request_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesRequest.FromString,
                     response_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageRequest.FromString,
+                    response_serializer=windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +154,33 @@ class QueueService(object):
             '/windrow.rpc.v1.QueueService/SetQueues',
             windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesRequest.SerializeToString,
             windrow_dot_rpc_dot_v1_dot_queue__service__pb2.SetQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/windrow.rpc.v1.QueueService/GetUsage',
+            windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageRequest.SerializeToString,
+            windrow_dot_rpc_dot_v1_dot_queue__service__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,14 @@ class QueueServiceStub:
     guaranteed than the nodes have; INVALID_ARGUMENT, reason QUEUE_INVALID.
     """
 
+    GetUsage: grpc.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.queue_service_pb2.GetUsageRequest,
+        windrow.rpc.v1.queue_service_pb2.GetUsageResponse,
+    ]
+    """What worker time was spent on, also by jobs that are deleted; with a token for one project, only by its own.
+    INVALID_ARGUMENT, reason USAGE_INVALID; FAILED_PRECONDITION, reason USAGE_TOO_LARGE: the answer would be too long.
+    """
+
 class QueueServiceAsyncStub:
     """Queues: what each project may have of the cluster. A project has one queue, of its name."""
 
@@ -52,6 +60,14 @@ class QueueServiceAsyncStub:
     """Changes settings of queues: all that are named, or none. Durable when it is answered. Idempotent without a revision.
     FAILED_PRECONDITION, reason QUEUES_CHANGED: they have another revision; reason QUOTA_TOO_LARGE: more would be
     guaranteed than the nodes have; INVALID_ARGUMENT, reason QUEUE_INVALID.
+    """
+
+    GetUsage: grpc.aio.UnaryUnaryMultiCallable[
+        windrow.rpc.v1.queue_service_pb2.GetUsageRequest,
+        windrow.rpc.v1.queue_service_pb2.GetUsageResponse,
+    ]
+    """What worker time was spent on, also by jobs that are deleted; with a token for one project, only by its own.
+    INVALID_ARGUMENT, reason USAGE_INVALID; FAILED_PRECONDITION, reason USAGE_TOO_LARGE: the answer would be too long.
     """
 
 class QueueServiceServicer(metaclass=abc.ABCMeta):
@@ -74,6 +90,16 @@ class QueueServiceServicer(metaclass=abc.ABCMeta):
         """Changes settings of queues: all that are named, or none. Durable when it is answered. Idempotent without a revision.
         FAILED_PRECONDITION, reason QUEUES_CHANGED: they have another revision; reason QUOTA_TOO_LARGE: more would be
         guaranteed than the nodes have; INVALID_ARGUMENT, reason QUEUE_INVALID.
+        """
+
+    @abc.abstractmethod
+    def GetUsage(
+        self,
+        request: windrow.rpc.v1.queue_service_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[windrow.rpc.v1.queue_service_pb2.GetUsageResponse, collections.abc.Awaitable[windrow.rpc.v1.queue_service_pb2.GetUsageResponse]]:
+        """What worker time was spent on, also by jobs that are deleted; with a token for one project, only by its own.
+        INVALID_ARGUMENT, reason USAGE_INVALID; FAILED_PRECONDITION, reason USAGE_TOO_LARGE: the answer would be too long.
         """
 
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -37,7 +37,8 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     rows = f"""
         SELECT a.lease_id, a.mini_batch, a.process_number, a.start_unix_us, a.item_count, a.elapsed_us, a.cpu_us,
                a.run_us, a.state, a.cause, a.message, a.generation, m.item_first, m.item_count AS planned,
-               a.phase = {int(Phase.FETCHING)} AS fetched, {ok} AS ok, {picked} AS picked, {node} AS node,
+               a.phase = {int(Phase.FETCHING)} OR a.process_number < 0 AS of_none, {ok} AS ok, {picked} AS picked,
+               {node} AS node,
                {ATTEMPTS.holds("a")} AND {MINI_BATCHES.holds("m")} AS held,
                CASE WHEN a.state = {done} THEN 'RUN_DONE' ELSE {_choice(status_of)} END AS status,
                CASE WHEN a.state = {done} THEN '' ELSE {_choice(_category)} END AS category
@@ -47,7 +48,7 @@ def lines_query(folders: Mapping[tuple[str, str], str]) -> tuple[str, list[objec
     line = f"""
         printf('%d,%d,%s,%s.%06dZ,%d,%d,%d,%.6f,%.6f,%.6f,%s,%s,%s,"{{""id"":%d,""dequeue_count"":%d,'
                || '""item_first"":%d,""item_count"":%d,""generation"":%d}}",%s' || char(13, 10),
-               mini_batch, picked, CASE WHEN fetched THEN '' ELSE printf('process%03d', process_number) END,
+               mini_batch, picked, CASE WHEN of_none THEN '' ELSE printf('process%03d', process_number) END,
                strftime('%Y-%m-%dT%H:%M:%S', start_unix_us / 1000000, 'unixepoch'), start_unix_us % 1000000,
                item_count, ok, item_count - ok, elapsed_us / 1e6, cpu_us / 1e6, run_us / 1e6, status, category,
                CASE WHEN message = '' THEN '' ELSE
@@ -95,7 +96,7 @@ TOTALS_QUERY = f"""
            max(lease_id), min({ATTEMPTS.holds()})
     FROM (SELECT * FROM attempt INDEXED BY attempt_by_step WHERE step_id = ? AND lease_id > ? ORDER BY lease_id LIMIT ?)
     GROUP BY 1, 2, 3"""
-"""The sums for each worker, and for attempts that no worker had, over the next page of attempts."""
+"""The sums for each worker, and for attempts of which no worker has told, over the next page of attempts."""
 
 LONGEST_QUERY = f"""
     SELECT m.recipe_length, m.recipe_crc32, a.elapsed_us

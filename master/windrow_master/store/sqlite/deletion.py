@@ -35,6 +35,7 @@ _OLD_OUTPUTS = (
     "row_number() OVER (PARTITION BY path ORDER BY id DESC) AS age FROM output) "
     "WHERE age > :kept AND job_key NOT IN (SELECT job_key FROM job) LIMIT :left)"
 )
+_OLD_LEDGER = "DELETE FROM ledger WHERE rowid IN (SELECT rowid FROM ledger WHERE day < :day LIMIT :left)"
 
 
 def delete_job(connection: sqlite3.Connection, job_key: JobKey) -> None:
@@ -70,11 +71,13 @@ def delete_rows(connection: sqlite3.Connection, job_key: JobKey, steps: Sequence
     return deleted
 
 
-def delete_old(connection: sqlite3.Connection, events_before: float, rows_max: int) -> int:
+def delete_old(connection: sqlite3.Connection, events_before: float, ledger_before: int, rows_max: int) -> int:
     """Delete at most `rows_max` rows that nobody asks for; return how many. Raises sqlite3.Error."""
     values = {"before": events_before, "newest": EVENTS_OF_NO_JOB_KEPT, "left": rows_max}
     deleted = connection.execute(_OLD_EVENTS, values).rowcount
     if deleted < rows_max:
         kept = {"kept": OUTPUTS_LOOKED_AT, "left": rows_max - deleted}
         deleted += connection.execute(_OLD_OUTPUTS, kept).rowcount
+    if deleted < rows_max:
+        deleted += connection.execute(_OLD_LEDGER, {"day": ledger_before, "left": rows_max - deleted}).rowcount
     return deleted

@@ -71,6 +71,7 @@ def writes_of(
         Write(sql.NODES_REMOVED, [(node_id,) for node_id in dirty.nodes_removed]),
         Write(sql.NODES, [with_crc(row) for row in dirty.nodes]),
         Write(sql.QUEUES, [with_crc(row) for row in dirty.queues]),
+        Write(sql.LEDGER, [with_crc(row) for row in dirty.ledger]),
         Write(sql.EVENTS, dirty.events),
     ]
     return [write for write in writes if write.rows]

@@ -12,6 +12,7 @@ from windrow_master.core.records import (
     AttemptRow,
     EarlierAttempt,
     JobRow,
+    LedgerRow,
     NodeRow,
     OpenSums,
     QueueRow,
@@ -27,6 +28,7 @@ from windrow_master.store.sqlite.check_values import (
     COUNTED,
     DATABASE,
     JOB,
+    LEDGER,
     MINI_BATCHES,
     NODE,
     QUEUE,
@@ -84,6 +86,7 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
                 steps += [_load_sums(connection, row) for row in of_job]
             else:
                 steps += [_load_step(connection, row, reader) for row in of_job]
+        ledger = ledger_rows(connection, open_keys)
         nodes, queues = [], []
         if job_key is None:
             queues = queue_rows(connection)
@@ -96,6 +99,7 @@ def load_snapshot(connection: sqlite3.Connection, reader: Reader, job_key: JobKe
             nodes=nodes,
             lease_prefixes=frozenset(prefix for (prefix,) in connection.execute("SELECT lease_prefix FROM master")),
             queues=queues,
+            ledger=ledger,
         )
     finally:
         connection.execute("ROLLBACK")
@@ -113,6 +117,16 @@ def queue_rows(connection: sqlite3.Connection) -> list[QueueRow]:
     """The settings of all queues. Raises sqlite3.Error, StateDamaged."""
     rows = connection.execute(f"SELECT {QUEUE}, {CHECK} FROM queue NOT INDEXED ORDER BY name")
     return [QueueRow._make(checked("queue", row)) for row in rows]
+
+
+def ledger_rows(connection: sqlite3.Connection, job_keys: Sequence[int]) -> list[LedgerRow]:
+    """What jobs have spent. Raises sqlite3.Error, StateDamaged."""
+    rows = connection.execute(
+        f"SELECT {LEDGER}, {CHECK} FROM ledger WHERE job_key IN (SELECT value FROM json_each(?)) "
+        "ORDER BY job_key, day, project, pool",
+        (json.dumps(job_keys),),
+    )
+    return [LedgerRow._make(checked("ledger", row)) for row in rows]
 
 
 def _all_jobs(connection: sqlite3.Connection, job_key: JobKey | None) -> list[Sequence[Any]]:

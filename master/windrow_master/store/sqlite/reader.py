@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from windrow_master.core.ids import MINI_BATCH_SHIFT, JobKey, LeaseId, StepId, mini_batch_key
-from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
+from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, LedgerRow, NodeRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState
 from windrow_master.files.errors import StateDamaged
 from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS, SUMMED_ROWS
@@ -36,6 +36,7 @@ from windrow_master.store.sqlite.check_values import (
     ATTEMPTS,
     CHECK,
     LEASED_BY,
+    LEDGER,
     MINI_BATCHES,
     OUTPUT,
     SEGMENT,
@@ -358,6 +359,23 @@ class SqliteReader(Pages):
 
     def nodes(self) -> list[NodeRow]:
         return [node_of(row) for row in self._rows(f"SELECT {NODE_COLUMNS} FROM node ORDER BY node_id")]
+
+    def ledger(
+        self, first_day: int, last_day: int, project: str = "", page_rows: int = PAGE_ROWS
+    ) -> Iterator[list[LedgerRow]]:
+        condition, values = (" AND project = ?", [project]) if project else ("", [])
+        after = (first_day, -1)
+        while True:
+            rows = self._rows(
+                f"SELECT {LEDGER}, {CHECK}, rowid FROM ledger WHERE (day, rowid) > (?, ?) AND day <= ?{condition} "
+                "ORDER BY day, rowid LIMIT ?",
+                (*after, last_day, *values, page_rows),
+            )
+            if rows:
+                yield [LedgerRow._make(checked("ledger", row[:-1])) for row in rows]
+                after = (rows[-1][1], rows[-1][-1])
+            if len(rows) < page_rows:
+                return
 
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
         rows = self._rows(f"SELECT {SEGMENT}, {CHECK} FROM segment WHERE step_id = ? ORDER BY segment_id", (step_id,))

@@ -41,7 +41,7 @@ _JOB_OF_SCHEMA_8 = _JOB_OF_SCHEMA_7.replace("parent_key, ", "")
 _JOB_OF_SCHEMA_10 = f"{_JOB_OF_SCHEMA_8}, submitter"
 _NODE_OF_SCHEMA_9 = "node_id, node_incarnation, state, message, resources, labels, register_time, cordoned"
 _TABLES_OF_SCHEMA_7 = {
-    **{table: columns for table, columns in WHOLE_ROWS.items() if table not in ("token", "queue")},
+    **{table: columns for table, columns in WHOLE_ROWS.items() if table not in ("token", "queue", "ledger")},
     "job": _JOB_OF_SCHEMA_7,
     "node": _NODE_OF_SCHEMA_9,
 }

@@ -176,6 +176,11 @@ SEGMENTS = _whole("segment", "segment_id", "state, length")
 NODES_REMOVED = BulkStatement("DELETE FROM node WHERE node_id IN (VALUES {rows})", 1)
 NODES = _whole("node", "node_id")
 QUEUES = _whole("queue", "name")
+LEDGER = _whole(
+    "ledger",
+    "job_key, day, project, pool",
+    "useful_us, retried_us, lost_us, preempted_us, cancelled_us, started_us, lived_us",
+)
 COUNTED = _whole("counted", "name")
 TOKENS = _whole("token", "digest")
 EVENTS = _insert("event", "time, job_key, kind, message")

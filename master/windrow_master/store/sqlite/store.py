@@ -146,8 +146,8 @@ class SqliteStore:
     def delete_rows(self, job_key: JobKey, steps: Sequence[StepId], rows_max: int = 10_000) -> bool:
         return self._delete(lambda: delete_rows(self._connection, job_key, steps, rows_max), rows_max)
 
-    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
-        return self._delete(lambda: delete_old(self._connection, events_before, rows_max), rows_max)
+    def delete_old(self, events_before: float, ledger_before: int = 0, rows_max: int = 10_000) -> bool:
+        return self._delete(lambda: delete_old(self._connection, events_before, ledger_before, rows_max), rows_max)
 
     def _delete(self, work: Callable[[], int], rows_max: int) -> bool:
         """Run a deletion, which returns the number of rows; return whether rows may be left."""

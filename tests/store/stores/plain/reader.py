@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from windrow_master.core.ids import JobKey, LeaseId, StepId
-from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, NodeRow, StepRow
+from windrow_master.core.records import AttemptRow, EventRow, ItemOutcomeRow, JobRow, LedgerRow, NodeRow, StepRow
 from windrow_master.core.states import AttemptState, Cause, MiniBatchState, Phase
 from windrow_master.store.protocol import FAILED_PAGE_ROWS, PAGE_ROWS, SUMMED_ROWS, StoreReader
 from windrow_master.store.records import (
@@ -189,6 +189,13 @@ class PlainReader(StoreReader):
 
     def nodes(self) -> list[NodeRow]:
         return sorted(self._tables.nodes.values())
+
+    def ledger(
+        self, first_day: int, last_day: int, project: str = "", page_rows: int = PAGE_ROWS
+    ) -> Iterator[list[LedgerRow]]:
+        rows = sorted(self._tables.ledger.values(), key=lambda row: row.day)
+        asked = (row for row in rows if first_day <= row.day <= last_day and project in ("", row.project))
+        return _pages(asked, page_rows)
 
     def segments_of(self, step_id: StepId) -> list[SegmentRow]:
         return sorted(row for row in self._tables.segments.values() if row.step_id == step_id)

@@ -88,9 +88,9 @@ class PlainStore(Store):
         self._write(lambda tables: left.append(_delete_rows(tables, job_key, steps, rows_max)))
         return left[0]
 
-    def delete_old(self, events_before: float, rows_max: int = 10_000) -> bool:
+    def delete_old(self, events_before: float, ledger_before: int = 0, rows_max: int = 10_000) -> bool:
         left: list[bool] = []
-        self._write(lambda tables: left.append(_delete_old(tables, events_before, rows_max)))
+        self._write(lambda tables: left.append(_delete_old(tables, events_before, ledger_before, rows_max)))
         return left[0]
 
     def reader(self) -> PlainReader:
@@ -137,6 +137,7 @@ def _snapshot(tables: Tables, job_key: JobKey | None = None) -> Snapshot:
         sorted(tables.nodes.values()) if job_key is None else [],
         frozenset(tables.masters),
         sorted(tables.queues.values()) if job_key is None else [],
+        [row for _, row in sorted(tables.ledger.items()) if row.job_key in open_keys],
     )
 
 
@@ -272,7 +273,7 @@ def _delete_rows(tables: Tables, job_key: JobKey, steps: Sequence[StepId], rows_
     return not left
 
 
-def _delete_old(tables: Tables, events_before: float, rows_max: int) -> bool:
+def _delete_old(tables: Tables, events_before: float, ledger_before: int, rows_max: int) -> bool:
     left = rows_max
     of_no_job = [n for n, row in tables.events.items() if row.job_key is None and row.kind != CLOCK_SET_BACK]
     many = {*of_no_job[:-EVENTS_OF_NO_JOB_KEPT]}
@@ -286,5 +287,9 @@ def _delete_old(tables: Tables, events_before: float, rows_max: int) -> bool:
         newer[row.path] += 1
         if left and newer[row.path] > OUTPUTS_KEPT and row.job_key not in tables.jobs:
             tables.outputs.remove(row)
+            left -= 1
+    for key, spent in list(tables.ledger.items()):
+        if left and spent.day < ledger_before:
+            del tables.ledger[key]
             left -= 1
     return not left

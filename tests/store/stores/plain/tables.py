@@ -14,6 +14,7 @@ from windrow_master.core.records import (
     EventRow,
     ItemOutcomeRow,
     JobRow,
+    LedgerRow,
     NodeRow,
     PlannedRows,
     QueueRow,
@@ -59,6 +60,7 @@ class Tables:
     item_outcomes: list[ItemOutcomeRow] = field(default_factory=list)
     nodes: dict[str, NodeRow] = field(default_factory=dict)
     queues: dict[str, QueueRow] = field(default_factory=dict)
+    ledger: dict[tuple[int, int, str, str], LedgerRow] = field(default_factory=dict)
     events: dict[int, EventRow] = field(default_factory=dict)
     segments: dict[int, SegmentRow] = field(default_factory=dict)
     outputs: list[OutputRow] = field(default_factory=list)
@@ -106,6 +108,7 @@ class Tables:
         for node in dirty.nodes:
             self.nodes[node.node_id] = node
         self.queues.update({row.name: row for row in dirty.queues})
+        self.ledger.update({row[:4]: storable(row) for row in dirty.ledger})
         for event in dirty.events:
             self.event_last += 1
             self.events[self.event_last] = storable(event)
