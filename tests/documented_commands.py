@@ -117,6 +117,7 @@ TLS = "docs/how-to/use-tls-and-tokens.md"
 SHARE = "docs/how-to/share-a-cluster.md"
 DISK = "docs/how-to/free-disk-space.md"
 IMAGES = "docs/how-to/check-the-images.md"
+USAGE = "docs/how-to/see-who-uses-what.md"
 
 BACK_UP = "docker compose run --rm -T backup > backup.unfinished && mv backup.unfinished windrow-backup.tar"
 IN_A_CLUSTER = [
@@ -267,6 +268,11 @@ ELSEWHERE = {
         DISK,
         "windrow master --state /var/lib/windrow --datastore default=/data --retain 30d --retain-last 100",
     ): "a master that goes on, in folders that are this machine's own; tests/master/test_master_retention.py",
+    (USAGE, "windrow usage --by project --since 7d"): "tests/master/test_master_usage.py has the same options",
+    (
+        USAGE,
+        "windrow usage --by project,pool --since 30d --prices prices.yml",
+    ): "tests/master/test_master_usage.py has the same options",
     (CONFINE, "windrow agent --master 10.0.0.5:8470 --folder /var/lib/windrow"): (
         f"{_OTHER_MACHINES}, and a folder of this machine's; tests/integration/test_integration_two_jobs.py has one"
     ),

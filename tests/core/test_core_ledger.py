@@ -172,7 +172,7 @@ def test_while_nothing_changes_what_workers_live_is_noted_now_and_then() -> None
 
 def test_a_new_master_goes_on_from_what_is_stored() -> None:
     driver = driver_with(2)
-    first, _second = driver.held()
+    first, _ = driver.held()
     driver.complete("n1", completion(first.lease_id, elapsed_us=1_000_000))
     driver.restart()
     driver.join("n1", incarnation="b")

@@ -16,12 +16,12 @@ from windrow_master.core.commands import SetQueues
 from windrow_master.core.queues import QueueUse, uses
 from windrow_master.core.state import Queue
 from windrow_master.identity.principals import caller
+from windrow_master.reports.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
 from windrow_master.rpc.names import NAME
 from windrow_master.rpc.refusals import Context, accepted
 from windrow_master.shell.standby import Standby
 from windrow_master.store.protocol import StoreReader
 from windrow_master.threads import in_thread
-from windrow_master.usage import ROWS_MAX, Key, TooManyRows, Usage, usage_of
 
 PRIORITY_MAX = 1_000
 WEIGHT_MAX = 1_000.0

@@ -7,7 +7,7 @@ from store_harness import StoreHarness
 from windrow_master.core.ids import JobKey
 from windrow_master.core.records import Dirty, LedgerRow
 from windrow_master.core.states import JobState
-from windrow_master.usage import Key, Usage, usage_of
+from windrow_master.reports.usage import Key, Usage, usage_of
 
 JOB_1, JOB_2 = JobKey(1), JobKey(2)
 ROWS = [
