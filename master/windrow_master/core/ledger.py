@@ -36,12 +36,13 @@ DAY_S: Final = 86_400
 NOTED_S: Final = 30.0
 """What workers live is noted at least so often, in seconds, while their nodes are heard of."""
 
-_BY_CAUSE = {Cause.NODE_LOST: LOST, Cause.PREEMPTED: PREEMPTED, Cause.CANCELLED: CANCELLED}
+_BY_CAUSE = {int(Cause.NODE_LOST): LOST, int(Cause.PREEMPTED): PREEMPTED, int(Cause.CANCELLED): CANCELLED}
+_SUCCEEDED = int(AttemptState.SUCCEEDED)
 
 
 def kind_of(state: int, cause: int) -> int:
     """What the time of an attempt was spent on, given how it ended."""
-    return USEFUL if state == AttemptState.SUCCEEDED else _BY_CAUSE.get(cause, RETRIED)  # type: ignore[call-overload]
+    return USEFUL if state == _SUCCEEDED else _BY_CAUSE.get(cause, RETRIED)
 
 
 class Entry:

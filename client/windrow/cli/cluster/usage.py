@@ -63,11 +63,12 @@ def usage(
         UsageForm, Option("--format", help="json: one JSON document on standard output. csv: seconds, as a table.")
     ] = UsageForm.TEXT,
 ) -> int:
-    """Show what worker time was spent on, by whom and where, also for deleted jobs.
+    """Show what worker time was spent on, and by whom.
 
     useful: attempts that succeeded. retried: attempts that failed. lost: attempts that ended with their node.
     preempted: attempts that were taken back. cancelled: attempts of jobs that were ended. init: the start of workers,
-    with the script's imports. idle: whatever else workers lived. An attempt counts on the day on which it ends.
+    with the script's imports. idle: whatever else workers lived. An attempt counts on the day on which it ends. What
+    deleted jobs have used stays.
     """
     from windrow.sdk.usage import KEYS, priced
 
