@@ -108,9 +108,9 @@ def node_loss_charged_to_retries() -> Iterator[None]:
 def hello_forgets_to_requeue() -> Iterator[None]:
     """What a hello does not name is dropped, but its mini-batch does not go back to the queue."""
 
-    def lose(state: CoreState, node: Node, lease_ids: list[Any], now: Moment, *, lost: bool) -> None:
+    def lose(state: CoreState, node: Node, lease_ids: list[Any], now: Moment, *, lost: bool, ran: bool = True) -> None:
         if lost:
-            original(state, node, lease_ids, now, lost=lost)
+            original(state, node, lease_ids, now, lost=lost, ran=ran)
             return
         for lease_id in lease_ids:
             lease = state.leases[lease_id]
