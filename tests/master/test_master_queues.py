@@ -164,7 +164,8 @@ def agent_of(master: SecureMaster, folder: Path, *options: str) -> Iterator[None
     """While an agent is connected."""
     keys = master.keys / "agent"
     files = (f"--ca-file={keys / 'ca.pem'}", f"--join-token-file={keys / 'join-token'}", f"--folder={folder}")
-    command = [sys.executable, "-m", "windrow_agent", f"--master={master.address}", *files, *options]
+    windrow = [sys.executable, "-c", "from windrow.cli import main; main()"]
+    command = [*windrow, "agent", f"--master={master.address}", *files, *options]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
         try:
             with client_of(master, master.token("client-token")) as client:
