@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -635,6 +636,8 @@ def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> 
             (held,) = struct.unpack_from("<I", data, value)
         elif code == 0x15:
             place += yes if held == value else no
+        elif code == 0x45:
+            place += yes if held & value else no
         else:
             assert code == 0x06
             return int(value)
@@ -660,6 +663,78 @@ def test_only_limits_of_other_processes_are_forbidden(machine: str, architecture
         assert verdict(program, architecture, number, *arguments) == allowed
     assert verdict(program, architecture, number + 1, 71, 7, 0x1000) == allowed
     assert verdict(program, 0xC0000016, number, 71, 7, 0x1000) == allowed
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "modes", "opens"),
+    [
+        # chmod, fchmod, fchmodat, fchmodat2, creat, mknod, mknodat; open, openat: each with the place of the mode.
+        ("x86_64", 0xC000003E, {90: 1, 91: 1, 268: 2, 452: 2, 85: 1, 133: 1, 259: 2}, {2: 2, 257: 3}),
+        ("x86_64", 0x40000003, {15: 1, 94: 1, 306: 2, 452: 2, 8: 1, 14: 1, 297: 2}, {5: 2, 295: 3}),
+        ("aarch64", 0xC00000B7, {52: 1, 53: 2, 452: 2, 33: 2}, {56: 3}),
+        ("aarch64", 0x40000028, {15: 1, 94: 1, 333: 2, 452: 2, 8: 1, 14: 1, 324: 2}, {5: 2, 322: 3}),
+    ],
+)
+def test_no_file_is_made_set_user_id(
+    machine: str, architecture: int, modes: dict[int, int], opens: dict[int, int]
+) -> None:
+    program, plain = filter_program(machine, own=70, set_user=True), filter_program(machine, own=70)
+    allowed, refused, absent = 0x7FFF0000, 0x00050001, 0x00050000 | errno.ENOSYS
+
+    def of(number: int, at: int, mode: int, flags: int = 0) -> int:
+        arguments = [0xFFFF_FFFF_0000] * at + [mode]
+        if flags is not None and number in opens:
+            arguments[at - 1] = flags
+        assert verdict(plain, architecture, number, *arguments) == allowed
+        return verdict(program, architecture, number, *arguments)
+
+    for number, at in modes.items():
+        assert of(number, at, 0o4755) == of(number, at, 0o104755) == refused
+        assert of(number, at, 0o2755) == of(number, at, 0o1777) == allowed
+    for number, at in opens.items():
+        assert of(number, at, 0o4755, os.O_CREAT | os.O_WRONLY) == refused
+        assert of(number, at, 0o4755, os.O_TMPFILE | os.O_RDWR) == refused
+        assert of(number, at, 0o644, os.O_CREAT | os.O_WRONLY) == allowed
+        assert of(number, at, 0o4755, os.O_RDONLY) == allowed, "without a file to make, there is no mode"
+    for number in (437, 425):
+        assert verdict(program, architecture, number) == absent
+        assert verdict(plain, architecture, number) == allowed
+    if architecture == 0xC000003E:
+        assert verdict(program, architecture, 0x40000000 | 90, 0, 0o4755) == refused
+
+
+FORBIDS = """
+import ctypes, os, sys
+sys.path.insert(0, FOLDER)
+import system_calls
+assert ctypes.CDLL(None).prctl(38, 1, 0, 0, 0) == 0
+system_calls.forbid(set_user=True)
+make = os.O_CREAT | os.O_WRONLY
+tries = {
+    "chmod": lambda: os.chmod("made", 0o4755),
+    "fchmod": lambda: os.fchmod(os.open("made", os.O_RDONLY), 0o4755),
+    "at": lambda: os.chmod("made", 0o4755, dir_fd=os.open(".", os.O_RDONLY)),
+    "open": lambda: os.open("new", make, 0o4755),
+    "mknod": lambda: os.mknod("node", 0o104755),
+    "plain": lambda: os.chmod("made", 0o2755),
+    "read": lambda: os.read(os.open("made", os.O_RDONLY), 1),
+    "made": lambda: os.open("other", make, 0o755),
+}
+open("made", "w").close()
+for name, attempt in tries.items():
+    try: attempt()
+    except OSError as error: print(name, error.errno)
+    else: print(name, "done")
+"""
+
+
+def test_the_kernel_lets_no_file_become_set_user_id(tmp_path: Path) -> None:
+    folder = Path(confinement.__file__).parent
+    code = FORBIDS.replace("FOLDER", repr(str(folder)))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = [f"{name} {errno.EPERM}" for name in ("chmod", "fchmod", "at", "open", "mknod")]
+    assert done.stdout.splitlines() == [*refused, "plain done", "read done", "made done"], done.stderr
+    assert not [path for path in tmp_path.iterdir() if path.stat().st_mode & stat.S_ISUID]
 
 
 def test_a_process_that_cannot_be_confined_says_what_is_missing() -> None:

@@ -72,6 +72,8 @@ _KEPT_CAPABILITIES = sum(1 << number for number in (0, 1, 2, 3, 4, 5, 6, 7, 8, 1
 IPC_LOCK, SYS_NICE, SYS_RESOURCE, AUDIT_WRITE and SETFCAP. With CAP_SYS_ADMIN or CAP_PERFMON, a process may read the
 environment of any other, whatever Landlock says.
 """
+_SETFCAP = 1 << 31
+"""Not kept where a script reaches only what it is given: no program that it leaves has rights (`system_calls`)."""
 
 _SCAN_MAX = 10000
 """The most entries of a folder that are given one by one."""
@@ -136,7 +138,7 @@ def confine(policy: dict[str, Any]) -> int:
         ruleset = _ruleset(libc, abi)
         try:
             _add_rules(libc, ruleset, handled_rights(abi), policy)
-            _drop_capabilities(libc)
+            _drop_capabilities(libc, _KEPT_CAPABILITIES if policy.get("all") else _KEPT_CAPABILITIES & ~_SETFCAP)
             if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
                 raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
             _syscall(libc, _RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
@@ -147,10 +149,10 @@ def confine(policy: dict[str, Any]) -> int:
     return abi
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities(libc: ctypes.CDLL, kept_ones: int) -> None:
     """Raises OSError."""
     for number in range(64):
-        if not _KEPT_CAPABILITIES >> number & 1:
+        if not kept_ones >> number & 1:
             if libc.prctl(_CAPBSET_READ, number, 0, 0, 0) < 0:
                 break
             # Fails without CAP_SETPCAP; then programs give no rights anyway (PR_SET_NO_NEW_PRIVS).
@@ -160,7 +162,7 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     if libc.capget(ctypes.byref(header), held) != 0:
         raise OSError(ctypes.get_errno(), "capget")
     for half in range(2):
-        kept = _KEPT_CAPABILITIES >> 32 * half & 0xFFFFFFFF
+        kept = kept_ones >> 32 * half & 0xFFFFFFFF
         held[half].effective &= kept
         held[half].permitted &= kept
         held[half].inheritable &= kept

@@ -24,7 +24,7 @@ def _main() -> None:
             sys.exit(f"error: this is not started, since {error}")
     try:
         if policy["confined"] and confinement.confine(policy):
-            system_calls.forbid()
+            system_calls.forbid(set_user=not policy.get("all"))
     except (OSError, confinement.CannotConfine) as error:
         if policy["abi"]:
             sys.exit(f"error: this cannot be confined (--sandbox strict): {error}")

@@ -88,7 +88,7 @@ def _confine(policy_path, agent_pid):
             _die_with(agent_pid)
         if policy["confined"] and confinement.confine(policy):
             try:
-                system_calls.forbid()
+                system_calls.forbid(set_user=not policy.get("all"))
             except OSError:
                 if policy["abi"]:
                     raise
