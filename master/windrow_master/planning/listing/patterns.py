@@ -5,13 +5,15 @@ the end of a pattern for all files below; `[ab]`, `[a-z]`, `[!a]` as usual; brac
 names count as others do. A wildcard stands for a character of UTF-8, not for a byte of it.
 
 A match takes at most the length of the name times that of the pattern, whatever both hold: where several wildcards
-follow each other, what stands between them is found at its first place, and never sought at another (`(?>…)`).
+follow each other, what stands between them is found at its first place, and never sought at another.
 Reference: docs/reference/azure-ml/mltable.md#paths.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 _WILD = re.compile(rb"[*?\[]")
@@ -56,7 +58,7 @@ def compile_pattern(text: bytes) -> Pattern:
     return Pattern(
         b"/".join(base) or (b"/" if text.startswith(b"/") else b""),
         re.compile(regex, re.DOTALL),
-        tuple(re.compile(_component(_text(part)), re.DOTALL) for part in folders),
+        tuple(re.compile(_component(_text(part), count()), re.DOTALL) for part in folders),
         deep is not None,
     )
 
@@ -67,28 +69,37 @@ def _text(name: bytes) -> str:
 
 def _path(parts: list[str]) -> str:
     """The regular expression of a path. Between two `**`, the earliest folders that fit are as good as any."""
+    names = count()
     runs: list[list[str]] = [[]]
     for part in parts:
         if part == "**":
             runs.append([])
         else:
-            runs[-1].append(_component(part))
+            runs[-1].append(_component(part, names))
     first, *others = ["/".join(run) for run in runs]
     if not others:
         return first
     regex = first + "/" if first else ""
     for run in others[:-1]:
         if run:
-            regex += f"(?>(?:[^/]*/)*?{run}/)"
+            regex += _once(f"(?:[^/]*/)*?{run}/", names)
     return regex + (f"(?:[^/]*/)*{others[-1]}" if others[-1] else ".*")
 
 
-def _component(part: str) -> str:
-    """The regular expression of one path component."""
+def _component(part: str, names: Iterator[int]) -> str:
+    """The regular expression of one path component. `names`: those of groups in it."""
     first, *others = _between_stars(part)
     if not others:
         return first
-    return first + "".join(f"(?>[^/]*?{run})" for run in others[:-1] if run) + f"[^/]*{others[-1]}"
+    return first + "".join(_once(f"[^/]*?{run}", names) for run in others[:-1] if run) + f"[^/]*{others[-1]}"
+
+
+def _once(regex: str, names: Iterator[int]) -> str:
+    """A regular expression that is matched as it matches first, and never in another way: what looks ahead does not
+    look again. Atomic groups are wrong in some versions of Python.
+    """
+    name = f"once{next(names)}"
+    return f"(?=(?P<{name}>{regex}))(?P={name})"
 
 
 def _between_stars(part: str) -> list[str]:
