@@ -485,6 +485,7 @@ def test_a_script_of_root_does_not_set_up_the_kernel(tmp_path: Path, monkeypatch
 @pytest.mark.skipif(not raw_devices(), reason="this user opens no disk anyway")
 def test_a_script_of_root_opens_no_disk_and_no_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `auto`: what is in a closed folder could be read there. Other devices work as ever."""
+    raw_devices(str(tmp_path))  # nothing is remembered of an earlier test
     disks = [path for path in raw_devices() if not Path(path).is_dir()]
     monkeypatch.setattr(os, "access", ReadOnly(*map(Path, disks)))
     raw_devices(str(tmp_path))  # nothing is remembered of an earlier test
