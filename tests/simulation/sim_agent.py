@@ -58,6 +58,8 @@ class Agent(Process):
         self._connecting = False
         self._held: dict[LeaseId, Held] = {}
         self._steps: dict[StepId, tuple[str, int]] = {}
+        self._identities: dict[StepId, int] = {}
+        """By which it knows its steps."""
         self._busy = 0
         self._shares: dict[StepId, int] = {}
         """How many workers each step should have."""
@@ -79,7 +81,10 @@ class Agent(Process):
     def _register(self) -> None:
         self._connecting = True
         resources = json.dumps({"slots": self._slots}).encode()
-        command = commands.RegisterNode(self.node_id, self.incarnation, self._replaced, resources, b"{}")
+        held = tuple((step_id, self._identities[step_id]) for step_id in self._steps)
+        command = commands.RegisterNode(
+            self.node_id, self.incarnation, self._replaced, resources, b"{}", held_steps=held
+        )
 
         def reply(answer: Any) -> None:
             if isinstance(answer, Refused):
@@ -224,8 +229,8 @@ class Agent(Process):
         if stream is self._stream:
             getattr(self, f"_on_{kind}")(what)
 
-    def _on_step(self, what: tuple[StepId, str, int]) -> None:
-        step_id, job_id, ordinal = what
+    def _on_step(self, what: tuple[StepId, str, int, int]) -> None:
+        step_id, job_id, ordinal, self._identities[step_id] = what
         self._steps[step_id] = (job_id, ordinal)
         self._tell_capacity(step_id)
 

@@ -153,7 +153,7 @@ class SimMaster(Process):
     def _send_step(self, effect: fx.SendStep) -> None:
         step = self.core.state.steps[effect.step_id]
         job_id = self.core.state.jobs[step.job_key].job_id
-        self._tell(effect, "step", (effect.step_id, job_id, step.ordinal))
+        self._tell(effect, "step", (effect.step_id, job_id, step.ordinal, self.core.state.identity_of(step)))
 
     def _send_assignments(self, effect: fx.SendAssignments) -> None:
         if not self.world.chance(self.config.assignment_loss):
