@@ -587,6 +587,8 @@ class CoreState:
         if elapsed_us:
             job = self.jobs[self.steps[lease.step_id].job_key]
             count_attempt(self, job, node, kind_of(state, cause), elapsed_us, now)
+            if lease.lease_id >> LEASE_PREFIX_SHIFT != self.lease_prefix:
+                self.adopted.add(lease.lease_id)  # it has ended, and its time is counted: no node goes on with it
         self.dirty.attempts.append(
             AttemptRow(
                 lease_id=lease.lease_id,
