@@ -216,8 +216,12 @@ def _field(field: FieldDescriptor, corpus: Corpus, depth: int) -> st.SearchStrat
     if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
         kind = field.message_type
         if kind.GetOptions().map_entry:
-            parts = [_leaf(kind.fields_by_name[name], corpus) for name in ("key", "value")]
-            return st.lists(st.tuples(*parts), max_size=3)
+            value = kind.fields_by_name["value"]
+            if value.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+                values: st.SearchStrategy[Any] = messages(value.message_type, corpus, depth + 1)
+            else:
+                values = _leaf(value, corpus)
+            return st.lists(st.tuples(_leaf(kind.fields_by_name["key"], corpus), values), max_size=3)
         one: st.SearchStrategy[Any] = messages(kind, corpus, depth + 1)
     else:
         one = _leaf(field, corpus)
@@ -299,7 +303,10 @@ def _set(message: Message, name: str, value: Any) -> None:
         return
     if field.message_type.GetOptions().map_entry:
         for key, one in value:
-            getattr(message, name)[key] = one
+            if callable(one):
+                one(getattr(message, name)[key])
+            else:
+                getattr(message, name)[key] = one
         return
     if not is_repeated(field):
         part = getattr(message, name)

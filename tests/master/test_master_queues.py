@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 from documented_commands import ROOT, SHARE, blocks_of, type_line
 from served_tls import DEADLINE_S, SecureMaster, wait_until, windrow_of, write_job
@@ -19,6 +20,8 @@ from windrow import Client
 from windrow.common.queue_settings import Bounds, QueueSettings
 from windrow.errors import RequestRefused
 from windrow.rpc.contexts import Access
+from windrow.rpc.errors import read_failure
+from windrow.rpc.v1 import job_service_pb2, job_service_pb2_grpc
 
 FILE = """\
 queues:
@@ -201,6 +204,23 @@ def test_the_commands_of_the_page(master: SecureMaster, tmp_path: Path) -> None:
         assert client.queues.get("vision").settings == QueueSettings(2, 0, Bounds(1), {"gpu": Bounds(limit=2)})
         assert client.queues.get("nightly").settings.priority == -10
         assert (client.get("nightly").project, client.get("nightly").priority) == ("web", -1)
+
+
+def test_a_deadline_that_is_no_moment_is_refused(master: SecureMaster) -> None:
+    token = [("authorization", f"Bearer {master.token('client-token')}")]
+    with master.channel() as channel:
+        stub = job_service_pb2_grpc.JobServiceStub(channel)
+        for request, call in (
+            (job_service_pb2.SubmitJobRequest(request_id="r"), stub.SubmitJob),
+            (job_service_pb2.UpdateJobRequest(job_id="nightly"), stub.UpdateJob),
+        ):
+            if isinstance(request, job_service_pb2.UpdateJobRequest):
+                done(master, "job", "create", str(write_job(master.data / "job")), "--name", "nightly")
+            request.deadline.seconds = (1 << 63) - 1
+            with pytest.raises(grpc.RpcError) as caught:
+                call(request, metadata=token, timeout=DEADLINE_S)
+            failure = read_failure(caught.value)
+            assert failure.reason == "REQUEST_INVALID" and "not a moment" in failure.message
 
 
 def test_runs_on_this_machine_have_no_queues(master: SecureMaster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,9 +114,10 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
     async def SubmitJob(self, request: pb.SubmitJobRequest, context: Context) -> pb.SubmitJobResponse:
         """Submit a job; a repeated request_id gets the first answer again."""
         await refuse_project(request.project, context)
+        deadline = await _deadline_of(request, context)
         try:
             reply = await self._standby.changes().submit(
-                request.request_id, request.document, caller(), request.project, seconds_of(request, "deadline")
+                request.request_id, request.document, caller(), request.project, deadline
             )
         except SubmissionInvalid as error:
             code = CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION)
@@ -241,7 +242,7 @@ class JobService(RetentionCalls, MiniBatchCalls, RowCalls, NodeCalls):
             request.priority if request.HasField("priority") else None,
             request.weight if request.HasField("weight") else None,
             request.project or None,
-            0.0 if request.no_deadline else seconds_of(request, "deadline"),
+            0.0 if request.no_deadline else await _deadline_of(request, context),
             caller().name,
         )
         await refuse(context, await self._standby.changes().update(update))
@@ -447,3 +448,12 @@ def _no_log(job: JobRow, path: str) -> str:
         instead = f"Until then: `windrow job explain {job.job_id}`."
         return f"Job {job.job_id} has not ended; {path} is written when it has. {instead}"
     return f"Job {job.job_id} has no log file {path!r}. `windrow job logs {job.job_id}` names them."
+
+
+async def _deadline_of(request: pb.SubmitJobRequest | pb.UpdateJobRequest, context: Context) -> float | None:
+    """The deadline that a request names, in seconds since 1970; None if it names none. Ends the call if it is none."""
+    try:
+        return seconds_of(request, "deadline")
+    except ValueError:
+        why = "The deadline is not a moment: it must be from the year 1 to 9999."
+        await errors.abort(context, grpc.StatusCode.INVALID_ARGUMENT, errors.REQUEST_INVALID, why)

@@ -43,7 +43,7 @@ def timestamp(seconds: float | None) -> Timestamp | None:
 
 
 def seconds_of(message: Message, field: str) -> float | None:
-    """A moment of a message in seconds since 1970; None if it is not set."""
+    """A moment of a message in seconds since 1970; None if it is not set. Raises ValueError for what is no moment."""
     return getattr(message, field).ToNanoseconds() / 1e9 if message.HasField(field) else None
 
 
